@@ -1,0 +1,56 @@
+# Everything a developer does here. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo up down test check verify bench lock wheel clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Install everything into .venv, by the locked hashes
+
+$(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Bowline needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable examples/plugins
+	@touch $(STAMP)
+
+demo: setup ## Tell Bowline's story on a real control plane; KEEP=1 leaves it running
+	$(BIN)/python -m localcluster demo $(if $(KEEP),--keep)
+
+up: setup ## Start a local cluster with Bowline installed
+	$(BIN)/python -m localcluster up
+
+down: ## Stop it and remove what it left
+	@test -x $(BIN)/python && $(BIN)/python -m localcluster down || echo "nothing was set up here"
+
+test: setup ## Run all tests, against a real control plane
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m pytest
+
+check: setup ## Lint, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+verify: setup ## Check that generated files are what their sources say
+	$(BIN)/python -m shared.api.crd --check charts/bowline
+
+bench: setup ## Measure binding; not a test
+	$(BIN)/python -m benchmarks
+
+lock: ## Renew the lock files (needs uv)
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+
+wheel: setup ## Build the wheel that plugin authors install
+	$(BIN)/python -m hatchling build -t wheel
+
+clean: down ## Remove what was built here
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The BindRequest reconciler process: ``python -m reconciler``."""

@@ -1,0 +1,176 @@
+"""How requests end: Finish, Fail, and rolling back what was abandoned. One path each, however they came about.
+
+Order within a path is the promise. Success: post_bind, then the finalizer, then Succeeded, then the event; a request
+that says Succeeded has nothing left to do. Failure: rollback, then Failed and RolledBack in one patch, then the
+finalizer; while the finalizer stands, a restart takes the rollback up again.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from reconciler.blocks import failed_block, rolled_back_block, succeeded_block
+from reconciler.decide import Fail
+from reconciler.memory import Memory
+from reconciler.metrics import ReconcilerMetrics
+from reconciler.observed import PodView, pod_view
+from reconciler.settle import Event, PodBound, bound_condition, failure_event, success_event
+from reconciler.writer import Writer
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Phase
+from shared.api.meta import ObjectRef
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Runner
+from shared.framework.status import Code, Reason, Status
+from shared.kube.events import EventNote
+from shared.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# The API server's own request timeout: a Binding without an answer may take effect for this long.
+BINDING_IN_FLIGHT = timedelta(seconds=60)
+ROLLBACK_PAUSE = timedelta(seconds=1)
+
+
+def has_finalizer(request: BindRequest) -> bool:
+    """Return whether effects of the request may exist."""
+    return names.FINALIZER in request.finalizers
+
+
+class Endings:
+    """Carries out ends. Methods raise what the client raises; a pass that is repeated takes up where it stopped."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        writer: Writer,
+        record: Callable[[EventNote], None],
+        metrics: ReconcilerMetrics,
+        clock: Clock,
+    ) -> None:
+        self._runner = runner
+        self.writer = writer
+        self._record = record
+        self.metrics = metrics
+        self._clock = clock
+
+    async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
+        """The pod is on its node: say so everywhere, last of all in the request's phase."""
+        request = c.request
+        await self._runner.run_post_bind(c)
+        if has_finalizer(request):
+            dropped = await self.writer.drop_finalizer(request)
+            if dropped is None:
+                await self._close(request, memory)
+                return
+            memory.wrote(request, dropped)
+            request = dropped
+        condition = bound_condition(request, c.pod) if c.pod is not None else None
+        if condition is not None:
+            await self.writer.pod_condition(request.pod_key, request.pod_uid, condition, self._clock.now())
+        now = self._clock.now()
+        memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
+        self.tell(request, success_event(request), on_pod=True)
+        self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
+        if request.created is not None:
+            self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
+        c.log.info("pod is bound", extra={"node": request.selected_node})
+        await self._close(request, memory)
+
+    async def fail(self, c: BindContext, memory: Memory, fail: Fail) -> timedelta | None:
+        """Final: undo, then say Failed. Returns when to go on rolling back; None if nothing is left."""
+        request = c.request
+        rolled_back = None
+        if has_finalizer(request):
+            pause = self._binding_in_flight(memory)
+            if pause is not None:
+                return pause
+            rolled_back = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
+        is_ours = self._is_asked_pod(c)
+        if is_ours and fail.reason is not Reason.BOUND_ELSEWHERE:
+            await self.tell_failure(c, PodBound("False", fail.reason.value, fail.message))
+        pod_node = (c.pod or {}).get("spec", {}).get("nodeName", "") if is_ours else ""
+        block = failed_block(request, fail, rolled_back, pod_node, self._clock.now())
+        written = await self.writer.status(request, block)
+        memory.wrote(request, written)
+        memory.unsaved = None
+        self.tell(request, failure_event(fail), on_pod=is_ours)
+        self.metrics.finished.labels(reason=fail.reason.value).inc()
+        c.log.warning("request has failed for good", extra={"reason": fail.reason.value, "why": fail.message})
+        if rolled_back is None:
+            await self._close(request, memory)
+            return None
+        return await self._after_rollback(c, written, memory, rolled_back)
+
+    async def roll_back(self, c: BindContext, memory: Memory, why: str) -> timedelta | None:
+        """Undo what an abandoned request left. Returns when to go on; None if nothing is left."""
+        pause = self._binding_in_flight(memory)
+        if pause is not None:
+            return pause
+        request = c.request
+        done = await self._runner.run_rollback(c, Status.fatal(why, Reason.SUPERSEDED))
+        if request.phase is Phase.FAILED:
+            written = await self.writer.status(request, rolled_back_block(request, done, self._clock.now()))
+            memory.wrote(request, written)
+            request = written
+        return await self._after_rollback(c, request, memory, done)
+
+    async def drop_finalizer(self, request: BindRequest, memory: Memory) -> None:
+        """Nothing may be undone or nothing is left: let the request go."""
+        dropped = await self.writer.drop_finalizer(request)
+        if dropped is not None:
+            memory.wrote(request, dropped)
+        await self._close(request, memory)
+
+    async def tell_failure(self, c: BindContext, condition: PodBound) -> None:
+        """Write the failure into the pod's PodBound condition, if the pod is the one we were asked to bind."""
+        if self._is_asked_pod(c) and not _says_already(c, condition):
+            await self.writer.pod_condition(c.request.pod_key, c.request.pod_uid, condition, self._clock.now())
+
+    def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
+        """Queue an event; about the pod if it was seen to exist, else about the request itself."""
+        about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
+        pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
+        self._record(
+            EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
+        )
+
+    async def _after_rollback(
+        self, c: BindContext, request: BindRequest, memory: Memory, done: Status
+    ) -> timedelta | None:
+        if done.code is Code.OK:
+            await self.drop_finalizer(request, memory)
+            return None
+        if not memory.rollback_told:
+            memory.rollback_told = True
+            note = f"rollback is not done yet: {done.message}"
+            self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
+        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        return ROLLBACK_PAUSE
+
+    async def _close(self, request: BindRequest, memory: Memory) -> None:
+        memory.done = True
+        memory.unsaved = None
+        await self._runner.forget(request.key, request.uid)
+
+    def _binding_in_flight(self, memory: Memory) -> timedelta | None:
+        """Return how long a Binding without an answer may still take effect; never roll back on doubt."""
+        if memory.unknown_binding is None:
+            return None
+        left = memory.unknown_binding + BINDING_IN_FLIGHT - self._clock.now()
+        return left if left > timedelta() else None
+
+    @staticmethod
+    def _is_asked_pod(c: BindContext) -> bool:
+        view: PodView | None = pod_view(c.pod) if c.pod is not None else None
+        return view is not None and view.uid == c.request.pod_uid
+
+
+def _says_already(c: BindContext, condition: PodBound) -> bool:
+    return any(
+        stored.get("type") == names.CONDITION_POD_BOUND
+        and stored.get("status") == condition.status
+        and stored.get("reason") == condition.reason
+        and stored.get("message") == condition.message
+        for stored in ((c.pod or {}).get("status") or {}).get("conditions") or ()
+    )

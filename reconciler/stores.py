@@ -1,0 +1,148 @@
+"""What the reconciler watches: unfinished BindRequests, unbound pods, the nodes' metadata.
+
+Memory follows pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
+Handlers here only keep an index and pass keys on; looking, judging and writing is the pass's.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from reconciler.observed import NodeView, PodView, node_view, pod_view
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
+from shared.api.meta import Object, ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import BINDREQUESTS, NODES, PODS, Selection
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+UNFINISHED = f"status.phase!={Phase.SUCCEEDED.value}"
+UNBOUND = "spec.nodeName="
+# Of a node's labels only those that say what its GPUs are.
+GPU_LABELS = "nvidia.com/gpu."
+
+# (request key): look at it.
+OnChange = Callable[[ObjectKey], None]
+
+
+def slim_pod(pod: dict[str, Any]) -> Object:
+    """Strip what no plugin reads; everything else of an unbound pod stays."""
+    metadata = pod["metadata"]
+    metadata.pop("managedFields", None)
+    annotations = metadata.get("annotations")
+    if annotations:
+        annotations.pop(LAST_APPLIED, None)
+    return pod
+
+
+def slim_request(request: dict[str, Any]) -> Object:
+    """Strip the bookkeeping of writers."""
+    return slim_pod(request)
+
+
+def slim_node(node: dict[str, Any]) -> Object:
+    """Keep a node's identity, its deletion and its GPU labels."""
+    metadata = node["metadata"]
+    kept = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    if metadata.get("deletionTimestamp"):
+        kept["deletionTimestamp"] = metadata["deletionTimestamp"]
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
+    return {"metadata": kept | ({"labels": labels} if labels else {})}
+
+
+class Stores:
+    """The three reflectors, and which requests speak of which pod."""
+
+    def __init__(self, client: KubeClient, on_change: OnChange, on_request_gone: OnChange) -> None:
+        self._on_change = on_change
+        self._on_request_gone = on_request_gone
+        self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
+        self.requests = Reflector(
+            client,
+            Selection(BINDREQUESTS, field_selector=UNFINISHED),
+            on_event=self._request_event,
+            slim=slim_request,
+        )
+        self.pods = Reflector(
+            client, Selection(PODS, field_selector=UNBOUND), on_event=self._pod_event, slim=slim_pod
+        )
+        self.nodes = Reflector(client, Selection(NODES.as_metadata()), slim=slim_node)
+
+    @property
+    def reflectors(self) -> dict[str, Reflector]:
+        """The reflectors by what they watch."""
+        return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
+
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        """Return the request as last seen; None proves nothing."""
+        raw = self.requests.store.get(key)
+        return decode_bind_request(raw) if raw is not None else None
+
+    def pod(self, key: ObjectKey) -> Object | None:
+        """Return the pod as last seen, if it is unbound; None proves nothing."""
+        return self.pods.store.get(key)
+
+    def pod_view(self, key: ObjectKey) -> PodView | None:
+        """Return what decisions need of that pod."""
+        pod = self.pod(key)
+        return pod_view(pod) if pod is not None else None
+
+    def node(self, name: str) -> Object | None:
+        """Return the node's metadata as last seen; None proves nothing."""
+        return self.nodes.store.get(ObjectKey("", name))
+
+    def node_view(self, name: str) -> NodeView | None:
+        """Return what decisions need of that node."""
+        node = self.node(name)
+        return node_view(node) if node is not None else None
+
+    def older(self, request: BindRequest) -> ObjectKey | None:
+        """Return the unfinished request for the same pod UID that goes first; None if this one does."""
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is None or len(rivals) < 2:
+            return None
+        mine = _turn(request)
+        earlier = [
+            rival
+            for key, rival in rivals.items()
+            if key != request.key and rival.pod_uid == request.pod_uid and _unfinished(rival) and _turn(rival) < mine
+        ]
+        return min(earlier, key=_turn).key if earlier else None
+
+    def unfinished(self) -> Iterable[ObjectKey]:
+        """Return the keys of everything there may be to do."""
+        return list(self.requests.store)
+
+    def _request_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        if old is not None:
+            self._unindex(decode_bind_request(old))
+        if new is None:
+            self._on_request_gone(key)
+        else:
+            request = decode_bind_request(new)
+            self._by_pod.setdefault(request.pod_key, {})[key] = request
+            self._on_change(key)
+        # Whoever waited for this one to end, or lost its place to it, looks again.
+        pod = decode_bind_request(new or old or {"metadata": {"name": key.name}}).pod_key
+        for rival in self._by_pod.get(pod, ()):
+            if rival != key:
+                self._on_change(rival)
+
+    def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
+        for request in self._by_pod.get(key, ()):
+            self._on_change(request)
+
+    def _unindex(self, request: BindRequest) -> None:
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is not None:
+            rivals.pop(request.key, None)
+            if not rivals:
+                del self._by_pod[request.pod_key]
+
+
+def _unfinished(request: BindRequest) -> bool:
+    return request.phase is Phase.PENDING and not (request.deleting and names.FINALIZER not in request.finalizers)
+
+
+def _turn(request: BindRequest) -> tuple[str, str]:
+    return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)

@@ -1,0 +1,99 @@
+"""Every write of the reconciler that is not a plugin's: guarded, smallest possible, and answered with what is stored.
+
+A custom resource ignores a UID in a patch, so its writes are guarded by resourceVersion; a pod honours it. A Conflict
+is the caller's to resolve: look again, decide again.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from reconciler.blocks import status_patch
+from reconciler.settle import PodBound
+from shared.api import names
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectUID, format_time
+from shared.kube.client import KubeClient, PatchType
+from shared.kube.errors import Invalid, NotFound
+from shared.kube.resources import BINDREQUESTS, PODS
+
+
+class Writer:
+    """Writes BindRequests and the pod condition. Raises what the client raises."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def status(self, request: BindRequest, block: Mapping[str, Any]) -> BindRequest:
+        """Make the request's status ``block``; no write if it is already. Returns the request as stored."""
+        patch = status_patch(request.status, block)
+        if patch is None:
+            return request
+        return await self._patch(request, {"status": patch}, subresource="status")
+
+    async def add_finalizer(self, request: BindRequest) -> BindRequest:
+        """Record that effects may exist, before the first of them does."""
+        return await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+
+    async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
+        """Record that no effects are left. Returns None if the request is gone, which is as good."""
+        if names.FINALIZER not in request.finalizers:
+            return request
+        try:
+            return await self._finalizers(request, tuple(f for f in request.finalizers if f != names.FINALIZER))
+        except NotFound:
+            return None
+
+    async def pin(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
+        """Tie the request to the pod of now by an owner reference."""
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
+        owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
+        return await self._patch(request, {"metadata": {"ownerReferences": owners}})
+
+    async def pod_condition(self, pod: ObjectKey, uid: ObjectUID, condition: PodBound, now: datetime) -> None:
+        """Set the pod's PodBound condition. A pod that is gone or another one needs none."""
+        body = {
+            "metadata": {"uid": uid},
+            "status": {
+                "conditions": [
+                    {
+                        "type": names.CONDITION_POD_BOUND,
+                        "status": condition.status,
+                        "reason": condition.reason,
+                        "message": condition.message,
+                        "lastTransitionTime": format_time(now),
+                    }
+                ]
+            },
+        }
+        try:
+            await self._client.patch(
+                PODS,
+                pod.namespace,
+                pod.name,
+                body,
+                subresource="status",
+                content_type=PatchType.STRATEGIC,
+                field_manager=names.FIELD_MANAGER_RECONCILER,
+            )
+        except NotFound:
+            return
+        except Invalid as error:
+            # The API server's answer to a UID that is not the stored one: another pod by that name.
+            if not any(cause.field == "metadata.uid" for cause in error.causes):
+                raise
+
+    async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
+        return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})
+
+    async def _patch(self, request: BindRequest, body: dict[str, Any], subresource: str = "") -> BindRequest:
+        body["metadata"] = {**body.get("metadata", {}), "resourceVersion": request.resource_version}
+        reply = await self._client.patch(
+            BINDREQUESTS,
+            request.key.namespace,
+            request.key.name,
+            body,
+            subresource=subresource,
+            field_manager=names.FIELD_MANAGER_RECONCILER,
+        )
+        return decode_bind_request(reply)

@@ -1,0 +1,307 @@
+"""BindRequest ``scheduling.run.ai/v1alpha2``: the model, from which the CRD is generated, and its decoded form.
+
+A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they give the CRD its schema
+and judge a spec that a foreign CRD let in. Everything behind the edge works on the frozen ``BindRequest``.
+Allocations pass through unjudged: the API server judges them where they are written.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+
+from shared.api.field_error import FieldError, join_path
+from shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    is_deleting,
+    key_of,
+    parse_time,
+    uid_of,
+    version_of,
+)
+
+
+class Phase(StrEnum):
+    """``status.phase``; an absent or empty one reads as Pending."""
+
+    PENDING = "Pending"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class ResourceType(StrEnum):
+    """``spec.receivedResourceType``; the empty word reads as Regular."""
+
+    NONE = ""
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MIG = "MigInstance"
+
+
+class Demand(StrEnum):
+    """What a request asks for that some plugin must serve: its type, and each form of allocation."""
+
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MIG = "MigInstance"
+    CLAIMS = "resourceClaimAllocations"
+    EXTENDED_CLAIM = "extendedResourceClaimAllocation"
+
+
+# Bounds on lists and strings: far above what any pod can use, low enough that the API server can price the CRD's
+# rules. An object in etcd holds 1.5 MiB in all, whatever these allow.
+MAX_ITEMS = 1024
+MAX_WORD = 256
+# A share of a device. "0.00" is written for CPU and MIG pods. Python's float() would let in more than this.
+PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
+_PORTION = re.compile(PORTION_PATTERN)
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+# A resource quantity as every CRD of Kubernetes describes one.
+QUANTITY: JsonDict = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "maxLength": MAX_WORD,
+    "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
+    "x-kubernetes-int-or-string": True,
+}
+
+
+def _portion(text: str) -> str:
+    if not _PORTION.fullmatch(text):
+        raise ValueError("must be a decimal from 0 to 1, such as 0.50")
+    return text
+
+
+class _Wire(BaseModel):
+    # Unknown fields are ignored, not refused: a newer scheduler may know more than we do.
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
+
+
+class ReceivedGPU(_Wire):
+    """Whole devices (portion 1) or shares of them."""
+
+    count: Annotated[int, Field(ge=0, le=2**31 - 1, description="Number of devices.")] = 0
+    portion: Annotated[
+        str,
+        AfterValidator(_portion),
+        Field(
+            description="Share of each device, a decimal from 0 to 1.",
+            max_length=MAX_WORD,
+            json_schema_extra={"pattern": PORTION_PATTERN},
+        ),
+    ] = "0"
+
+    @property
+    def share(self) -> Decimal:
+        """The portion as a number."""
+        try:
+            return Decimal(self.portion)
+        except InvalidOperation:  # pragma: no cover - the pattern has refused it
+            return Decimal(0)
+
+
+class ResourceClaimAllocation(_Wire):
+    """The allocation of one of the pod's resource claims."""
+
+    name: Annotated[
+        str, Field(min_length=1, max_length=MAX_WORD, description="Name in the pod's spec.resourceClaims.")
+    ]
+    allocation: Annotated[
+        dict[str, Any], Field(description="An AllocationResult of resource.k8s.io, written as given.")
+    ] = Field(default_factory=dict)
+
+
+class ExtendedResourceClaimAllocation(_Wire):
+    """The allocation of the claim that stands for the pod's extended resources."""
+
+    allocation: Annotated[dict[str, Any], Field(description="An AllocationResult of resource.k8s.io.")] = Field(
+        default_factory=dict
+    )
+    device_requests: Annotated[
+        list[dict[str, Any]], Field(max_length=MAX_ITEMS, description="DeviceRequests of the claim to create.")
+    ] = Field(default_factory=list)
+    container_mappings: Annotated[
+        list[dict[str, Any]],
+        Field(max_length=MAX_ITEMS, description="Which container's extended resource is which device request."),
+    ] = Field(default_factory=list)
+
+
+class PredictedNUMAZone(_Wire):
+    """What the scheduler expects a NUMA zone to give to the pod."""
+
+    zone: Annotated[str, Field(max_length=MAX_WORD, description="Zone name.")]
+    amount: Annotated[
+        dict[str, Any],
+        Field(description="Resource name to quantity.", json_schema_extra={"additionalProperties": QUANTITY}),
+    ]
+
+
+class BindRequestSpec(_Wire):
+    """The decision. Immutable but for backoffLimit."""
+
+    pod_name: Annotated[str, Field(min_length=1, max_length=253, description="Pod to bind, in the same namespace.")]
+    pod_uid: Annotated[
+        str,
+        Field(
+            alias="podUID",
+            max_length=128,
+            description="UID of that pod. Filled from the owner reference at creation if absent.",
+        ),
+    ] = ""
+    selected_node: Annotated[str, Field(min_length=1, max_length=253, description="Node the pod is to run on.")]
+    received_resource_type: Annotated[ResourceType, Field(description="What the pod received; empty is Regular.")] = (
+        ResourceType.NONE
+    )
+    received_gpu: Annotated[ReceivedGPU | None, Field(alias="receivedGPU", description="Devices it received.")] = None
+    selected_gpu_groups: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_WORD)]],
+        Field(alias="selectedGPUGroups", max_length=MAX_ITEMS, description="One group per shared device."),
+    ] = Field(default_factory=list)
+    resource_claim_allocations: Annotated[
+        list[ResourceClaimAllocation],
+        Field(max_length=MAX_ITEMS, description="Allocations of the pod's resource claims."),
+    ] = Field(default_factory=list)
+    extended_resource_claim_allocation: Annotated[
+        ExtendedResourceClaimAllocation | None,
+        Field(description="Allocation of the pod's extended resources."),
+    ] = None
+    predicted_numa_zones: Annotated[
+        list[PredictedNUMAZone],
+        Field(alias="predictedNUMAZones", max_length=MAX_ITEMS, description="Copied to an annotation of the pod."),
+    ] = Field(default_factory=list)
+    backoff_limit: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=2**31 - 1,
+            description="Retries after the first attempt; absent means the configured default.",
+        ),
+    ] = None
+
+    @property
+    def demands(self) -> frozenset[Demand]:
+        """Everything that some plugin must serve before the pod may be bound."""
+        demands = {Demand(self.received_resource_type or ResourceType.REGULAR)}
+        if self.resource_claim_allocations:
+            demands.add(Demand.CLAIMS)
+        if self.extended_resource_claim_allocation:
+            demands.add(Demand.EXTENDED_CLAIM)
+        return frozenset(demands)
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A BindRequest as the reconciler and the plugins see it. ``raw`` is what the API server sent."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    resource_version: ResourceVersion
+    generation: int
+    created: datetime | None
+    deleting: bool
+    finalizers: tuple[str, ...]
+    pod_uid: ObjectUID  # from spec.podUID, else from the owner reference, else empty
+    spec: BindRequestSpec | None  # None: the spec is invalid, see ``faults``
+    faults: tuple[FieldError, ...]
+    phase: Phase
+    raw: Object
+
+    @property
+    def pod_key(self) -> ObjectKey:
+        """Key of the pod; a name even when the rest of the spec is invalid."""
+        return ObjectKey(self.key.namespace, self.spec.pod_name if self.spec else _raw_pod_name(self.raw))
+
+    @property
+    def selected_node(self) -> str:
+        """Name of the node; a name even when the rest of the spec is invalid."""
+        name = self.spec.selected_node if self.spec else (self.raw.get("spec") or {}).get("selectedNode")
+        return name if isinstance(name, str) else ""
+
+    @property
+    def status(self) -> Object:
+        """The ``.status`` block as stored; empty if absent."""
+        return self.raw.get("status") or {}
+
+    @property
+    def failed_attempts(self) -> int:
+        """Attempts that have failed so far."""
+        value = self.status.get("failedAttempts")
+        return value if isinstance(value, int) and value > 0 else 0
+
+    @property
+    def next_attempt(self) -> datetime | None:
+        """Not to be tried before this."""
+        return parse_time(self.status.get("nextAttemptTime"))
+
+
+def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
+    """Decode a raw spec. Returns it, or None and every fault with its path."""
+    if not isinstance(spec, dict):
+        return None, (
+            FieldError("bindrequest/schema", path, spec, "must be an object with podName and selectedNode"),
+        )
+    try:
+        return BindRequestSpec.model_validate(spec), ()
+    except ValidationError as error:
+        return None, tuple(schema_fault("bindrequest/schema", path, fault) for fault in error.errors())
+
+
+def schema_fault(rule: str, path: str, fault: Any) -> FieldError:
+    """Turn one of pydantic's error entries into a FieldError below ``path``."""
+    for token in fault["loc"]:
+        path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
+    if fault["type"] == "missing":
+        return FieldError(rule, path, None, "is required")
+    if fault["type"] == "extra_forbidden":
+        return FieldError(rule, path, fault["input"], "is not a known key")
+    message = fault["msg"].removeprefix("Value error, ")
+    return FieldError(rule, path, fault["input"], message[:1].lower() + message[1:])
+
+
+def decode_bind_request(raw: Object) -> BindRequest:
+    """Decode a raw BindRequest. Never raises on content: faults of the spec are in ``faults``."""
+    metadata = raw["metadata"]
+    spec, faults = decode_spec(raw.get("spec"))
+    return BindRequest(
+        key=key_of(raw),
+        uid=uid_of(raw),
+        resource_version=version_of(raw),
+        generation=metadata.get("generation", 0),
+        created=parse_time(metadata.get("creationTimestamp")),
+        deleting=is_deleting(raw),
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        pod_uid=ObjectUID((spec.pod_uid if spec else "") or owner_pod_uid(raw)),
+        spec=spec,
+        faults=faults,
+        phase=_phase((raw.get("status") or {}).get("phase")),
+        raw=raw,
+    )
+
+
+def owner_pod_uid(raw: Object) -> str:
+    """Return the UID of the owning pod of that name; empty if no owner reference names it."""
+    name = _raw_pod_name(raw)
+    for owner in raw["metadata"].get("ownerReferences") or ():
+        if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
+            return str(owner.get("uid", ""))
+    return ""
+
+
+def _raw_pod_name(raw: Object) -> str:
+    """Return spec.podName of a request whose spec may be anything; empty if there is none."""
+    spec = raw.get("spec")
+    name = spec.get("podName") if isinstance(spec, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _phase(word: Any) -> Phase:
+    # An unknown word (another controller's) reads as Pending: the pod itself says whether it is bound.
+    return Phase(word) if word in (Phase.SUCCEEDED, Phase.FAILED) else Phase.PENDING

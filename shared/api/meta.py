@@ -1,0 +1,81 @@
+"""Identity of Kubernetes objects, as values.
+
+A name is reused, a UID never is: whoever remembers an object across time remembers its UID. Raw objects from the
+API server stay plain dictionaries (``Object``); unknown fields in them are never lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, NewType
+
+ObjectUID = NewType("ObjectUID", str)
+ResourceVersion = NewType("ResourceVersion", str)
+
+# A JSON object as the API server sent it. Read-only by convention; whoever changes one copies it first.
+Object = Mapping[str, Any]
+
+
+class ObjectKey(NamedTuple):
+    """Namespace and name; the namespace is empty for cluster-scoped objects."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """An object somebody waits for or speaks about. ``resource_version`` is the one that was looked at."""
+
+    api_version: str
+    kind: str
+    key: ObjectKey
+    uid: ObjectUID = ObjectUID("")
+    resource_version: ResourceVersion = ResourceVersion("")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.key}"
+
+
+def key_of(obj: Object) -> ObjectKey:
+    """Return the key of a raw object."""
+    metadata = obj["metadata"]
+    return ObjectKey(metadata.get("namespace", ""), metadata["name"])
+
+
+def uid_of(obj: Object) -> ObjectUID:
+    """Return the UID of a raw object; empty if it was never stored."""
+    return ObjectUID(obj["metadata"].get("uid", ""))
+
+
+def version_of(obj: Object) -> ResourceVersion:
+    """Return the resourceVersion of a raw object; empty if it was never stored."""
+    return ResourceVersion(obj["metadata"].get("resourceVersion", ""))
+
+
+def is_deleting(obj: Object) -> bool:
+    """Return whether somebody has asked for the object's deletion."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """Parse a metav1.Time or MicroTime (RFC 3339); None for an absent or unreadable one."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def format_time(moment: datetime) -> str:
+    """Format as metav1.Time: UTC, whole seconds, rounded down."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(moment: datetime) -> str:
+    """Format as metav1.MicroTime: UTC, microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

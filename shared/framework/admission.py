@@ -1,0 +1,246 @@
+"""The admission chain: every enabled plugin's mutate and validate over one object, all faults at once.
+
+Pure: objects in, ``Judgement`` out; the webhook and ``bowline lint`` call the same functions and so agree.
+The chain owns what is no plugin's: whose pods are in scope, what a failing plugin means, the BindRequest's own rules.
+The same object gives the same faults in the same order: plugin order first, then each plugin's own.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from shared.api import names
+from shared.api.bindrequest import BindRequest, decode_bind_request, decode_spec, owner_pod_uid
+from shared.api.field_error import FieldError, annotation_path
+from shared.api.meta import Object
+from shared.framework import structure
+from shared.framework.config import SYSTEM_NAMESPACES, Settings
+from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
+from shared.framework.plugin import AdmissionInfo, Plugin, overrides
+
+DEFAULT_SCHEDULER = "default-scheduler"
+# (plugin, extension point, what it raised): the shell logs and counts; the chain itself stays pure.
+OnPluginError = Callable[[str, str, Exception], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on one object: allowed unless there are ``errors``. ``patch`` is RFC 6902."""
+
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[FieldError, ...] = ()
+    patch: tuple[PatchOperation, ...] = ()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the object may be stored."""
+        return not self.errors
+
+    def under(self, prefix: str) -> "Judgement":
+        """Return the same verdict with every path moved below ``prefix``; a patch would be wrong there, so none."""
+        return Judgement(
+            tuple(fault.under(prefix) for fault in self.errors), tuple(fault.under(prefix) for fault in self.warnings)
+        )
+
+
+ALLOWED = Judgement()
+
+
+def _ignore(plugin: str, point: str, error: Exception) -> None:
+    """Stand-in for a shell that has nowhere to report to."""
+
+
+class AdmissionChain:
+    """The enabled plugins' admission half. ``own_namespace`` is where Bowline itself runs; never in scope."""
+
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        settings: Settings,
+        own_namespace: str = "",
+        on_error: OnPluginError = _ignore,
+    ) -> None:
+        self._settings = settings
+        self._excluded = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {""}
+        self._on_error = on_error
+        self._plugins = tuple(plugins)
+        self._mutate_pod = [p for p in plugins if overrides(p, "mutate_pod")]
+        self._validate_pod = [p for p in plugins if overrides(p, "validate_pod")]
+        self._mutate_request = [p for p in plugins if overrides(p, "mutate_bind_request")]
+        self._validate_request = [p for p in plugins if overrides(p, "validate_bind_request")]
+
+    # --- pods ---
+
+    def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+        """Mutate a new pod, then judge the result. ``raw`` is changed in place."""
+        settled = self._settled(raw, info)
+        if settled is not None:
+            return settled
+        pod = MutablePod(raw)
+        for plugin in self._mutate_pod:
+            self._guarded_mutation(plugin, "mutate_pod", pod, info)
+        return replace(self._judge_pod(raw, None, info), patch=tuple(pod.operations))
+
+    def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+        """Judge a pod as it will be stored; on UPDATE only what changed. A pod that is being deleted passes."""
+        if structure.is_deleting(raw):
+            return ALLOWED
+        settled = self._settled(raw, info)
+        if settled is not None:
+            return settled
+        judgement = self._judge_pod(raw, old, info)
+        if judgement.allowed or old is None or structure.pod_faults(old):
+            return judgement
+        # A ratchet under every plugin's own: what was wrong before is no reason to refuse an unrelated change, or
+        # nobody could take a finalizer off a pod that was stored while the webhook was away.
+        before = self._judge_pod(old, None, info).errors
+        return replace(judgement, errors=tuple(fault for fault in judgement.errors if fault not in before))
+
+    def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Judgement:
+        """Judge a workload's pod template as the pods made from it will be judged; paths start with ``path``.
+
+        The template is judged as it will be after mutation: a fault that mutation mends is none. So its content is
+        changed in place, like a pod's.
+        """
+        if not isinstance(template, dict):
+            return Judgement((FieldError("structure/type", path, template, "must be an object"),))
+        metadata = template.get("metadata")
+        pod = {"metadata": {} if metadata is None else metadata, "spec": template.get("spec")}
+        return self.admit_pod(pod, info).under(path)
+
+    def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+        return _judgement(
+            self._guarded_faults(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
+            for plugin in self._validate_pod
+        )
+
+    def _settled(self, raw: Object, info: AdmissionInfo) -> Judgement | None:
+        """Return the verdict on a pod that no plugin is to see: malformed, or not ours. None for the others."""
+        if info.namespace in self._excluded:
+            return ALLOWED
+        malformed = structure.pod_faults(raw)
+        if malformed:
+            return Judgement(malformed)
+        annotations = raw["metadata"].get("annotations") or {}
+        if names.MIRROR_POD in annotations:
+            return ALLOWED
+        scheduler = raw["spec"].get("schedulerName") or DEFAULT_SCHEDULER
+        if self._settings.schedules(scheduler):
+            return None
+        ours = " or ".join(self._settings.scheduler_names)
+        message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {ours}"
+        return Judgement(
+            warnings=tuple(
+                FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
+                for key in names.SHARE_ANNOTATIONS
+                if key in annotations
+            )
+        )
+
+    # --- BindRequests ---
+
+    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+        """Fill what the owner reference and the plugins know, then judge a new one. ``raw`` is changed in place."""
+        if structure.is_deleting(raw):
+            return ALLOWED
+        malformed = structure.bind_request_faults(raw)
+        if malformed:
+            return Judgement(malformed)
+        request = MutableObject(raw)
+        if info.operation == "CREATE":
+            self._complete(request)
+        for plugin in self._mutate_request:
+            self._guarded_mutation(plugin, "mutate_bind_request", request, info)
+        judgement = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
+        return replace(judgement, patch=tuple(request.operations))
+
+    def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+        """Judge what a schema sees (a foreign CRD may have none) and what it cannot; on UPDATE only what changed."""
+        if structure.is_deleting(raw):
+            return ALLOWED
+        malformed = structure.bind_request_faults(raw)
+        if malformed:
+            return Judgement(malformed)
+        if old is not None and old.get("spec") == raw.get("spec"):
+            return ALLOWED
+        faults = bind_request_faults(raw)
+        if faults:  # plugins only see requests whose spec can be decoded
+            return Judgement(tuple(faults))
+        return _judgement(
+            self._guarded_faults(
+                plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
+            )
+            for plugin in self._validate_request
+        )
+
+    def _complete(self, request: MutableObject) -> None:
+        decoded = decode_bind_request(_named(request.raw))
+        if decoded.spec is None:
+            return
+        uid = owner_pod_uid(request.raw)
+        if uid and not decoded.spec.pod_uid:
+            request.set(uid, "spec", "podUID")
+        if names.FINALIZER not in decoded.finalizers and any(
+            self._leaves_effects(plugin, decoded) for plugin in self._plugins
+        ):
+            request.append(names.FINALIZER, "metadata", "finalizers")
+
+    # --- a plugin's exception is a bug of the plugin, not of the object ---
+
+    def _leaves_effects(self, plugin: Plugin, request: BindRequest) -> bool:
+        try:
+            return plugin.leaves_effects(request)
+        except Exception as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
+            self._on_error(plugin.name, "leaves_effects", error)
+            return True
+
+    def _guarded_mutation(self, plugin: Plugin, point: str, target: MutableObject, info: AdmissionInfo) -> None:
+        mark = target.checkpoint()
+        try:
+            getattr(plugin, point)(target, info)
+        except Exception as error:  # noqa: BLE001 - reported through on_error; the object goes on unchanged
+            target.revert(mark)
+            self._on_error(plugin.name, point, error)
+
+    def _guarded_faults(
+        self, plugin: Plugin, point: str, judge: Callable[[], Iterable[FieldError]]
+    ) -> Sequence[FieldError]:
+        try:
+            faults = list(judge())
+            strangers = [fault for fault in faults if not isinstance(fault, FieldError)]
+            if strangers:
+                raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be judged is refused
+            self._on_error(plugin.name, point, error)
+            message = (
+                f"plugin {plugin.name} failed while judging this object ({type(error).__name__}); "
+                "ask the cluster's operator to look at the webhook's log"
+            )
+            return [FieldError(f"{plugin.name}/internal", "", None, message)]
+        return faults
+
+
+def bind_request_faults(raw: Object) -> list[FieldError]:
+    """Return the faults of a well-formed BindRequest's spec, schema first."""
+    spec, faults = decode_spec(raw.get("spec"))
+    if spec is None:
+        return list(faults)
+    owner = owner_pod_uid(raw)
+    if spec.pod_uid and owner and spec.pod_uid != owner:
+        message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
+        return [FieldError("bindrequest/pod-uid", "spec.podUID", spec.pod_uid, message)]
+    return []
+
+
+def _judgement(faults: Iterable[Sequence[FieldError]]) -> Judgement:
+    flat = [fault for group in faults for fault in group]
+    return Judgement(
+        tuple(fault for fault in flat if not fault.is_warning), tuple(fault for fault in flat if fault.is_warning)
+    )
+
+
+def _named(raw: Object) -> Object:
+    """Return the object with a name: one with generateName has none yet at admission."""
+    metadata = raw["metadata"]
+    return raw if metadata.get("name") else {**raw, "metadata": {**metadata, "name": ""}}

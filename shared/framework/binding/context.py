@@ -1,0 +1,46 @@
+"""One attempt to carry out one BindRequest, as its plugins see it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.api.bindrequest import BindRequest, BindRequestSpec
+from shared.api.meta import Object
+from shared.kube.client import KubeClient
+
+
+@dataclass(slots=True)
+class BindingPosts:
+    """What is known of the attempt's POSTs of a Binding; kept up by ``bind_by_post``."""
+
+    last_unknown: datetime | None = None  # when one without an answer was given up: it may still take effect
+
+
+@dataclass(frozen=True, slots=True)
+class BindContext:
+    """One attempt. The views are read-only; ``state`` is the asking plugin's own, kept until ``forget``.
+
+    ``cancelled`` is set when the request is withdrawn before the point of no return; a plugin that takes long looks
+    at it. ``pod`` is None only in a rollback whose pod is gone, ``node`` only where the node is.
+    """
+
+    request: BindRequest
+    pod: Object | None
+    node: Object | None
+    attempt: int  # 1 for the first
+    attempt_id: str  # on every log line
+    deadline: datetime  # of all waiting, from the request's creation
+    client: KubeClient
+    log: logging.LoggerAdapter[logging.Logger]
+    state: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)  # carried by the Binding
+    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    posts: BindingPosts = field(default_factory=BindingPosts)
+
+    @property
+    def spec(self) -> BindRequestSpec:
+        """The request's spec; an attempt is only made of a valid one."""
+        assert self.request.spec is not None  # noqa: S101 - decide() has refused an invalid spec
+        return self.request.spec

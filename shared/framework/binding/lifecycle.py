@@ -1,0 +1,144 @@
+"""The plugins' life in the reconciler: setup once, start and stop with leadership, their watches and queues.
+
+Order is the plugins'; stop is the reverse of start. A plugin that cannot be set up or started keeps the process from
+working: half the plugins would bind pods without their devices.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import partial
+
+from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.handle import EventSource, Handle, Reconcile
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin, overrides
+from shared.kube.client import KubeClient
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import Selection
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+from shared.runtime.workqueue import QueueShutDown, WorkQueue
+
+log = logging.getLogger(__name__)
+
+# Setup and start of one plugin: a few lists over a slow API server, not more.
+CALL_S = 60.0
+
+
+class PluginLifecycle:
+    """Sets plugins up, starts and stops them, and runs what they asked for."""
+
+    def __init__(self, plugins: Sequence[Plugin], client: KubeClient, settings: Settings, clock: Clock) -> None:
+        self._plugins = tuple(plugins)
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._workers: dict[str, _Worker] = {}
+        self._started: list[Plugin] = []
+
+    async def setup(self) -> None:
+        """Set every plugin up. Raises what a plugin raises."""
+        for plugin in self._plugins:
+            handle = Handle(self._settings, self._client, self._clock, partial(self._add_worker, plugin.name))
+            await asyncio.wait_for(plugin.setup(handle), CALL_S)
+
+    def reflectors(self, wake: Callable[[ObjectKey], None]) -> dict[str, Reflector]:
+        """Return a reflector for every event source, by a name; their events call ``wake`` with request keys."""
+        sources = [(plugin.name, source) for plugin in self._plugins for source in plugin.event_sources()]
+        return {
+            f"{name}/{number}": Reflector(
+                self._client,
+                Selection(
+                    source.resource, label_selector=source.label_selector, field_selector=source.field_selector
+                ),
+                on_event=partial(_wake, source, wake),
+            )
+            for number, (name, source) in enumerate(sources)
+        }
+
+    async def start(self) -> None:
+        """This process leads and its caches are synced. Raises what a plugin raises."""
+        for worker in self._workers.values():
+            worker.start()
+        for plugin in self._plugins:
+            if overrides(plugin, "start"):
+                await asyncio.wait_for(plugin.start(), CALL_S)
+            self._started.append(plugin)
+        log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
+
+    async def stop(self) -> None:
+        """Stop what was started, in reverse; one that fails does not keep the others from it."""
+        while self._started:
+            plugin = self._started.pop()
+            try:
+                await asyncio.wait_for(plugin.stop(), CALL_S)
+            except Exception:
+                log.exception("plugin failed to stop", extra={"plugin": plugin.name})
+        for worker in self._workers.values():
+            await worker.stop()
+
+    def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        full = f"{plugin}/{name}"
+        if full in self._workers:
+            raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
+        worker = self._workers[full] = _Worker(full, reconcile)
+        return worker.add
+
+
+def _wake(
+    source: EventSource,
+    wake: Callable[[ObjectKey], None],
+    _: EventType,
+    __: ObjectKey,
+    old: Object | None,
+    new: Object | None,
+) -> None:
+    for key in source.keys(new or old or {}):
+        wake(key)
+
+
+class _Worker:
+    """A plugin's own leader-only queue with one worker; keys added by a standby are dropped."""
+
+    def __init__(self, name: str, reconcile: Reconcile) -> None:
+        self._name = name
+        self._reconcile = reconcile
+        self._queue: WorkQueue[ObjectKey] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._faults: Backoff[ObjectKey] = Backoff(timedelta(seconds=1), timedelta(minutes=1))
+
+    def add(self, key: ObjectKey) -> None:
+        if self._queue is not None:
+            self._queue.add(key)
+
+    def start(self) -> None:
+        self._queue = WorkQueue()
+        self._task = asyncio.create_task(self._work(self._queue), name=f"worker {self._name}")
+
+    async def stop(self) -> None:
+        if self._queue is None or self._task is None:
+            return
+        self._queue.shut_down()
+        self._queue = None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _work(self, queue: WorkQueue[ObjectKey]) -> None:
+        while True:
+            try:
+                key = await queue.get()
+            except QueueShutDown:
+                return
+            try:
+                again = await self._reconcile(key)
+            except Exception:
+                log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
+                queue.add_after(key, self._faults.failed(key, timedelta(seconds=1)))
+            else:
+                self._faults.succeeded(key)
+                if again is not None:
+                    queue.add_after(key, again)
+            finally:
+                queue.done(key)

@@ -1,0 +1,49 @@
+"""The POST of a Binding as a bind plugin's answer, for every plugin that binds that way."""
+
+import re
+
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Code, Reason, Status
+from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
+
+# How the API server's authorizer words a missing right; a policy's refusal has words of its own.
+_MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
+
+
+async def bind_by_post(c: BindContext) -> Status:
+    """Bind the pod to the selected node by a Binding that carries ``c.annotations`` and the pod's UID.
+
+    The API server stores annotations of a Binding unchecked and then refuses every update of the pod: they are
+    checked here, before.
+    """
+    present = ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
+    faults = annotation_faults(c.annotations, present)
+    if faults:
+        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in faults))
+    result = await post_binding(c.client, c.request.pod_key, c.request.pod_uid, c.spec.selected_node, c.annotations)
+    c.posts.last_unknown = result.last_unknown
+    return binding_status(result)
+
+
+def binding_status(result: BindingResult) -> Status:
+    """Return what the API server's answer to a Binding means for the attempt."""
+    match result.outcome:
+        case BindOutcome.BOUND:
+            return Status.ok()
+        case BindOutcome.GONE:
+            return Status.fatal(result.message, Reason.POD_GONE)
+        case BindOutcome.REFUSED:
+            return refusal(result.message)
+        case BindOutcome.LOOK | BindOutcome.UNKNOWN:
+            # The next pass looks at the pod itself; until then nothing is known and nothing has failed.
+            return Status(Code.INFRA, (result.message or "the outcome of the Binding is not known",))
+
+
+def refusal(message: str) -> Status:
+    """Return the FATAL of a write that the API server refuses, telling a missing right from a policy."""
+    missing = _MISSING_RIGHT.search(message)
+    if missing is None:
+        return Status.fatal(message)
+    verb, resource, group = missing.groups()
+    rule = f'apiGroups: ["{group or ""}"], resources: ["{resource}"], verbs: ["{verb}"]'
+    return Status.fatal(f"the reconciler lacks a right ({rule}); add it to its role: {message}", Reason.RBAC_MISSING)

@@ -1,0 +1,208 @@
+"""The configuration that both processes read: one YAML document, ``config.bowline.dev/v1alpha1``.
+
+``Settings`` is what everything behind the edge gets: validated, frozen, complete with defaults. Every fault of a
+document is found before any is reported, each with its path; a process refuses to start on any of them. Whether a
+plugin's ``args`` are right is judged by the Registry, which knows the plugins.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.alias_generators import to_camel
+
+from shared.api.bindrequest import schema_fault
+from shared.api.duration import format_duration, parse_duration
+from shared.api.field_error import FieldError
+from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from shared.framework.strict_yaml import StrictLoader
+
+RULE = "config/schema"
+# Never in scope, whatever the configuration says: a webhook in their path can lock a cluster out of itself.
+SYSTEM_NAMESPACES = ("kube-system",)
+
+
+def _duration(value: Any) -> timedelta:
+    return value if isinstance(value, timedelta) else parse_duration(value)
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(_duration),
+    PlainSerializer(format_duration, return_type=str),
+]
+PositiveDuration = Annotated[Duration, Field(gt=timedelta(0))]
+
+
+class ConfigurationError(Exception):
+    """The configuration cannot be used; ``faults`` lists everything that is wrong with it."""
+
+    def __init__(self, faults: list[FieldError]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(f"  - {fault}" for fault in faults))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+class Namespaces(_Section):
+    """Which namespaces Bowline leaves alone."""
+
+    exclude: tuple[str, ...] = ()
+    """Besides kube-system and Bowline's own, which always are."""
+
+
+class GpuSharing(_Section):
+    """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
+
+    enabled: bool = True
+    """Off: a pod that asks for a share is refused at admission."""
+    runtime_class_name: str = "nvidia"
+    """Given to sharing pods that name none; empty gives none."""
+    reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"
+    """Where the pods live that hold shared devices."""
+    agent_timeout: PositiveDuration = timedelta(seconds=40)
+    """How long a reservation pod may take to report its device."""
+    cdi: bool = False
+    """Write CDI names instead of bare device UUIDs."""
+    fake_gpus: bool = Field(default=False, alias="fakeGPUs")
+    """Devices without hardware, for test clusters only."""
+
+
+class Backoff(_Section):
+    """Waiting time between failed attempts: exponential with full jitter."""
+
+    base: PositiveDuration = timedelta(seconds=1)
+    """Upper bound of the first wait."""
+    max: PositiveDuration = timedelta(seconds=60)
+    """Upper bound of every wait."""
+
+
+class Binding(_Section):
+    """How requests are carried out."""
+
+    backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
+    """Retries of a request that sets none itself. 6 last about a minute: longer than a node's hiccup."""
+    backoff: Backoff = Backoff()
+    wait_timeout: PositiveDuration = timedelta(seconds=600)
+    """How long a request may wait for an object, from its creation; a slow volume provisioner takes minutes."""
+    ttl_after_succeeded: Duration = timedelta(hours=1)
+    """When a Succeeded request is removed; 0s keeps it until its pod goes."""
+    workers: Annotated[int, Field(ge=1, le=1024)] = 64
+    """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
+
+
+class Client(_Section):
+    """Own limits on writes a second; 0 leaves it to the API server's fairness."""
+
+    bind_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="bindQPS")
+    write_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="writeQPS")
+    status_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="statusQPS")
+
+
+class LeaderElection(_Section):
+    """One reconciler works at a time. The rule is leaseDuration > renewDeadline > retryPeriod."""
+
+    lease_duration: PositiveDuration = timedelta(seconds=15)
+    """A standby takes over this long after the leader's last renewal."""
+    renew_deadline: PositiveDuration = timedelta(seconds=10)
+    """A leader that could not renew for this long stops leading."""
+    retry_period: PositiveDuration = timedelta(seconds=2)
+    """Time between renewals."""
+
+
+class PluginEntry(_Section):
+    """One plugin's switch and arguments; merged by name with the built-in defaults."""
+
+    name: Annotated[str, Field(min_length=1)]
+    enabled: bool = True
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Settings(_Section):
+    """The whole configuration."""
+
+    api_version: Literal["config.bowline.dev/v1alpha1"] = "config.bowline.dev/v1alpha1"
+    kind: Literal["BowlineConfiguration"] = "BowlineConfiguration"
+    scheduler_names: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = (
+        "kai-scheduler",
+        "bowline",
+    )
+    """Whose pods are ours; "*" means everybody's."""
+    namespaces: Namespaces = Namespaces()
+    gpu_sharing: GpuSharing = GpuSharing()
+    gpu_device_classes: tuple[str, ...] = ()
+    """DRA device classes known to be GPUs; a share beside a claim of one is refused, beside others warned about."""
+    binding: Binding = Binding()
+    client: Client = Client()
+    leader_election: LeaderElection = LeaderElection()
+    plugins: tuple[PluginEntry, ...] = ()
+    plugin_order: tuple[str, ...] = ()
+    """Names of all enabled plugins in the order wanted; empty keeps the built-in order."""
+    feature_gates: Mapping[str, bool] = Field(default_factory=dict)
+
+    def schedules(self, scheduler_name: str) -> bool:
+        """Return whether a pod of that scheduler is ours."""
+        return "*" in self.scheduler_names or scheduler_name in self.scheduler_names
+
+
+def parse_settings(text: str) -> Settings:
+    """Parse one YAML document; an empty one gives the defaults. Raises ConfigurationError with every fault."""
+    try:
+        document = yaml.load(text, StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {error}")]) from error
+    if document is None:
+        return Settings()
+    if not isinstance(document, dict):
+        raise ConfigurationError([FieldError(RULE, "", document, "the document must be a mapping")])
+    faults = [
+        FieldError(RULE, key, None, f"is required and must be {word}")
+        for key, word in (("apiVersion", CONFIG_API_VERSION), ("kind", CONFIG_KIND))
+        if key not in document
+    ]
+    try:
+        settings = Settings.model_validate(document)
+    except ValidationError as error:
+        faults += [schema_fault(RULE, "", fault) for fault in error.errors()]
+        raise ConfigurationError(faults) from error
+    faults += cross_faults(settings)
+    if faults:
+        raise ConfigurationError(faults)
+    return settings
+
+
+def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = None) -> Settings:
+    """Read the configuration file, or take the defaults without one; gates of the command line win.
+
+    Raises ConfigurationError, also for a file that cannot be read.
+    """
+    settings = Settings()
+    if path is not None:
+        try:
+            settings = parse_settings(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+            raise ConfigurationError([FieldError("config/file", "", None, f"{path}: {why}")]) from error
+    gates = {**settings.feature_gates, **(feature_gates or {})}
+    return settings.model_copy(update={"feature_gates": gates})
+
+
+def cross_faults(settings: Settings) -> list[FieldError]:
+    """Return the faults that only several keys together make."""
+    faults = []
+    election = settings.leader_election
+    if not election.lease_duration > election.renew_deadline > election.retry_period:
+        shown = "/".join(
+            format_duration(d) for d in (election.lease_duration, election.renew_deadline, election.retry_period)
+        )
+        rule = "leaseDuration must be longer than renewDeadline, and that longer than retryPeriod"
+        faults.append(FieldError(RULE, "leaderElection", shown, rule))
+    if settings.binding.backoff.max < settings.binding.backoff.base:
+        value = format_duration(settings.binding.backoff.max)
+        faults.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
+    return faults

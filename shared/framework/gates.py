@@ -1,0 +1,72 @@
+"""Feature gates: switches of alpha and beta behaviour, fixed at start.
+
+A plugin as a whole is switched by ``enabled`` in the configuration; a gate only guards behaviour that may still
+change. One registry, so that an unknown name is refused wherever it is written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.api.field_error import FieldError
+
+
+class Stage(StrEnum):
+    """How settled a behaviour is. A GA gate is locked on, then removed."""
+
+    ALPHA = "alpha"
+    BETA = "beta"
+    GA = "ga"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One switch."""
+
+    name: str
+    stage: Stage
+    default: bool
+    description: str
+
+
+# None yet: every behaviour that exists is settled.
+GATES: tuple[Gate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """The effective switches."""
+
+    values: Mapping[str, bool]
+
+    def enabled(self, name: str) -> bool:
+        """Return whether the gate is on. Raises KeyError for a name that is in no registry: a bug."""
+        return self.values[name]
+
+
+def resolve_gates(wanted: Mapping[str, bool], known: Iterable[Gate]) -> tuple[FeatureGates, list[FieldError]]:
+    """Merge the wanted switches over the defaults. Returns the gates and every fault of ``wanted``."""
+    gates = {gate.name: gate for gate in known}
+    values = {name: gate.default for name, gate in gates.items()}
+    faults = []
+    for name, value in wanted.items():
+        path = f"featureGates.{name}"
+        if name not in gates:
+            names = ", ".join(sorted(gates)) or "none exist in this version"
+            faults.append(FieldError("config/feature-gate", path, value, f"is no feature gate; known: {names}"))
+        elif gates[name].stage is Stage.GA and not value:
+            faults.append(FieldError("config/feature-gate", path, value, "is generally available and stays on"))
+        else:
+            values[name] = value
+    return FeatureGates(values), faults
+
+
+def parse_gates_flag(text: str) -> dict[str, bool]:
+    """Parse ``A=true,B=false``. Raises ValueError naming the entry that cannot be read."""
+    values = {}
+    for entry in filter(None, text.split(",")):
+        name, _, word = entry.partition("=")
+        if not name or word not in ("true", "false"):
+            raise ValueError(f"--feature-gates: {entry!r} must be NAME=true or NAME=false")
+        values[name] = word == "true"
+    return values

@@ -1,0 +1,116 @@
+"""What the command lines of both processes have in common: files, addresses, gates, logs.
+
+The command line is an edge: what is wrong with it, or with the configuration it names, is printed whole and ends the
+process with 2 before anything starts.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+from shared.framework.config import ConfigurationError, Settings, parse_settings
+from shared.framework.gates import parse_gates_flag
+from shared.runtime.logging import LogFormat
+from shared.runtime.probes import ListenAddress, parse_listen
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CommonOptions:
+    """What both processes are told; ``--help`` has the meaning of each."""
+
+    config: Path | None
+    kubeconfig: Path | None
+    metrics_listen: ListenAddress
+    namespace: str
+    feature_gates: Mapping[str, bool]
+    log_format: LogFormat
+    log_level: str
+
+
+def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] = os.environ) -> None:
+    """Add the common flags."""
+    add = parser.add_argument
+    add("--config", type=Path, metavar="FILE", help="configuration document; without it the built-in defaults hold")
+    add(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="access to the API server; without it the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config",
+    )
+    add(
+        "--metrics-listen",
+        type=typed(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen(":8080"),
+        help="where /healthz, /readyz and /metrics are served over plain HTTP (%(default)s)",
+    )
+    add(
+        "--namespace",
+        metavar="NAME",
+        default=environment.get("POD_NAMESPACE", ""),
+        help="namespace Bowline runs in ($POD_NAMESPACE)",
+    )
+    add(
+        "--feature-gates",
+        type=typed(parse_gates_flag),
+        metavar="A=true,B=false",
+        default={},
+        help="switches of alpha and beta behaviour, over those of the configuration",
+    )
+    add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
+    add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
+
+
+def common_options(given: argparse.Namespace) -> CommonOptions:
+    """Return what was given for the common flags."""
+    return CommonOptions(
+        config=given.config,
+        kubeconfig=given.kubeconfig,
+        metrics_listen=given.metrics_listen,
+        namespace=given.namespace,
+        feature_gates=given.feature_gates,
+        log_format=cast(LogFormat, given.log_format),
+        log_level=given.log_level,
+    )
+
+
+def load_settings(config: Path | None, feature_gates: Mapping[str, bool]) -> Settings:
+    """Return the effective settings: defaults, then the file, then the flags.
+
+    Raises ConfigurationError with every fault, OSError if the file cannot be read.
+    """
+    settings = parse_settings(config.read_text(encoding="utf-8")) if config is not None else Settings()
+    gates = {**settings.feature_gates, **feature_gates}
+    return settings.model_copy(update={"feature_gates": gates})
+
+
+def refuse_to_start(
+    program: str, config: Path | None, error: ConfigurationError | OSError | UnicodeError
+) -> NoReturn:
+    """Print why the configuration cannot be used, all of it, and exit with 2."""
+    where = f"configuration {config}" if config is not None else "the configuration"
+    if isinstance(error, ConfigurationError):
+        number = len(error.faults)
+        what = f"{number} fault{'s' if number != 1 else ''}:\n{error}"
+    else:
+        what = f"cannot be read: {error}"
+    sys.stderr.write(f"{program}: {where}: {what}\n")
+    sys.exit(2)
+
+
+def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:
+    """Let argparse show the parser's own sentence; of a ValueError it would show only that there was one."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return convert

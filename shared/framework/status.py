@@ -1,0 +1,97 @@
+"""A plugin's answer at a binding extension point.
+
+``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``).
+Expected results are values, not exceptions: an exception out of a plugin is a bug and counts as RETRY, except an
+``InfrastructureError`` of shared.kube, which is nobody's fault.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+
+from shared.api.meta import ObjectRef
+
+
+class Code(StrEnum):
+    """What a plugin says; ``INFRA`` and ``CANCELLED`` are said by the Runner alone."""
+
+    OK = "OK"
+    SKIP = "SKIP"  # not mine: between a plugin and the Runner only
+    WAIT = "WAIT"  # the decision is good, somebody else must act first
+    RETRY = "RETRY"  # failed, may work the next time; uses an attempt
+    FATAL = "FATAL"  # this decision can never work; the scheduler must decide anew
+    INFRA = "INFRA"  # the API server did not answer as one; uses no attempt
+    CANCELLED = "CANCELLED"  # the request was withdrawn under way
+
+
+class Reason(StrEnum):
+    """Final reasons, a closed list: the first word of ``status.reason`` of a Failed request."""
+
+    POD_GONE = "PodGone"
+    NODE_GONE = "NodeGone"
+    BOUND_ELSEWHERE = "BoundElsewhere"
+    NOT_OURS = "NotOurs"
+    NO_PLUGIN = "NoPlugin"
+    INVALID = "Invalid"
+    REJECTED = "Rejected"
+    RBAC_MISSING = "RBACMissing"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    WAIT_TIMEOUT = "WaitTimeout"
+    DEVICE_CONFLICT = "DeviceConflict"
+    VOLUME_CONFLICT = "VolumeConflict"
+    SUPERSEDED = "Superseded"
+
+
+class Suggestion(StrEnum):
+    """What the scheduler may do about a final failure; machine-readable, in ``status.suggestion``."""
+
+    RESCHEDULE_ELSEWHERE = "RescheduleElsewhere"
+    RETRY_SAME_NODE = "RetrySameNode"
+    DELETE_POD = "DeletePod"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One answer. ``reasons`` are sentences for people; ``reason`` is the word of a FATAL."""
+
+    code: Code
+    reasons: tuple[str, ...] = ()
+    plugin: str = ""
+    reason: Reason | None = None
+    retry_after: timedelta | None = None  # RETRY: not sooner than this
+    wake_on: tuple[ObjectRef, ...] = ()  # WAIT: look again when one of these changes
+    suggestion: Suggestion | None = None
+
+    @property
+    def message(self) -> str:
+        """The reasons as one line."""
+        return "; ".join(self.reasons)
+
+    def from_plugin(self, name: str) -> "Status":
+        """Return the same answer with the plugin named, unless one already is."""
+        return self if self.plugin else replace(self, plugin=name)
+
+    @classmethod
+    def ok(cls) -> "Status":
+        return _OK
+
+    @classmethod
+    def skip(cls) -> "Status":
+        return _SKIP
+
+    @classmethod
+    def wait(cls, why: str, *wake_on: ObjectRef) -> "Status":
+        """Wait, holding no worker, until one of ``wake_on`` changes."""
+        return cls(Code.WAIT, (why,), wake_on=wake_on)
+
+    @classmethod
+    def retry(cls, why: str, after: timedelta | None = None) -> "Status":
+        return cls(Code.RETRY, (why,), retry_after=after)
+
+    @classmethod
+    def fatal(cls, why: str, reason: Reason = Reason.REJECTED, suggestion: Suggestion | None = None) -> "Status":
+        return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
+
+
+_OK = Status(Code.OK)
+_SKIP = Status(Code.SKIP)

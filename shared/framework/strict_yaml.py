@@ -1,0 +1,50 @@
+"""YAML as Kubernetes reads it: JSON types only, and no key twice.
+
+PyYAML's own rules make a date of ``2026-01-01``, 1342 of ``22:22`` and a string of ``1e3``; Kubernetes does not. Of a
+key given twice PyYAML drops the first without a word. Used for Bowline's configuration and for manifests.
+"""
+
+import re
+from typing import Any, cast
+
+import yaml
+
+_MERGE = "tag:yaml.org,2002:merge"
+
+
+class StrictLoader(yaml.SafeLoader):
+    """Loads one or more documents; raises yaml.YAMLError with line and column."""
+
+    yaml_implicit_resolvers = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Refuse a key given twice. ``<<`` is no key: what it merges in, later keys may override."""
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if str(key) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is given twice", key_node.start_mark
+                )
+            seen.add(str(key))
+        return super().construct_mapping(node, deep)
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    add = cast(Any, StrictLoader).add_implicit_resolver
+    add(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))
+
+
+# The first that matches counts, so integers come before floats.
+_resolve("bool", "yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO")
+_resolve("int", "[-+]?(?:0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789")
+_resolve(
+    "float",
+    r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+    "-+0123456789.",
+)
+_resolve("null", "~|null|Null|NULL|", "~nN")
+StrictLoader.yaml_implicit_resolvers[""] = StrictLoader.yaml_implicit_resolvers["~"]  # an empty scalar is null
+_resolve("merge", "<<", "<")

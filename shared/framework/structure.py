@@ -1,0 +1,171 @@
+"""JSON types of what plugins read, checked once before any plugin looks.
+
+The API server has checked the types of pods and workloads before it calls a webhook. It has not for custom resources,
+whose schema is applied after the mutating webhooks, and nobody has for files given to ``bowline lint``. With this in
+front, a plugin may take ``containers`` to be a list of objects and an annotation to be a string.
+
+A shape is a function from a value to its faults, with paths relative to the value: a well-formed object builds no
+path at all. An absent or null field is no fault, as in the API server; fields no shape names are not looked at.
+Whether a value makes sense is not judged here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shared.api.field_error import FieldError
+from shared.api.meta import Object
+
+Shape = Callable[[Any], Sequence[FieldError]]
+_FITS: tuple[FieldError, ...] = ()
+
+
+def _fault(value: Any, message: str) -> Sequence[FieldError]:
+    # The path is complete once every enclosing shape has put its own part before it.
+    return (FieldError("structure/type", "", value, message),)
+
+
+def _string(value: Any) -> Sequence[FieldError]:
+    if isinstance(value, str):
+        return _FITS
+    quotable = isinstance(value, bool | int | float)
+    return _fault(value, "must be a string; put it in quotes" if quotable else "must be a string")
+
+
+def _boolean(value: Any) -> Sequence[FieldError]:
+    return _FITS if isinstance(value, bool) else _fault(value, "must be true or false")
+
+
+def _quantity(value: Any) -> Sequence[FieldError]:
+    fits = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return _FITS if fits else _fault(value, 'must be a quantity, such as 1, "500m" or "16Gi"')
+
+
+def _fields(**shapes: Shape) -> Shape:
+    """Return the shape of an object with known fields."""
+
+    def check(value: Any) -> Sequence[FieldError]:
+        if not isinstance(value, dict):
+            return _fault(value, "must be an object")
+        faults: list[FieldError] = []
+        for name, shape in shapes.items():
+            field = value.get(name)
+            if field is not None:
+                found = shape(field)
+                if found:
+                    faults += [fault.under(name) for fault in found]
+        return faults or _FITS
+
+    return check
+
+
+def _values(shape: Shape) -> Shape:
+    """Return the shape of an object with free keys, such as annotations. A null value is a fault here."""
+
+    def check(value: Any) -> Sequence[FieldError]:
+        if not isinstance(value, dict):
+            return _fault(value, "must be an object")
+        faults: list[FieldError] = []
+        for key, item in value.items():
+            found = shape(item)
+            if found:
+                faults += [fault.under(f"[{key}]") for fault in found]
+        return faults or _FITS
+
+    return check
+
+
+def _items(shape: Shape) -> Shape:
+    """Return the shape of a list."""
+
+    def check(value: Any) -> Sequence[FieldError]:
+        if not isinstance(value, list):
+            return _fault(value, "must be a list")
+        faults: list[FieldError] = []
+        for index, item in enumerate(value):
+            found = shape(item)
+            if found:
+                faults += [fault.under(f"[{index}]") for fault in found]
+        return faults or _FITS
+
+    return check
+
+
+_OBJECT = _fields()
+_METADATA = _fields(
+    name=_string,
+    generateName=_string,
+    namespace=_string,
+    uid=_string,
+    labels=_values(_string),
+    annotations=_values(_string),
+    ownerReferences=_items(_fields(apiVersion=_string, kind=_string, name=_string, uid=_string, controller=_boolean)),
+    finalizers=_items(_string),
+    creationTimestamp=_string,
+    deletionTimestamp=_string,
+)
+_RESOURCES = _fields(
+    limits=_values(_quantity),
+    requests=_values(_quantity),
+    claims=_items(_fields(name=_string, request=_string)),
+)
+_REFERENCE = _fields(name=_string, key=_string)
+_CONTAINER = _fields(
+    name=_string,
+    image=_string,
+    restartPolicy=_string,
+    command=_items(_string),
+    args=_items(_string),
+    env=_items(
+        _fields(
+            name=_string,
+            value=_string,
+            valueFrom=_fields(configMapKeyRef=_REFERENCE, secretKeyRef=_REFERENCE, fieldRef=_OBJECT),
+        )
+    ),
+    envFrom=_items(_fields(prefix=_string, configMapRef=_REFERENCE, secretRef=_REFERENCE)),
+    resources=_RESOURCES,
+    volumeMounts=_items(_fields(name=_string, mountPath=_string)),
+    securityContext=_fields(privileged=_boolean),
+)
+_POD_SPEC = _fields(
+    schedulerName=_string,
+    nodeName=_string,
+    runtimeClassName=_string,
+    nodeSelector=_values(_string),
+    containers=_items(_CONTAINER),
+    initContainers=_items(_CONTAINER),
+    ephemeralContainers=_items(_CONTAINER),
+    resources=_RESOURCES,
+    resourceClaims=_items(_fields(name=_string, resourceClaimName=_string, resourceClaimTemplateName=_string)),
+    volumes=_items(_fields(name=_string, configMap=_REFERENCE, hostPath=_fields(path=_string))),
+    tolerations=_items(_OBJECT),
+    schedulingGates=_items(_OBJECT),
+)
+_POD = _fields(metadata=_METADATA, spec=_POD_SPEC, status=_OBJECT)
+_WORKLOAD = _fields(metadata=_METADATA, spec=_fields(jobTemplate=_fields(spec=_OBJECT)), status=_OBJECT)
+_BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is judged by the model
+
+
+def pod_faults(raw: Object) -> tuple[FieldError, ...]:
+    """Return what is not of its type in a pod, or in a pod template's content."""
+    return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
+
+
+def workload_faults(raw: Object) -> tuple[FieldError, ...]:
+    """Return what is not of its type in a workload around its pod template."""
+    return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_WORKLOAD(raw))
+
+
+def bind_request_faults(raw: Object) -> tuple[FieldError, ...]:
+    """Return what is not of its type in a BindRequest around its spec."""
+    return (*_missing(raw, "metadata"), *_BIND_REQUEST(raw))
+
+
+def is_deleting(raw: Object) -> bool:
+    """Like ``meta.is_deleting``, of an object whose structure nobody has checked yet."""
+    metadata = raw.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
+
+
+def _missing(raw: Object, name: str) -> Sequence[FieldError]:
+    return (FieldError("structure/required", name, None, "is required"),) if raw.get(name) is None else _FITS

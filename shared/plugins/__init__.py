@@ -1,0 +1,1 @@
+"""Built-in plugins, one folder each. They never import one another."""

@@ -1,0 +1,37 @@
+"""The bind plugin of last resort: binds the pod to its node by a Binding, annotations inside.
+
+Serves every request that needs no device of its own making: CPU pods, whole GPUs and MIG devices, which the kubelet's
+device plugin hands out. It never skips, so it stands last.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from shared.api.bindrequest import BindRequest, Demand, ResourceType
+from shared.api.names import RECEIVED_RESOURCE_TYPE
+from shared.framework.binding.post import bind_by_post
+from shared.framework.plugin import Plugin
+from shared.framework.status import Status
+
+if TYPE_CHECKING:
+    from shared.framework.binding.context import BindContext
+
+SERVED = frozenset({Demand.REGULAR, Demand.MIG})
+
+
+class DefaultBinder(Plugin):
+    """Posts the Binding."""
+
+    name = "default_binder"
+
+    def serves(self, request: BindRequest) -> Collection[Demand]:
+        """Return the types that need nothing but the Binding."""
+        return SERVED
+
+    def before_bind(self, c: "BindContext") -> Mapping[str, str]:
+        """Return the annotation that tells the pod's owner what the pod received."""
+        return {RECEIVED_RESOURCE_TYPE: str(c.spec.received_resource_type or ResourceType.REGULAR)}
+
+    async def bind(self, c: "BindContext") -> Status:
+        """Post the Binding with the pod's UID, so that a namesake is never bound."""
+        return await bind_by_post(c)

@@ -1,0 +1,1 @@
+"""What a plugin author imports in tests: control plane, builders, recording plugin."""

@@ -1,0 +1,100 @@
+"""A plugin that does nothing but write down how it is called, and answers as it is told.
+
+For tests of order and of what a failure at one point means for all others.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from shared.api.bindrequest import BindRequest, Demand
+from shared.api.field_error import FieldError
+from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import Handle
+from shared.framework.config import Settings
+from shared.framework.mutable import MutableObject, MutablePod
+from shared.framework.plugin import RUN, AdmissionInfo, Plugin, PluginConfig, Preflight
+from shared.framework.status import Status
+
+# What was called, in order, as "plugin.point".
+Calls = list[str]
+# What to do instead of the harmless default: return something, raise something.
+Answers = Mapping[str, Callable[[], Any]]
+
+
+class RecordingPlugin(Plugin):
+    """Records every call into a shared list. ``answers`` maps a point to what it does there."""
+
+    name = "recording"
+
+    def __init__(self, name: str, calls: Calls, answers: Answers | None = None, effects: bool = False) -> None:
+        super().__init__(PluginConfig(), Settings())
+        # Several of them run side by side, each under its own name.
+        self.name = name  # type: ignore[misc]  # a class variable everywhere else
+        self._calls = calls
+        self._answers = answers or {}
+        self._effects = effects
+
+    def _called(self, point: str, default: Any) -> Any:
+        self._calls.append(f"{self.name}.{point}")
+        answer = self._answers.get(point)
+        return answer() if answer is not None else default
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        self._called("mutate_pod", None)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        faults: Iterable[FieldError] = self._called("validate_pod", ())
+        return faults
+
+    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
+        self._called("mutate_bind_request", None)
+
+    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        faults: Iterable[FieldError] = self._called("validate_bind_request", ())
+        return faults
+
+    def serves(self, request: BindRequest) -> Collection[Demand]:
+        return tuple(Demand)
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        return self._effects
+
+    async def setup(self, handle: Handle) -> None:
+        self._called("setup", None)
+
+    async def start(self) -> None:
+        self._called("start", None)
+
+    async def stop(self) -> None:
+        self._called("stop", None)
+
+    def preflight(self, c: BindContext) -> Preflight:
+        answer: Preflight = self._called("preflight", RUN)
+        return answer
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        answer: Status = self._called("pre_bind", Status.ok())
+        return answer
+
+    def before_bind(self, c: BindContext) -> Mapping[str, str]:
+        answer: Mapping[str, str] = self._called("before_bind", {})
+        return answer
+
+    async def bind(self, c: BindContext) -> Status:
+        answer: Status = self._called("bind", Status.skip())
+        return answer
+
+    async def post_bind(self, c: BindContext) -> None:
+        self._called("post_bind", None)
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        answer: Status = self._called("rollback", Status.ok())
+        return answer
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._called("forget", None)
+
+    def on_failure(self, c: BindContext, status: Status) -> Status | None:
+        answer: Status | None = self._called("on_failure", None)
+        return answer

@@ -1,0 +1,369 @@
+"""The Runner: order of calls for success and for a failure at each point, groups, rollback, exceptions."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from shared.api.bindrequest import Demand, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Budgets, Group, Runner, order_by_point, pre_bind_groups
+from shared.framework.config import Settings
+from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Plugin, PluginConfig, Preflight
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.client import KubeClient
+from shared.kube.errors import Unreachable
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.recording import Calls, RecordingPlugin
+
+WAIT_A = Status.wait("a", ObjectRef("v1", "ConfigMap", ObjectKey("default", "a")))
+WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")))
+
+
+@dataclass
+class Seen:
+    """An Observer that keeps what it is told."""
+
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+    raised: list[tuple[str, str]] = field(default_factory=list)
+
+    def call_ended(self, plugin: str, point: str, code: str, seconds: float) -> None:
+        self.calls.append((plugin, point, code))
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
+        self.raised.append((plugin, point))
+
+
+def context() -> BindContext:
+    return BindContext(
+        request=decode_bind_request(stored(bind_request(uid="pod-uid"), uid="request-uid")),
+        pod=stored(pod(), uid="pod-uid"),
+        node={"metadata": {"name": "node-0"}},
+        attempt=1,
+        attempt_id="request-1",
+        deadline=datetime.now(UTC),
+        client=cast(KubeClient, None),  # no plugin here calls the API server
+        log=logging.LoggerAdapter(logging.getLogger(__name__)),
+    )
+
+
+def runner(*plugins: Plugin, budgets: Budgets | None = None) -> tuple[Runner, Seen]:
+    seen = Seen()
+    return Runner(plugins, seen, budgets), seen
+
+
+def says(status: Status) -> Callable[[], Status]:
+    return lambda: status
+
+
+def raises(error: Exception) -> Callable[[], Any]:
+    def act() -> Any:
+        raise error
+
+    return act
+
+
+async def whole(run: Runner, c: BindContext) -> Status:
+    """What an attempt does with the Runner."""
+    status = await run.run_pre_bind(c)
+    if status.code is Code.OK:
+        status = await run.run_bind(c)
+    if status.code is Code.OK:
+        await run.run_post_bind(c)
+    elif status.code is Code.FATAL:
+        await run.run_rollback(c, status)
+    return status
+
+
+async def test_order_of_a_success() -> None:
+    calls: Calls = []
+    a = RecordingPlugin("a", calls)
+    b = RecordingPlugin("b", calls, {"bind": says(Status.ok())})
+    c = RecordingPlugin("c", calls, {"bind": raises(AssertionError("not asked: b has bound"))})
+    run, _ = runner(a, b, c)
+    assert (await whole(run, context())).code is Code.OK
+    assert calls == [
+        *("a.preflight", "b.preflight", "c.preflight"),
+        *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
+        *("a.before_bind", "b.before_bind", "c.before_bind"),
+        *("a.bind", "b.bind"),
+        *("a.post_bind", "b.post_bind", "c.post_bind"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        pytest.param(
+            "pre_bind",
+            ["a.preflight", "b.preflight", "c.preflight", "a.pre_bind", "b.pre_bind"],
+            id="a failure in pre_bind keeps later plugins from it",
+        ),
+        pytest.param(
+            "bind",
+            [
+                *("a.preflight", "b.preflight", "c.preflight"),
+                *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
+                *("a.before_bind", "b.before_bind", "c.before_bind"),
+                *("a.bind", "b.bind"),
+            ],
+            id="a failure in bind keeps later binders from it",
+        ),
+    ],
+)
+async def test_order_of_a_final_failure(point: str, expected: Calls) -> None:
+    calls: Calls = []
+    a = RecordingPlugin("a", calls)
+    b = RecordingPlugin("b", calls, {point: says(Status.fatal("no"))})
+    c = RecordingPlugin("c", calls)
+    run, _ = runner(a, b, c)
+    assert await whole(run, context()) == Status.fatal("no").from_plugin("b")
+    asked = ["a.on_failure", "b.on_failure", "c.on_failure"]
+    undone = ["c.rollback", "b.rollback", "a.rollback"]
+    assert calls == expected + asked + undone
+
+
+@pytest.mark.parametrize("point", ["preflight", "pre_bind", "before_bind", "bind"])
+async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
+    run, seen = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
+    status = await whole(run, context())
+    assert status.code is Code.RETRY
+    assert status.plugin == "a"
+    assert "KeyError" in status.message
+    assert seen.raised == [("a", point)]
+
+
+@pytest.mark.parametrize("point", ["pre_bind", "bind"])
+async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str) -> None:
+    run, seen = runner(RecordingPlugin("a", [], {point: raises(Unreachable("connection refused"))}))
+    status = await whole(run, context())
+    assert status.code is Code.INFRA
+    assert seen.raised == []
+
+
+async def test_an_answer_that_is_no_status_is_a_fault_of_the_plugin() -> None:
+    run, _ = runner(RecordingPlugin("a", [], {"pre_bind": lambda: None}))
+    status = await run.run_pre_bind(context())
+    assert status.code is Code.FATAL
+    assert "NoneType" in status.message
+
+
+async def test_skip_from_pre_bind_reads_as_ok() -> None:
+    run, _ = runner(RecordingPlugin("a", [], {"pre_bind": says(Status.skip())}))
+    assert (await run.run_pre_bind(context())).code is Code.OK
+
+
+async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
+    run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", []))
+    status = await run.run_bind(context())
+    assert status.code is Code.FATAL
+    assert status.reason is Reason.NO_PLUGIN
+    assert "a, b" in status.message
+
+
+async def test_annotations_of_all_plugins_ride_in_the_binding() -> None:
+    one = RecordingPlugin("a", [], {"before_bind": lambda: {"x": "1", "y": "1"}})
+    two = RecordingPlugin("b", [], {"before_bind": lambda: {"y": "2"}, "bind": says(Status.ok())})
+    run, _ = runner(one, two)
+    c = context()
+    await run.run_bind(c)
+    assert c.annotations == {"x": "1", "y": "2"}
+
+
+async def test_post_bind_cannot_change_the_outcome() -> None:
+    calls: Calls = []
+    a = RecordingPlugin("a", calls, {"post_bind": raises(RuntimeError("late"))})
+    run, seen = runner(a, RecordingPlugin("b", calls))
+    await run.run_post_bind(context())
+    assert calls == ["a.post_bind", "b.post_bind"]
+    assert seen.raised == [("a", "post_bind")]
+
+
+async def test_one_failing_rollback_does_not_stop_the_others() -> None:
+    calls: Calls = []
+    a = RecordingPlugin("a", calls)
+    b = RecordingPlugin("b", calls, {"rollback": raises(RuntimeError("stuck"))})
+    run, _ = runner(a, b)
+    status = await run.run_rollback(context(), Status.fatal("no"))
+    assert calls == ["b.rollback", "a.rollback"]
+    assert status.code is Code.RETRY
+    assert "b: rollback raised RuntimeError: stuck" in status.message
+
+
+async def test_a_plugin_that_hangs_is_cut_off() -> None:
+    class Hangs(Plugin):
+        name = "hangs"
+
+        async def pre_bind(self, c: BindContext) -> Status:
+            await asyncio.Event().wait()
+            return Status.ok()
+
+    run, _ = runner(Hangs(PluginConfig(), Settings()), budgets=Budgets(call_s=0.01))
+    status = await run.run_pre_bind(context())
+    assert status.code is Code.RETRY
+    assert "longer than" in status.message
+
+
+async def test_on_failure_may_reclassify_in_order() -> None:
+    hint = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    a = RecordingPlugin("a", [], {"pre_bind": says(Status.retry("busy")), "on_failure": says(hint)})
+    b = RecordingPlugin("b", [], {"on_failure": raises(RuntimeError("broken observer"))})
+    run, seen = runner(a, b)
+    assert await run.run_pre_bind(context()) == hint.from_plugin("a")
+    assert seen.raised == [("b", "on_failure")]
+
+
+async def test_state_is_private_and_survives_until_forget() -> None:
+    states: list[dict[str, Any]] = []
+
+    class Stateful(Plugin):
+        name = "stateful"
+
+        async def pre_bind(self, c: BindContext) -> Status:
+            states.append(dict(c.state))
+            c.state["seen"] = True
+            return Status.ok()
+
+    class Other(Stateful):
+        name = "other"
+
+    run, _ = runner(Stateful(PluginConfig(), Settings()), Other(PluginConfig(), Settings()))
+    c = context()
+    await run.run_pre_bind(c)
+    await run.run_pre_bind(c)
+    await run.forget(c.request.key, c.request.uid)
+    await run.run_pre_bind(c)
+    assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
+
+
+# --- groups ---------------------------------------------------------------------------------------------
+
+
+def plugin(name: str) -> Plugin:
+    return RecordingPlugin(name, [])
+
+
+def grouped(*answers: tuple[str, Preflight]) -> list[list[str]]:
+    groups: tuple[Group, ...] = pre_bind_groups([(plugin(name), answer) for name, answer in answers])
+    return [[member.name for member in group.plugins] for group in groups]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([], [], id="nobody"),
+        pytest.param([("a", RUN), ("b", RUN)], [["a"], ["b"]], id="serial plugins run alone"),
+        pytest.param([("a", RUN_PARALLEL), ("b", RUN_PARALLEL)], [["a", "b"]], id="parallel neighbours run together"),
+        pytest.param(
+            [("a", RUN_PARALLEL), ("b", RUN), ("c", RUN_PARALLEL)], [["a"], ["b"], ["c"]], id="a serial one separates"
+        ),
+        pytest.param(
+            [("a", RUN_PARALLEL), ("b", SKIP), ("c", RUN_PARALLEL)],
+            [["a"], ["c"]],
+            id="a serial one separates even when left out",
+        ),
+        pytest.param(
+            [("a", RUN_PARALLEL), ("b", SKIP_PARALLEL), ("c", RUN_PARALLEL)],
+            [["a", "c"]],
+            id="a parallel one left out does not separate",
+        ),
+    ],
+)
+def test_groups(answers: list[tuple[str, Preflight]], expected: list[list[str]]) -> None:
+    assert grouped(*answers) == expected
+
+
+class Parallel(Plugin):
+    """Waits for ``gate`` and then answers."""
+
+    def __init__(self, name: str, gate: asyncio.Event, answer: Status, log: list[str]) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.name = name  # type: ignore[misc]  # a class variable everywhere else
+        self._gate, self._answer, self._log = gate, answer, log
+
+    def preflight(self, c: BindContext) -> Preflight:
+        return RUN_PARALLEL
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        try:
+            await self._gate.wait()
+        except asyncio.CancelledError:
+            self._log.append(f"{self.name} cancelled")
+            raise
+        self._log.append(f"{self.name} done")
+        return self._answer
+
+
+def opened() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+async def test_the_first_failure_cancels_its_siblings() -> None:
+    log: list[str] = []
+    stuck = Parallel("stuck", asyncio.Event(), Status.ok(), log)
+    fails = Parallel("fails", opened(), Status.retry("no"), log)
+    run, _ = runner(stuck, fails)
+    assert await run.run_pre_bind(context()) == Status.retry("no").from_plugin("fails")
+    assert log == ["fails done", "stuck cancelled"]
+
+
+async def test_a_wait_lets_its_siblings_finish_and_waits_are_joined() -> None:
+    log: list[str] = []
+    a = Parallel("a", opened(), WAIT_A, log)
+    b = Parallel("b", opened(), WAIT_B, log)
+    c = Parallel("c", opened(), Status.ok(), log)
+    run, _ = runner(a, b, c)
+    status = await run.run_pre_bind(context())
+    assert status.code is Code.WAIT
+    assert [ref.key.name for ref in status.wake_on] == ["a", "b"]
+    assert sorted(log) == ["a done", "b done", "c done"]
+
+
+async def test_a_failure_beats_a_wait() -> None:
+    run, _ = runner(Parallel("a", opened(), WAIT_A, []), Parallel("b", opened(), Status.fatal("no"), []))
+    assert (await run.run_pre_bind(context())).code is Code.FATAL
+
+
+async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
+    log: list[str] = []
+    run, _ = runner(
+        Parallel("a", asyncio.Event(), Status.ok(), log), Parallel("b", asyncio.Event(), Status.ok(), log)
+    )
+    attempt = asyncio.create_task(run.run_pre_bind(context()))
+    await asyncio.sleep(0)  # lets the attempt start its plugins
+    await asyncio.sleep(0)
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert sorted(log) == ["a cancelled", "b cancelled"]
+
+
+# --- facts ----------------------------------------------------------------------------------------------
+
+
+def test_a_method_that_is_not_overridden_is_not_called() -> None:
+    class Plain(Plugin):
+        name = "plain"
+
+    run, _ = runner(Plain(PluginConfig(), Settings()))
+    assert not run.prepares
+    assert all(not names for names in order_by_point([Plain(PluginConfig(), Settings())]).values())
+
+
+def test_served_is_what_all_plugins_serve_together() -> None:
+    run, _ = runner(RecordingPlugin("a", []))
+    assert Demand.FRACTION in run.served(context().request)
+
+
+def test_effects_are_asked_of_every_plugin() -> None:
+    assert runner(RecordingPlugin("a", []), RecordingPlugin("b", [], effects=True))[0].leaves_effects(
+        context().request
+    )
+    assert not runner(RecordingPlugin("a", []))[0].leaves_effects(context().request)

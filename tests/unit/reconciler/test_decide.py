@@ -1,0 +1,230 @@
+"""The decision table, row by row, and that an upper row beats every lower one."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.decide import (
+    Attempt,
+    Decision,
+    DropFinalizer,
+    Fail,
+    Finish,
+    Forget,
+    Look,
+    Pin,
+    Requeue,
+    RollBack,
+    Target,
+    Wait,
+    decide,
+    must_cancel,
+    wait_deadline,
+)
+from reconciler.observed import Absent, NodeView, Observed, PodView, Policy
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.status import Reason, Suggestion
+from shared.testing.builders import bind_request, stored
+
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = CREATED + timedelta(minutes=1)
+POLICY = Policy(scheduler_names=("bowline",), wait_timeout=timedelta(seconds=600))
+POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
+NODE = NodeView(deleting=False)
+SERVED = frozenset({Demand.REGULAR})
+
+
+def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
+    metadata = {key: change.pop(key) for key in ("finalizers", "deletionTimestamp") if key in change}
+    raw = stored(bind_request(uid=uid, **change), uid="request-uid", **metadata)
+    return decode_bind_request(raw | ({"status": status} if status else {}))
+
+
+def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
+    whole = Observed(req if req is not None else request(), POD, NODE, served=SERVED)
+    return replace(whole, **change)
+
+
+def fails(reason: Reason, decision: Decision) -> bool:
+    return isinstance(decision, Fail) and decision.reason is reason
+
+
+OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
+DELETING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:30Z"}
+ON_NODE = replace(POD, node="node-0")
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(seen(Absent.UNSEEN), Look(Target.REQUEST), id="an unseen request is asked for"),
+        pytest.param(seen(Absent.GONE), Forget(), id="a request that is gone is forgotten"),
+        pytest.param(
+            seen(request(**OURS, **DELETING)),
+            RollBack("the request was deleted"),
+            id="deleting with our finalizer is rolled back",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), pod=ON_NODE),
+            DropFinalizer(),
+            id="deleting with our finalizer, pod on our node: nothing is undone",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), pod=Absent.UNSEEN),
+            Look(Target.POD),
+            id="no rollback without a look at the pod",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
+            RollBack("the request was deleted"),
+            id="a namesake on our node does not stop the rollback",
+        ),
+        pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
+        pytest.param(
+            seen(request({"phase": "Failed"}, **OURS)),
+            RollBack("the request has failed for good"),
+            id="failed with our finalizer goes on rolling back",
+        ),
+        pytest.param(seen(request({"phase": "Failed"})), Forget(), id="failed is never tried again"),
+        pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
+        pytest.param(
+            seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded never keeps our finalizer"
+        ),
+        pytest.param(seen(request(uid="")), Pin(POD.uid), id="a request without UID is pinned to the pod of now"),
+        pytest.param(
+            seen(request(uid=""), pod=Absent.UNSEEN), Look(Target.POD), id="pinning asks the API server for the pod"
+        ),
+        pytest.param(seen(pod=Absent.UNSEEN), Look(Target.POD), id="an unseen pod is asked for"),
+        pytest.param(seen(pod=ON_NODE), Finish(), id="pod on the selected node is success"),
+        pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Finish(), id="on the node though deleting: success"),
+        pytest.param(seen(pod=replace(ON_NODE, finished=True)), Finish(), id="on the node though ended: success"),
+        pytest.param(seen(node=Absent.UNSEEN), Look(Target.NODE), id="an unseen node is asked for"),
+        pytest.param(
+            seen(request({"nextAttemptTime": "2026-01-01T00:05:00Z"})),
+            Requeue(CREATED + timedelta(minutes=5)),
+            id="a backoff is kept",
+        ),
+        pytest.param(
+            seen(request({"nextAttemptTime": "2026-01-01T00:00:59Z"})),
+            Attempt(),
+            id="a backoff that is over",
+        ),
+        pytest.param(seen(request({"phase": ""})), Attempt(), id="an empty phase reads as Pending"),
+        pytest.param(seen(request({"phase": "Strange"})), Attempt(), id="another's phase reads as Pending"),
+        pytest.param(seen(), Attempt(), id="otherwise attempt"),
+    ],
+)
+def test_decision(observed: Observed, expected: Decision) -> None:
+    assert decide(observed, POLICY, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason"),
+    [
+        pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
+        pytest.param(seen(pod=Absent.GONE), Reason.POD_GONE, id="pod gone"),
+        pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
+        pytest.param(
+            seen(pod=replace(ON_NODE, uid=ObjectUID("next"))), Reason.POD_GONE, id="successor, even on our node"
+        ),
+        pytest.param(seen(pod=replace(POD, node="node-9")), Reason.BOUND_ELSEWHERE, id="bound elsewhere"),
+        pytest.param(seen(pod=replace(POD, deleting=True)), Reason.POD_GONE, id="unbound pod deleting"),
+        pytest.param(seen(pod=replace(POD, finished=True)), Reason.POD_GONE, id="unbound pod ended"),
+        pytest.param(seen(request(receivedResourceType="Odd")), Reason.INVALID, id="a foreign CRD let a bad spec in"),
+        pytest.param(seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN, id="a fraction nobody serves"),
+        pytest.param(
+            seen(request(resourceClaimAllocations=[{"name": "c", "allocation": {}}])),
+            Reason.NO_PLUGIN,
+            id="claims nobody serves",
+        ),
+        pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
+        pytest.param(seen(node=Absent.GONE), Reason.NODE_GONE, id="node gone"),
+        pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
+    ],
+)
+def test_final_failures(observed: Observed, reason: Reason) -> None:
+    assert fails(reason, decide(observed, POLICY, NOW))
+
+
+def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
+    lonely = seen(request(uid=""), pod=Absent.GONE)
+    assert decide(lonely, POLICY, CREATED + timedelta(seconds=9)) == Requeue(CREATED + timedelta(seconds=10))
+    assert fails(Reason.POD_GONE, decide(lonely, POLICY, CREATED + timedelta(seconds=10)))
+
+
+def test_the_older_request_for_a_pod_goes_first() -> None:
+    older = ObjectKey("default", "first")
+    decision = decide(seen(older=older, pod=ON_NODE), POLICY, NOW)
+    assert isinstance(decision, Wait)
+    assert decision.on.key == older
+
+
+def test_a_gated_pod_is_waited_for_until_the_deadline() -> None:
+    gated = seen(pod=replace(POD, gated=True))
+    decision = decide(gated, POLICY, NOW)
+    assert isinstance(decision, Wait)
+    assert decision.until == CREATED + timedelta(seconds=600)
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated, POLICY, CREATED + timedelta(seconds=600)))
+
+
+def test_an_outage_of_the_api_server_extends_a_wait() -> None:
+    back = CREATED + timedelta(seconds=1000)
+    gated = seen(pod=replace(POD, gated=True), contact_since=back)
+    assert isinstance(decide(gated, POLICY, back + timedelta(seconds=59)), Wait)
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated, POLICY, back + timedelta(seconds=60)))
+    assert wait_deadline(request(), POLICY.wait_timeout, None) == CREATED + timedelta(seconds=600)
+
+
+def test_every_scheduler_is_ours_with_a_star() -> None:
+    policy = replace(POLICY, scheduler_names=("*",))
+    assert decide(seen(pod=replace(POD, scheduler="anyone")), policy, NOW) == Attempt()
+
+
+def test_a_gone_node_is_told_to_the_scheduler() -> None:
+    decision = decide(seen(node=Absent.GONE), POLICY, NOW)
+    assert isinstance(decision, Fail)
+    assert decision.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "reason"),
+    [
+        pytest.param(
+            {"pod": replace(POD, node="node-9")}, {"node": Absent.GONE}, Reason.BOUND_ELSEWHERE, id="pod before node"
+        ),
+        pytest.param(
+            {"request": request(receivedResourceType="Fraction")},
+            {"pod": replace(POD, scheduler="x", gated=True)},
+            Reason.NO_PLUGIN,
+            id="plugin before scheduler and gate",
+        ),
+        pytest.param(
+            {"pod": replace(POD, deleting=True, scheduler="x", gated=True)},
+            {"node": Absent.GONE},
+            Reason.POD_GONE,
+            id="pod's end before all that follows",
+        ),
+    ],
+)
+def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, Any], reason: Reason) -> None:
+    assert fails(reason, decide(replace(seen(), **(lower | upper)), POLICY, NOW))
+
+
+@pytest.mark.parametrize(
+    ("standing", "pod", "expected"),
+    [
+        pytest.param(request(), POD, False, id="all as it was"),
+        pytest.param(Absent.UNSEEN, Absent.UNSEEN, False, id="absence from stores proves nothing"),
+        pytest.param(Absent.GONE, POD, True, id="request gone"),
+        pytest.param(request(**DELETING), POD, True, id="request deleting"),
+        pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),
+        pytest.param(request(), replace(POD, deleting=True), True, id="pod deleting"),
+        pytest.param(request(), replace(POD, uid=ObjectUID("next")), True, id="pod remade"),
+    ],
+)
+def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
+    assert must_cancel(request(), standing, pod) is expected

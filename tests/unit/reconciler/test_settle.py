@@ -1,0 +1,239 @@
+"""What an attempt's end means: every code, the limits, the blocks that are written."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.blocks import (
+    conditions,
+    failed_block,
+    reason_text,
+    rolled_back_block,
+    status_patch,
+    succeeded_block,
+    waiting_block,
+)
+from reconciler.decide import Fail, Finish
+from reconciler.settle import (
+    Infrastructure,
+    Limits,
+    LookAgain,
+    Outcome,
+    RetryAt,
+    Settlement,
+    Waiting,
+    backoff,
+    bound_condition,
+    settle,
+)
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.testing.builders import bind_request, pod, stored
+
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+STARTED = NOW - timedelta(seconds=2)
+DEADLINE = NOW + timedelta(minutes=9)
+LIMITS = Limits(6, timedelta(seconds=1), timedelta(seconds=60), jitter=0.5)
+
+
+def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
+    return decode_bind_request(stored(bind_request(uid="pod-uid", **spec)) | {"status": status or {}})
+
+
+def settled(status: Status, req: BindRequest | None = None, deadline: datetime = DEADLINE) -> Settlement:
+    return settle(req or request(), Outcome(status, STARTED), LIMITS, deadline, NOW)
+
+
+def condition(block: Any, kind: str) -> dict[str, Any]:
+    return next(c for c in block["conditions"] if c["type"] == kind)
+
+
+def test_ok_finishes() -> None:
+    assert settled(Status.ok()) == Finish()
+
+
+def test_a_retry_is_counted_and_dated() -> None:
+    end = settled(Status.retry("no luck").from_plugin("p"))
+    assert isinstance(end, RetryAt)
+    assert end.status["failedAttempts"] == 1
+    assert end.status["phase"] == "Pending"
+    assert end.status["reason"] == "Retrying: attempt 1 of 7 failed: p: no luck"
+    assert end.status["nextAttemptTime"] == "2026-01-01T00:01:01Z"  # rounded up, never early
+    assert end.status["lastAttemptTime"] == end.status["startTime"] == "2026-01-01T00:00:58Z"
+    assert condition(end.status, "Prepared")["status"] == "False"
+    assert end.event.reason == "BindingRetry"
+    assert end.condition.status == "False"
+
+
+@pytest.mark.parametrize("failed", [1, 2, 5])
+def test_fault_01_every_further_failure_counts(failed: int) -> None:
+    end = settled(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
+    assert isinstance(end, RetryAt)
+    assert end.status["failedAttempts"] == failed + 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "failed", "final"),
+    [
+        pytest.param({"backoffLimit": 0}, 0, True, id="limit 0 is one attempt"),
+        pytest.param({"backoffLimit": 1}, 0, False, id="limit 1 survives the first failure"),
+        pytest.param({"backoffLimit": 1}, 1, True, id="limit 1 ends with the second"),
+        pytest.param({}, 5, False, id="the default limit survives the sixth"),
+        pytest.param({}, 6, True, id="the default limit ends with the seventh"),
+    ],
+)
+def test_fault_03_retries_end(spec: dict[str, Any], failed: int, final: bool) -> None:
+    end = settled(Status.retry("no"), request({"failedAttempts": failed}, **spec))
+    assert isinstance(end, Fail if final else RetryAt)
+    if isinstance(end, Fail):
+        assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
+
+
+def test_a_plugins_own_pause_is_honoured() -> None:
+    end = settled(Status.retry("later", after=timedelta(seconds=30)))
+    assert isinstance(end, RetryAt)
+    assert end.at == NOW + timedelta(seconds=30)
+
+
+def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
+    end = settled(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
+    assert end == Fail(Reason.DEVICE_CONFLICT, "p: taken", Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def test_infrastructure_costs_nothing() -> None:
+    end = settled(Status(Code.INFRA, ("503",), retry_after=timedelta(seconds=3)))
+    assert end == Infrastructure("503", timedelta(seconds=3))
+
+
+def test_cancelled_looks_again() -> None:
+    assert settled(Status(Code.CANCELLED)) == LookAgain()
+
+
+def test_skip_never_looks_like_success() -> None:
+    assert isinstance(settled(Status.skip()), Fail)
+
+
+def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
+    claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
+    end = settled(Status.wait("unbound", claim).from_plugin("volumes"))
+    assert isinstance(end, Waiting)
+    assert end.on == (claim,)
+    assert end.until == DEADLINE
+    assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
+    assert "failedAttempts" not in end.status
+    assert end.event.reason == "BindingWaiting"
+
+
+def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None:
+    claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
+    end = settled(Status.wait("unbound", claim).from_plugin("volumes"), deadline=NOW)
+    assert isinstance(end, Fail)
+    assert end.reason is Reason.WAIT_TIMEOUT
+    assert "volumes" in end.message
+    assert "PersistentVolumeClaim default/data" in end.message
+
+
+@pytest.mark.parametrize(
+    ("failed", "jitter", "seconds"),
+    [
+        pytest.param(1, 0.999, 0.999, id="first"),
+        pytest.param(4, 0.5, 4.0, id="doubling"),
+        pytest.param(20, 0.5, 30.0, id="capped"),
+        pytest.param(10_000, 0.5, 30.0, id="no overflow"),
+        pytest.param(3, 0.0, 0.4, id="never nothing"),
+    ],
+)
+def test_backoff(failed: int, jitter: float, seconds: float) -> None:
+    limits = Limits(6, timedelta(seconds=1), timedelta(seconds=60), jitter)
+    assert backoff(failed, limits).total_seconds() == pytest.approx(seconds)
+
+
+def test_success_clears_what_only_concerned_the_retries() -> None:
+    stored_status = {
+        "phase": "Pending",
+        "reason": "Retrying: x",
+        "failedAttempts": 2,
+        "nextAttemptTime": "2026-01-01T00:00:30Z",
+        "startTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Prepared", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+    }
+    block = succeeded_block(request(stored_status), STARTED, NOW)
+    assert block["phase"] == "Succeeded"
+    assert block["nodeName"] == "node-0"
+    assert block["failedAttempts"] == 2
+    assert block["startTime"] == "2026-01-01T00:00:00Z"
+    assert not {"reason", "nextAttemptTime"} & block.keys()
+    assert condition(block, "Bound")["status"] == "True"
+    assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+    patch = status_patch(stored_status, block)
+    assert patch is not None
+    assert patch["reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "fail", "attempts"),
+    [
+        pytest.param({}, {}, Reason.NODE_GONE, 0, id="no limit set: as counted"),
+        pytest.param({}, {"backoffLimit": 3}, Reason.NODE_GONE, 3, id="raised to the limit that is set"),
+        pytest.param(
+            {"failedAttempts": 6}, {}, Reason.BACKOFF_LIMIT_EXCEEDED, 7, id="the last attempt of the default counts"
+        ),
+    ],
+)
+def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
+    block = failed_block(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), None, "", NOW)
+    assert block["phase"] == "Failed"
+    assert block["reason"] == f"{fail.value}: why"
+    assert block["failedAttempts"] == attempts
+    assert block["suggestion"] == "DeletePod"
+    assert block["completionTime"] == "2026-01-01T00:01:00Z"
+    assert condition(block, "Bound")["status"] == "False"
+    assert all(c["type"] != "RolledBack" for c in block["conditions"])
+
+
+def test_rollback_is_reported_truthfully() -> None:
+    unfinished = failed_block(request(), Fail(Reason.REJECTED, "no"), Status.retry("stuck"), "", NOW)
+    assert condition(unfinished, "RolledBack")["status"] == "False"
+    later = rolled_back_block(request(unfinished), Status.ok(), NOW + timedelta(seconds=9))
+    assert condition(later, "RolledBack")["status"] == "True"
+    assert later["phase"] == "Failed"
+
+
+def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
+    first = waiting_block(request(), "a", NOW)
+    again = conditions(request(first), {"Prepared": ("False", "Waiting", "b")}, NOW + timedelta(seconds=5))
+    assert again[0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
+    assert again[0]["message"] == "b"
+
+
+def test_no_difference_is_no_patch() -> None:
+    block = waiting_block(request(), "a", NOW)
+    assert status_patch(block, waiting_block(request(block), "a", NOW + timedelta(seconds=5))) is None
+
+
+def test_what_others_wrote_survives() -> None:
+    block = waiting_block(request({"theirs": 1}), "a", NOW)
+    assert block["theirs"] == 1
+
+
+def test_a_reason_fits_its_field() -> None:
+    text = reason_text("Rejected", "ü" * 4000)
+    assert len(text.encode()) <= 1024
+    assert text.endswith("...")
+
+
+@pytest.mark.parametrize(
+    ("pod_conditions", "written"),
+    [
+        pytest.param([], False, id="no failure was told: no write"),
+        pytest.param([{"type": "PodBound", "status": "True"}], False, id="already true"),
+        pytest.param([{"type": "PodBound", "status": "False"}], True, id="a told failure is ended"),
+    ],
+)
+def test_the_pod_condition_costs_a_write_only_after_a_failure(
+    pod_conditions: list[dict[str, str]], written: bool
+) -> None:
+    seen = pod() | {"status": {"conditions": pod_conditions}}
+    assert (bound_condition(request(), seen) is not None) is written
