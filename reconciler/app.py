@@ -112,9 +112,7 @@ class Process:
             self._missing = "stopping"
             await stop_in_order(
                 [
-                    StopStep(
-                        "work", "past the point of no return is finished", lambda: end_of(leading), WORK
-                    ),
+                    StopStep("work", "past the point of no return is finished", lambda: end_of(leading), WORK),
                     StopStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
                     StopStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
                 ]

@@ -26,7 +26,6 @@ from reconciler.decide import (
     RollBack,
     Target,
     Wait,
-    must_cancel,
     wait_deadline,
 )
 from reconciler.endings import Endings, has_finalizer
@@ -128,7 +127,7 @@ class Reconciler:
         memory = self.memories.get(key)
         if memory is None or memory.running is None or memory.running.past_point:
             return
-        if not self._stands(memory.running.request):
+        if not self._tools.stores.stands(memory.running.request):
             memory.running.cancelled.set()
 
     def cancel_running(self) -> None:
@@ -208,7 +207,7 @@ class Reconciler:
         c = self._context(sight, request)
         memory.running = Running(request, c.cancelled)
         try:
-            status = await run_attempt(c, self._runner, memory.running, lambda: self._stands(request))
+            status = await run_attempt(c, self._runner, memory.running, lambda: self._tools.stores.stands(request))
             if memory.running.past_point and status.code is not Code.OK:
                 status = await self._verified(sight, request, status)
         finally:
@@ -275,16 +274,6 @@ class Reconciler:
     def _limits(self) -> Limits:
         backoff = self._binding.backoff
         return Limits(self._binding.backoff_limit, backoff.base, backoff.max, self._tools.jitter())
-
-    def _stands(self, request: BindRequest) -> bool:
-        """Return whether, by the stores alone, the request is still to be carried out."""
-        standing = self._tools.stores.request(request.key)
-        pod = self._tools.stores.pod_view(request.pod_key)
-        return not must_cancel(
-            request,
-            standing if standing is not None else Absent.UNSEEN,
-            pod if pod is not None else Absent.UNSEEN,
-        )
 
     async def _forget(self, key: ObjectKey) -> None:
         uid = self.memories.drop(key)

@@ -7,7 +7,8 @@ Handlers here only keep an index and pass keys on; looking, judging and writing 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from reconciler.observed import NodeView, PodView, node_view, pod_view
+from reconciler.decide import must_cancel
+from reconciler.observed import Absent, NodeView, PodView, node_view, pod_view
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
 from shared.api.meta import Object, ObjectKey
@@ -108,6 +109,15 @@ class Stores:
             if key != request.key and rival.pod_uid == request.pod_uid and _unfinished(rival) and _turn(rival) < mine
         ]
         return min(earlier, key=_turn).key if earlier else None
+
+    def stands(self, request: BindRequest) -> bool:
+        """Return whether, by what was last seen, the request is still to be carried out."""
+        standing, pod = self.request(request.key), self.pod_view(request.pod_key)
+        return not must_cancel(
+            request,
+            standing if standing is not None else Absent.UNSEEN,
+            pod if pod is not None else Absent.UNSEEN,
+        )
 
     def unfinished(self) -> Iterable[ObjectKey]:
         """Return the keys of everything there may be to do."""

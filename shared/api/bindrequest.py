@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
-from shared.api.field_error import FieldError, join_path
+from shared.api.field_error import FieldError
 from shared.api.meta import (
     Object,
     ObjectKey,
@@ -28,6 +28,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
+from shared.api.schema import schema_fault
 
 
 class Phase(StrEnum):
@@ -63,7 +64,6 @@ MAX_ITEMS = 1024
 MAX_WORD = 256
 # A share of a device. "0.00" is written for CPU and MIG pods. Python's float() would let in more than this.
 PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
-_PORTION = re.compile(PORTION_PATTERN)
 _DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 # A resource quantity as every CRD of Kubernetes describes one.
 QUANTITY: JsonDict = {
@@ -75,7 +75,7 @@ QUANTITY: JsonDict = {
 
 
 def _portion(text: str) -> str:
-    if not _PORTION.fullmatch(text):
+    if not re.fullmatch(PORTION_PATTERN, text):
         raise ValueError("must be a decimal from 0 to 1, such as 0.50")
     return text
 
@@ -217,13 +217,13 @@ class BindRequest:
     @property
     def pod_key(self) -> ObjectKey:
         """Key of the pod; a name even when the rest of the spec is invalid."""
-        return ObjectKey(self.key.namespace, self.spec.pod_name if self.spec else _raw_pod_name(self.raw))
+        name = self.spec.pod_name if self.spec else _raw_text(self.raw, "podName")
+        return ObjectKey(self.key.namespace, name)
 
     @property
     def selected_node(self) -> str:
         """Name of the node; a name even when the rest of the spec is invalid."""
-        name = self.spec.selected_node if self.spec else (self.raw.get("spec") or {}).get("selectedNode")
-        return name if isinstance(name, str) else ""
+        return self.spec.selected_node if self.spec else _raw_text(self.raw, "selectedNode")
 
     @property
     def status(self) -> Object:
@@ -254,18 +254,6 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
         return None, tuple(schema_fault("bindrequest/schema", path, fault) for fault in error.errors())
 
 
-def schema_fault(rule: str, path: str, fault: Any) -> FieldError:
-    """Turn one of pydantic's error entries into a FieldError below ``path``."""
-    for token in fault["loc"]:
-        path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
-    if fault["type"] == "missing":
-        return FieldError(rule, path, None, "is required")
-    if fault["type"] == "extra_forbidden":
-        return FieldError(rule, path, fault["input"], "is not a known key")
-    message = fault["msg"].removeprefix("Value error, ")
-    return FieldError(rule, path, fault["input"], message[:1].lower() + message[1:])
-
-
 def decode_bind_request(raw: Object) -> BindRequest:
     """Decode a raw BindRequest. Never raises on content: faults of the spec are in ``faults``."""
     metadata = raw["metadata"]
@@ -288,18 +276,18 @@ def decode_bind_request(raw: Object) -> BindRequest:
 
 def owner_pod_uid(raw: Object) -> str:
     """Return the UID of the owning pod of that name; empty if no owner reference names it."""
-    name = _raw_pod_name(raw)
+    name = _raw_text(raw, "podName")
     for owner in raw["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
             return str(owner.get("uid", ""))
     return ""
 
 
-def _raw_pod_name(raw: Object) -> str:
-    """Return spec.podName of a request whose spec may be anything; empty if there is none."""
+def _raw_text(raw: Object, field: str) -> str:
+    """Return a text of a spec that may be anything; empty if there is none."""
     spec = raw.get("spec")
-    name = spec.get("podName") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
+    text = spec.get(field) if isinstance(spec, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _phase(word: Any) -> Phase:

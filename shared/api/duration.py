@@ -12,7 +12,10 @@ def parse_duration(text: str) -> timedelta:
     """Parse a duration. Raises ValueError naming the accepted form."""
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise ValueError("must be a duration such as 500ms, 10s, 2m30s or 1h")
-    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
+    try:
+        return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text)))
+    except OverflowError as error:
+        raise ValueError("must be shorter than a million years") from error
 
 
 def format_duration(duration: timedelta) -> str:

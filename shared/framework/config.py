@@ -14,10 +14,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic.alias_generators import to_camel
 
-from shared.api.bindrequest import schema_fault
 from shared.api.duration import format_duration, parse_duration
 from shared.api.field_error import FieldError
 from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
+from shared.api.schema import schema_fault
 from shared.framework.strict_yaml import StrictLoader
 
 RULE = "config/schema"

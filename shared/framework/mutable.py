@@ -6,6 +6,7 @@ Only ``set`` with an absent parent creates the parent: no other operation is imp
 """
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any, TypedDict
 
@@ -38,7 +39,7 @@ class MutableObject:
     def set(self, value: Json, *tokens: str | int) -> None:
         """Set the value at the tokens, creating absent parent objects; does nothing if it is there already.
 
-        Raises TypeError if a parent is neither an object nor an array.
+        Raises TypeError if a parent is neither an object nor an array, IndexError beyond an array's end.
         """
         parent: Json = self.raw
         for depth, token in enumerate(tokens[:-1]):
@@ -46,7 +47,7 @@ class MutableObject:
             if child is None:
                 # One operation for the whole missing branch: an "add" below an absent parent is refused.
                 for missing in reversed(tokens[depth + 1 :]):
-                    value = {missing: value}
+                    value = {_key(missing): value}
                 self._put(parent, token, value, tokens[: depth + 1])
                 return
             if not isinstance(child, dict | list):
@@ -62,8 +63,10 @@ class MutableObject:
         if array is None:
             self.set([value], *tokens)
             return
+        if not isinstance(array, list):
+            raise TypeError(f"{pointer(*tokens)} is not an array")
         array.append(value)
-        self._record({"op": "add", "path": pointer(*tokens, "-"), "value": value}, array.pop)
+        self._record({"op": "add", "path": pointer(*tokens, "-"), "value": deepcopy(value)}, array.pop)
 
     def remove(self, *tokens: str | int) -> None:
         """Remove what is at the tokens; does nothing if it is absent."""
@@ -97,15 +100,24 @@ class MutableObject:
         return value
 
     def _put(self, parent: Json, token: str | int, value: Json, path: Sequence[str | int]) -> None:
-        known = token in parent if isinstance(parent, dict) else True
+        known = _key(token) in parent if isinstance(parent, dict) else True
         before = parent[token] if known else None
         undo = (lambda: parent.__setitem__(token, before)) if known else (lambda: parent.pop(token))
         parent[token] = value
-        self._record({"op": "replace" if known else "add", "path": pointer(*path), "value": value}, undo)
+        # A copy: a later change below this value has an operation of its own.
+        operation = "replace" if known else "add"
+        self._record({"op": operation, "path": pointer(*path), "value": deepcopy(value)}, undo)
 
     def _record(self, operation: PatchOperation, undo: Callable[[], object]) -> None:
         self.operations.append(operation)
         self._undo.append(undo)
+
+
+def _key(token: str | int) -> str:
+    """Return the token as the key of an object; a number there would be no JSON."""
+    if not isinstance(token, str):
+        raise TypeError(f"{token!r} is no key of an object")
+    return token
 
 
 class MutablePod(MutableObject):

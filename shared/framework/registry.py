@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.api.bindrequest import schema_fault
 from shared.api.field_error import FieldError
+from shared.api.schema import schema_fault
 from shared.framework.config import ConfigurationError, Settings
 from shared.framework.gates import Gate, resolve_gates
 from shared.framework.plugin import Plugin

@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.groups import Group, merge_waits, pre_bind_groups
 from shared.framework.plugin import SKIP, Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
 from shared.kube.errors import InfrastructureError
@@ -37,44 +38,6 @@ class Budgets:
     call_s: float = 60.0  # one pre_bind or bind; whoever needs longer says WAIT
     post_bind_s: float = 5.0  # all post_bind together: nothing that follows a bind may hold it up
     rollback_s: float = 10.0  # one plugin's rollback; it is repeated until it says OK
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Plugins whose pre_bind runs at the same time."""
-
-    plugins: tuple[Plugin, ...]
-
-
-def pre_bind_groups(answers: Sequence[tuple[Plugin, Preflight]]) -> tuple[Group, ...]:
-    """Split into groups: consecutive parallel plugins run together, any other alone.
-
-    A plugin left out takes no place, but still separates its neighbours unless it is parallel itself.
-    """
-    groups: list[list[Plugin]] = []
-    open_group = False
-    for plugin, answer in answers:
-        if not answer.parallel:
-            open_group = False
-        if answer.run:
-            if open_group:
-                groups[-1].append(plugin)
-            else:
-                groups.append([plugin])
-            open_group = answer.parallel
-    return tuple(Group(tuple(group)) for group in groups)
-
-
-def merge_waits(waits: Sequence[Status]) -> Status:
-    """Join several WAIT of one group: all their reasons, woken by any of their objects."""
-    if len(waits) == 1:
-        return waits[0]
-    return Status(
-        Code.WAIT,
-        tuple(reason for status in waits for reason in status.reasons),
-        plugin=",".join(status.plugin for status in waits),
-        wake_on=tuple(ref for status in waits for ref in status.wake_on),
-    )
 
 
 @dataclass(slots=True)

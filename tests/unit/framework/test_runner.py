@@ -12,7 +12,8 @@ import pytest
 from shared.api.bindrequest import Demand, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.runner import Budgets, Group, Runner, order_by_point, pre_bind_groups
+from shared.framework.binding.groups import Group, pre_bind_groups
+from shared.framework.binding.runner import Budgets, Runner, order_by_point
 from shared.framework.config import Settings
 from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Plugin, PluginConfig, Preflight
 from shared.framework.status import Code, Reason, Status, Suggestion

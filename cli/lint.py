@@ -1,0 +1,153 @@
+"""``bowline lint``: the cluster's verdict on manifests, without a cluster.
+
+The same chain as the webhook's, over the same objects, so a fault has the same rule, path and words here as there.
+What only a cluster knows is not judged: whether names exist, what a namespace excludes, policies of others.
+"""
+
+import argparse
+import json
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, read_manifests
+from shared.api import names
+from shared.api.field_error import FieldError
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.config import ConfigurationError, load_settings
+from shared.framework.gates import GATES
+from shared.framework.plugin import AdmissionInfo
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+from webhook.review import display_name
+from webhook.workloads import is_workload, judge_workload
+
+EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one object. ``judged`` is false for kinds that Bowline has no opinion on."""
+
+    file: str
+    kind: str
+    namespace: str
+    name: str
+    judged: bool
+    judgement: Judgement
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Register the command."""
+    parser = commands.add_parser(
+        "lint",
+        help="judge manifests as the cluster's webhook would",
+        description="Judge pods, workloads and BindRequests in manifests as the cluster's webhook would. "
+        "Exit status: 0 all allowed, 1 something refused, 2 bad usage.",
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help=f"YAML or JSON; {STANDARD_INPUT} is standard input")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the cluster's Bowline configuration; without it the defaults"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out the command; returns the exit status."""
+    try:
+        settings = load_settings(options.config)
+        plugins = Registry(BUILTINS, GATES).build(settings)
+    except ConfigurationError as error:
+        print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
+        return EXIT_USAGE
+    manifests, unreadable = _read_all(options.files)
+    if unreadable:
+        for message in unreadable:
+            print(message, file=sys.stderr)
+        return EXIT_USAGE
+    chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
+    verdicts = [judge_manifest(chain, manifest) for manifest in manifests]
+    print(as_json(verdicts) if options.output == "json" else as_text(verdicts))
+    return EXIT_ALLOWED if all(verdict.judgement.allowed for verdict in verdicts) else EXIT_REFUSED
+
+
+def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
+    """Judge one object as if it were being created. Its content is changed in place."""
+    raw, kind, group = manifest.object, manifest.kind, manifest.group
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    namespace = metadata.get("namespace")
+    info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
+    name, judged = display_name(metadata), True
+    if (group, kind) == ("", "Pod"):
+        judgement = chain.admit_pod(raw, info)
+    elif (group, kind) == (names.GROUP, names.KIND):
+        judgement = chain.admit_bind_request(raw, info)
+    elif is_workload(group, kind):
+        judgement = judge_workload(chain, group, raw, None, info)
+    else:
+        judgement, judged = ALLOWED, False
+    return Verdict(manifest.file, kind, info.namespace, name, judged, judgement)
+
+
+def as_json(verdicts: Iterable[Verdict]) -> str:
+    """Return the verdicts for programs; the keys are a contract."""
+    document = [
+        {
+            "file": verdict.file,
+            "kind": verdict.kind,
+            "namespace": verdict.namespace,
+            "name": verdict.name,
+            "allowed": verdict.judgement.allowed,
+            "errors": [_fault(fault) for fault in verdict.judgement.errors],
+            "warnings": [_fault(fault) for fault in verdict.judgement.warnings],
+        }
+        for verdict in verdicts
+    ]
+    return json.dumps(document, indent=2)
+
+
+def as_text(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts for people: one line an object, one a fault, and a sum."""
+    lines = []
+    for verdict in verdicts:
+        name = f"{verdict.namespace}/{verdict.name}" if verdict.namespace else verdict.name
+        lines.append(f"{verdict.file}: {verdict.kind} {name}: {_word(verdict)}")
+        lines += [f"  {fault}  ({fault.rule})" for fault in verdict.judgement.errors]
+        lines += [f"  warning: {fault}  ({fault.rule})" for fault in verdict.judgement.warnings]
+    words = [_word(verdict) for verdict in verdicts]
+    counts = [f"{words.count(word)} {word}" for word in ("allowed", "refused", "not judged") if word in words]
+    objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
+    lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
+    return "\n".join(lines)
+
+
+def _word(verdict: Verdict) -> str:
+    if not verdict.judged:
+        return "not judged"
+    return "allowed" if verdict.judgement.allowed else "refused"
+
+
+def _fault(fault: FieldError) -> dict[str, Any]:
+    return {"rule": fault.rule, "path": fault.path, "value": fault.value, "message": fault.message}
+
+
+def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:
+    """Return the objects of all files, and what is wrong with those that cannot be read."""
+    manifests: list[Manifest] = []
+    unreadable = []
+    for file in files:
+        try:
+            manifests += read_manifests(file)
+        except UnreadableError as error:
+            unreadable.append(str(error))
+    return manifests, unreadable
+
+
+def _report_plugin_error(plugin: str, point: str, error: Exception) -> None:
+    print(f"plugin {plugin} failed in {point}:", file=sys.stderr)
+    traceback.print_exception(error, file=sys.stderr)

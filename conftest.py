@@ -1,0 +1,16 @@
+"""What holds for every test, wherever it lies."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+async def _no_leaked_tasks() -> AsyncIterator[None]:
+    """Fail a test that leaves tasks of its own behind."""
+    before = asyncio.all_tasks()
+    yield
+    # The fixture's own teardown runs in a task of its own.
+    left = {task for task in asyncio.all_tasks() - before - {asyncio.current_task()} if not task.done()}
+    assert not left, f"tasks left behind: {sorted(task.get_name() for task in left)}"

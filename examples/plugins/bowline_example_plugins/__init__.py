@@ -1,0 +1,1 @@
+"""Example plugins for Bowline."""

@@ -1,0 +1,46 @@
+"""A plugin that fails the first attempts of pods that ask for it, to see what retrying looks like.
+
+Turn it on in the configuration::
+
+    plugins:
+      - name: example_flaky
+        args: {annotation: example.bowline.dev/fail-attempts}
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.framework.binding.context import BindContext
+from shared.framework.plugin import RUN, SKIP, Plugin, PluginConfig, Preflight
+from shared.framework.status import Status
+
+
+class FlakyConfig(PluginConfig):
+    """Arguments of the plugin."""
+
+    annotation: Annotated[str, Field(min_length=1)] = "example.bowline.dev/fail-attempts"
+    """Annotation of the pod that says how many attempts are to fail."""
+
+
+class Flaky(Plugin):
+    """Fails as often as the pod's annotation says, then lets it through."""
+
+    name = "example_flaky"
+    config_model = FlakyConfig
+
+    def preflight(self, c: BindContext) -> Preflight:
+        """Only pods with the annotation are slowed down by this plugin."""
+        return RUN if self._failures_wanted(c) else SKIP
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        """Fail while the attempt's number is not above the wanted failures."""
+        wanted = self._failures_wanted(c)
+        if c.attempt <= wanted:
+            return Status.retry(f"failing on purpose, {wanted - c.attempt} more to come")
+        return Status.ok()
+
+    def _failures_wanted(self, c: BindContext) -> int:
+        annotations = ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
+        text = annotations.get(self.args.annotation, "")
+        return int(text) if text.isascii() and text.isdigit() else 0

@@ -1,0 +1,103 @@
+"""A small synchronous client for the local cluster's own set-up, as its administrator.
+
+It exists so that making a thousand nodes does not mean a thousand kubectl processes. It is no client for
+Bowline's processes: those go through shared.kube, with their ServiceAccounts.
+"""
+
+import http.client
+import json
+import ssl
+import threading
+from pathlib import Path
+from typing import Any
+
+from localcluster.errors import ApiError
+from localcluster.flags import LOOPBACK
+
+_TIMEOUT_S = 30.0
+
+
+class ApiClient:
+    """Requests with a client certificate over one kept connection; safe to share between threads."""
+
+    def __init__(self, port: int, ca: Path, certificate: Path, key: Path) -> None:
+        self._port = port
+        self._context = ssl.create_default_context(cafile=str(ca))
+        self._context.load_cert_chain(certificate, key)
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPSConnection | None = None
+
+    def get(self, path: str) -> Any:
+        """The object or list at a path."""
+        return self.request("GET", path)
+
+    def post(self, path: str, body: dict[str, Any]) -> Any:
+        """Create an object."""
+        return self.request("POST", path, body)
+
+    def delete(self, path: str) -> Any:
+        """Delete an object."""
+        return self.request("DELETE", path)
+
+    def patch(self, path: str, body: Any, content_type: str = "application/merge-patch+json") -> Any:
+        """Patch an object, by a merge patch unless said otherwise."""
+        return self.request("PATCH", path, body, content_type)
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        """The decoded answer; ApiError for a refusal, OSError or HTTPException if nobody answers."""
+        payload = None if body is None else json.dumps(body).encode()
+        headers = {"Accept": "application/json"} | ({} if payload is None else {"Content-Type": content_type})
+        with self._lock:
+            status, data = self._exchange(method, path, payload, headers)
+        if status >= 400:
+            raise ApiError(status, _message(data))
+        return _decoded(data)
+
+    def close(self) -> None:
+        """Close the kept connection."""
+        with self._lock:
+            self._drop()
+
+    def _exchange(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        # A kept connection may have been closed since (the API server was restarted); then the request is
+        # sent once more on a fresh one. A create that got through the first time shows as a 409.
+        kept = self._connection is not None
+        try:
+            return self._send(method, path, payload, headers)
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            if not kept:
+                raise
+            return self._send(method, path, payload, headers)
+
+    def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        if self._connection is None:
+            self._connection = http.client.HTTPSConnection(
+                LOOPBACK, self._port, timeout=_TIMEOUT_S, context=self._context
+            )
+        try:
+            self._connection.request(method, path, payload, headers)
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            self._drop()
+            raise
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        # The health endpoints answer in plain words.
+        return data.decode("utf-8", "replace")
+
+
+def _message(data: bytes) -> str:
+    decoded = _decoded(data)
+    if isinstance(decoded, dict):
+        return str(decoded.get("message", decoded))
+    return str(decoded)[:500]

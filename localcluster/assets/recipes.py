@@ -1,0 +1,140 @@
+"""How each binary is named, downloaded and built (pure: release and platform in, recipe out).
+
+A recipe never says whether something is reachable or present; that is the providers' business.
+Downloads name the official hosts only and always come with a published checksum.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from localcluster.assets.versions import Release
+
+
+class Tool(StrEnum):
+    """The binaries a local cluster may need; the value is the file name."""
+
+    ETCD = "etcd"
+    APISERVER = "kube-apiserver"
+    CONTROLLER_MANAGER = "kube-controller-manager"
+    SCHEDULER = "kube-scheduler"
+    KUBECTL = "kubectl"
+    KWOK = "kwok"
+    HELM = "helm"
+
+
+CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
+KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
+
+ChecksumKind = Literal["sha256-file", "github-digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Operating system and processor, in Go's words (`linux`, `amd64`)."""
+
+    system: str
+    machine: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One published file: where it is, where its checksum is, and which member of an archive is wanted.
+
+    `sha256-file` is a bare digest or lines of `digest  name`; `github-digest` is the JSON of a GitHub
+    release, whose assets carry a digest. `member` None means that the file itself is the binary.
+    """
+
+    url: str
+    checksum_url: str
+    checksum_kind: ChecksumKind
+    member: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GoBuild:
+    """One main package of a module of the Go module proxy.
+
+    Tools with the same module and version are built by one `go build`, which shares their packages.
+    `staged` is true for Kubernetes, whose go.mod points at folders that its published module lacks.
+    """
+
+    module: str
+    version: str
+    package: str
+    staged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything the providers must know about one binary."""
+
+    tool: Tool
+    version: str
+    folder: str
+    download: Download | None
+    build: GoBuild
+
+
+# What each project publishes. Anything else has to be built.
+_KUBERNETES_SERVER_SYSTEMS = ("linux",)
+_KUBECTL_SYSTEMS = ("linux", "darwin")
+_MACHINES = ("amd64", "arm64")
+
+
+def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
+    """The recipe of one binary of a release on a platform."""
+    match tool:
+        case Tool.ETCD:
+            return _etcd(release.etcd, platform)
+        case Tool.KWOK:
+            return _kwok(release.kwok, platform)
+        case Tool.HELM:
+            return _helm(release.helm, platform)
+        case _:
+            return _kubernetes(tool, release.kubernetes, platform)
+
+
+def _kubernetes(tool: Tool, version: str, platform: Platform) -> Recipe:
+    systems = _KUBECTL_SYSTEMS if tool is Tool.KUBECTL else _KUBERNETES_SERVER_SYSTEMS
+    download = None
+    if platform.system in systems and platform.machine in _MACHINES:
+        url = f"https://dl.k8s.io/release/{version}/bin/{platform.system}/{platform.machine}/{tool}"
+        download = Download(url=url, checksum_url=f"{url}.sha256", checksum_kind="sha256-file")
+    build = GoBuild("k8s.io/kubernetes", version, f"k8s.io/kubernetes/cmd/{tool}", staged=True)
+    return Recipe(tool, version, version, download, build)
+
+
+def _etcd(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        stem = f"etcd-{version}-{platform.system}-{platform.machine}"
+        base = f"https://github.com/etcd-io/etcd/releases/download/{version}"
+        suffix = "tar.gz" if platform.system == "linux" else "zip"
+        download = Download(f"{base}/{stem}.{suffix}", f"{base}/SHA256SUMS", "sha256-file", f"{stem}/etcd")
+    module = "go.etcd.io/etcd/server/v3"
+    return Recipe(Tool.ETCD, version, f"etcd-{version}", download, GoBuild(module, version, module))
+
+
+def _kwok(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        repository = "kubernetes-sigs/kwok"
+        name = f"kwok-{platform.system}-{platform.machine}"
+        download = Download(
+            f"https://github.com/{repository}/releases/download/{version}/{name}",
+            f"https://api.github.com/repos/{repository}/releases/tags/{version}",
+            "github-digest",
+        )
+    module = "sigs.k8s.io/kwok"
+    return Recipe(Tool.KWOK, version, f"kwok-{version}", download, GoBuild(module, version, f"{module}/cmd/kwok"))
+
+
+def _helm(version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.machine in _MACHINES and platform.system in ("linux", "darwin"):
+        name = f"{platform.system}-{platform.machine}"
+        url = f"https://get.helm.sh/helm-{version}-{name}.tar.gz"
+        download = Download(url, f"{url}.sha256sum", "sha256-file", f"{name}/helm")
+    module = "helm.sh/helm/v4"
+    return Recipe(Tool.HELM, version, f"helm-{version}", download, GoBuild(module, version, f"{module}/cmd/helm"))

@@ -1,0 +1,159 @@
+"""The chain of providers: a folder the user names, the cache, a download, a build.
+
+Each binary takes the first provider that has it; the reasons of those that had not are kept, and quoted
+together when nobody has it. The expensive providers run under the cache's lock, after a second look into
+the cache: whoever held the lock before may just have supplied what is missing.
+
+`$BOWLINE_ASSETS` is a promise ("take these"): a folder that is missing or incomplete is an error at once,
+instead of a surprising build of minutes. `$KUBEBUILDER_ASSETS` often lacks half of what is needed here
+and is only a first place to look.
+"""
+
+import os
+import platform as host
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.assets.cache import Cache, cache_root
+from localcluster.assets.download import Downloader
+from localcluster.assets.gobuild import GoBuilder
+from localcluster.assets.progress import Progress
+from localcluster.assets.providers import Fetcher, Folder
+from localcluster.assets.recipes import CLUSTER_TOOLS, Platform, Recipe, Tool, recipe_for
+from localcluster.assets.versions import Release, release_for
+from localcluster.errors import AssetsError
+
+FOLDER_SETTING = "BOWLINE_ASSETS"
+ENVTEST_SETTING = "KUBEBUILDER_ASSETS"
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """Where each supplied binary is."""
+
+    release: Release
+    paths: Mapping[Tool, Path]
+
+    def path(self, tool: Tool) -> Path:
+        """The binary; KeyError if it was not asked for."""
+        return self.paths[tool]
+
+
+def this_platform() -> Platform:
+    """The machine this runs on, in Go's words."""
+    machine = host.machine().lower()
+    return Platform(sys.platform, {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine))
+
+
+def ensure_assets(
+    tools: Iterable[Tool] = CLUSTER_TOOLS,
+    minor: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Assets:
+    """Every named binary, from the first provider that has it; AssetsError names what nobody has."""
+    env = os.environ if environ is None else environ
+    shown = progress or Progress()
+    release = release_for(minor, env)
+    recipes = [recipe_for(tool, release, this_platform()) for tool in tools]
+    fetchers: list[Fetcher] = [Downloader(shown), GoBuilder(shown, env)]
+    chain = Chain(folders_of(env), Cache(cache_root(env)), fetchers, shown)
+    return Assets(release, chain.supply(recipes))
+
+
+def folders_of(environ: Mapping[str, str]) -> list[Folder]:
+    """The folders the user named; a `$BOWLINE_ASSETS` that is no folder is an error."""
+    folders = []
+    if named := environ.get(FOLDER_SETTING):
+        if not Path(named).is_dir():
+            raise AssetsError(f"${FOLDER_SETTING} is {named!r}, which is no folder; unset it or correct it")
+        folders.append(Folder(FOLDER_SETTING, Path(named)))
+    if named := environ.get(ENVTEST_SETTING):
+        folders.append(Folder(ENVTEST_SETTING, Path(named)))
+    return folders
+
+
+class Chain:
+    """Runs the providers in order and remembers who refused what, and why."""
+
+    def __init__(
+        self, folders: Sequence[Folder], cache: Cache, fetchers: Sequence[Fetcher], progress: Progress
+    ) -> None:
+        self._folders = folders
+        self._cache = cache
+        self._fetchers = fetchers
+        self._progress = progress
+
+    def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
+        """A path per recipe, or AssetsError."""
+        refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
+        found = self._from_folders(recipes, refusals)
+        self._from_cache(recipes, found)
+        if missing := _without(recipes, found):
+            for recipe in missing:
+                refusals[recipe.tool].append(f"cache: {self._cache.path(recipe)} is not there")
+            self._fetch(missing, found, refusals)
+        if missing := _without(recipes, found):
+            raise AssetsError(_nobody_has(missing, refusals))
+        return found
+
+    def _from_folders(self, recipes: Sequence[Recipe], refusals: dict[Tool, list[str]]) -> dict[Tool, Path]:
+        found: dict[Tool, Path] = {}
+        for folder in self._folders:
+            faults = []
+            for recipe in _without(recipes, found):
+                answer = folder.look(recipe)
+                if answer.path:
+                    found[recipe.tool] = answer.path
+                    continue
+                refusals[recipe.tool].append(f"{folder.name}: {answer.reason}")
+                # Helm has its own place in many set-ups and is no part of a control plane.
+                if recipe.tool is not Tool.HELM:
+                    faults.append(answer.reason)
+            if faults and folder.setting == FOLDER_SETTING:
+                listed = "".join(f"\n  - {fault}" for fault in faults)
+                raise AssetsError(f"{folder.name} is set and must hold every binary of the cluster:{listed}")
+        return found
+
+    def _from_cache(self, recipes: Sequence[Recipe], found: dict[Tool, Path]) -> None:
+        for recipe in _without(recipes, found):
+            if path := self._cache.find(recipe):
+                found[recipe.tool] = path
+
+    def _fetch(self, missing: Sequence[Recipe], found: dict[Tool, Path], refusals: dict[Tool, list[str]]) -> None:
+        with self._cache.exclusive(self._progress) as work:
+            self._from_cache(missing, found)
+            for fetcher in self._fetchers:
+                left = _without(missing, found)
+                if not left:
+                    return
+                for answer in fetcher.fetch(left, work):
+                    recipe = answer.recipe
+                    if answer.path:
+                        found[recipe.tool] = self._cache.admit(recipe, answer.path)
+                        self._progress.say(f"{recipe.tool} {recipe.version}: ready ({fetcher.name})")
+                    else:
+                        refusals[recipe.tool].append(f"{fetcher.name}: {answer.reason}")
+                        first_line = answer.reason.splitlines()[0] if answer.reason else "no reason given"
+                        self._progress.say(f"{recipe.tool} {recipe.version}: no {fetcher.name}: {first_line}")
+
+
+def _without(recipes: Sequence[Recipe], found: Mapping[Tool, Path]) -> list[Recipe]:
+    return [recipe for recipe in recipes if recipe.tool not in found]
+
+
+def _nobody_has(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[str]]) -> str:
+    lines = ["these binaries could not be supplied:"]
+    for recipe in missing:
+        lines.append(f"  {recipe.tool} {recipe.version}")
+        lines += [f"    - {reason}".replace("\n", "\n      ") for reason in refusals[recipe.tool]]
+    hosts = sorted({recipe.download.url.split("/")[2] for recipe in missing if recipe.download})
+    lines.append("what to do, one of:")
+    if hosts:
+        lines.append(f"  - let this machine reach {' and '.join(hosts)} (HTTPS_PROXY is honoured)")
+    lines.append("  - install a current Go (https://go.dev/dl) and let it reach its module proxy")
+    lines.append(f"  - put the binaries into a folder and set {FOLDER_SETTING} to it")
+    return "\n".join(lines)

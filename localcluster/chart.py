@@ -1,0 +1,27 @@
+"""A chart with its values, and the objects in a rendered text (pure; shared by both ways to run Helm)."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class ChartRelease:
+    """A chart under a release name, with its values."""
+
+    name: str
+    chart: Path
+    namespace: str
+    values_files: Sequence[Path] = ()
+    set_values: Mapping[str, object] = field(default_factory=dict)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    """The objects in a rendered text, split as Helm splits: `---# comment` also separates."""
+    parts = re.split(r"(?m)^---", text)
+    loaded = [yaml.safe_load(part) for part in parts if part.strip()]
+    return [document for document in loaded if document]

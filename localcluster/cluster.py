@@ -1,0 +1,254 @@
+"""A local cluster as its users see it: start, kubectl, nodes, ServiceAccounts, stop.
+
+    with Cluster.start() as cluster:
+        cluster.make_nodes(4)
+        cluster.kubectl("apply", "-f", "-", input=text)
+
+Everything is synchronous: callers are tests, the demo and commands. Until `detach` the processes end with
+the program that started them, even when it is killed; a cluster whose start fails leaves nothing.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from localcluster.api import ApiClient
+from localcluster.assets.recipes import CLUSTER_TOOLS, Tool
+from localcluster.assets.supply import Assets, ensure_assets
+from localcluster.controlplane import ADMIN, ControlPlane, PortTakenError
+from localcluster.errors import ApiError, CommandError, StartError
+from localcluster.flags import Layout
+from localcluster.kubeconfig import kubeconfig_text, token_user, write_private
+from localcluster.nodes import node_object, runtime_class_object
+from localcluster.process import Launch, Process, Watchdog
+from localcluster.spec import ClusterSpec
+from localcluster.state import save_state
+
+_START_TRIES = 3
+_KUBECTL_TIMEOUT_S = 120
+# A token's life, longer than any test or demo; a process that outlives it needs the file written anew.
+_DAY = "24h"
+
+
+class Cluster:
+    """A running control plane. Made by `start`; ended by `stop` or by leaving the `with` block."""
+
+    def __init__(
+        self, spec: ClusterSpec, assets: Assets, plane: ControlPlane, watchdog: Watchdog, ready_s: float
+    ) -> None:
+        self.spec = spec
+        self.assets = assets
+        self.started_in_s = ready_s
+        self.api: ApiClient = plane.client()
+        self._plane = plane
+        self._watchdog = watchdog
+
+    @classmethod
+    def start(cls, spec: ClusterSpec | None = None, *, assets: Assets | None = None) -> "Cluster":
+        """Start the processes and return when all of them are ready."""
+        wanted = spec or ClusterSpec()
+        tools = (*CLUSTER_TOOLS, Tool.SCHEDULER) if wanted.scheduler else CLUSTER_TOOLS
+        supplied = assets or ensure_assets(tools, wanted.kubernetes)
+        began = time.monotonic()
+        for attempt in range(1, _START_TRIES + 1):
+            try:
+                plane, watchdog = _start_once(wanted, supplied)
+            except PortTakenError:
+                if attempt == _START_TRIES:
+                    raise
+            else:
+                cluster = cls(wanted, supplied, plane, watchdog, time.monotonic() - began)
+                cluster.save()
+                if wanted.detached:
+                    cluster.detach()
+                return cluster
+        raise AssertionError("the loop above returns or raises")
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the cluster keeps everything."""
+        return self._plane.layout.root
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig (system:masters: for set-up and looking, never for the pair)."""
+        return self._plane.layout.kubeconfig(ADMIN)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._plane.server
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The authority that signed the API server's certificate."""
+        return self._plane.ca_pem
+
+    @property
+    def audit_log(self) -> Path:
+        """The audit log, one JSON event per line; only with `audit` in the spec."""
+        return self._plane.layout.audit_log
+
+    @property
+    def layout(self) -> Layout:
+        """The folder's inner places."""
+        return self._plane.layout
+
+    def process(self, name: str) -> Process:
+        """A process by its name, such as `etcd`, `kube-apiserver` or a workload's."""
+        return self._plane.processes[name]
+
+    def log_tails(self, lines: int = 20) -> str:
+        """The end of every process's log, for a failure report."""
+        parts = [f"--- {name} ({p.log})\n{p.tail(lines)}" for name, p in self._plane.processes.items()]
+        return "\n".join(parts)
+
+    def kubectl(
+        self,
+        *args: str,
+        input: str | None = None,  # noqa: A002 - the name subprocess.run uses
+        check: bool = True,
+        kubeconfig: Path | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the cluster's kubectl, as the administrator unless another kubeconfig is given."""
+        command = [str(self.assets.path(Tool.KUBECTL)), f"--kubeconfig={kubeconfig or self.kubeconfig}", *args]
+        # A cache of its own: the user's may hold what another cluster on the same port once served.
+        environ = {**os.environ, "KUBECACHEDIR": str(self.data_dir / "kubectl-cache")}
+        environ.pop("KUBECONFIG", None)
+        done = subprocess.run(
+            command,
+            input=input,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=_KUBECTL_TIMEOUT_S,
+            check=False,
+        )
+        if check and done.returncode != 0:
+            raise CommandError(f"kubectl {' '.join(args)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def make_nodes(
+        self, count: int, gpus: int = 8, prefix: str = "gpu-node", labels: dict[str, str] | None = None
+    ) -> list[str]:
+        """Create fake nodes `<prefix>-0` and on; those that exist already are left as they are."""
+        names = [f"{prefix}-{index}" for index in range(count)]
+        for name in names:
+            self._create("/api/v1/nodes", node_object(name, gpus, labels))
+        return names
+
+    def make_runtime_class(self, name: str = "nvidia") -> None:
+        """Create a RuntimeClass; one that exists already will do."""
+        self._create("/apis/node.k8s.io/v1/runtimeclasses", runtime_class_object(name))
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace; one that exists already will do."""
+        self._create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def service_account_kubeconfig(
+        self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY
+    ) -> Path:
+        """A kubeconfig for a ServiceAccount, with a token from a TokenRequest beside it.
+
+        Calling it again for the same path renews the token; clients that re-read `tokenFile` go on.
+        """
+        target = path or self.data_dir / "tokens" / f"{namespace}.{name}.kubeconfig"
+        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={duration}")
+        token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
+        return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
+
+    def stop_apiserver(self) -> None:
+        """End the API server; everything else goes on, and etcd keeps the data."""
+        self._plane.stop_apiserver()
+
+    def start_apiserver(self) -> None:
+        """Start it again on the same port and wait until it is ready."""
+        self._plane.start_apiserver()
+        self.save()
+
+    def restart_apiserver(self) -> None:
+        """An API server that is away for as long as a restart takes."""
+        self.stop_apiserver()
+        self.start_apiserver()
+
+    def pause_apiserver(self) -> None:
+        """An API server that hangs: connections stay open and nothing is answered."""
+        self.process(Tool.APISERVER).pause()
+
+    def resume_apiserver(self) -> None:
+        """Let a paused API server go on."""
+        self.process(Tool.APISERVER).resume()
+
+    def run_process(self, launch: Launch) -> Process:
+        """Start any process that is to end with this cluster."""
+        process = self._plane.adopt(launch)
+        self.save()
+        return process
+
+    def detach(self) -> None:
+        """Leave everything running when this program ends; `python -m localcluster down` stops it."""
+        self.api.close()
+        self.save()
+        self._watchdog.release()
+
+    def stop(self) -> None:
+        """End every process, the newest first, and remove a temporary data folder. Safe to call twice."""
+        self.api.close()
+        self._plane.stop()
+        self._watchdog.close()
+        if self.spec.data_dir is None:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+        else:
+            self._plane.layout.state.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Write down what `down` and `status` need."""
+        save_state(self._plane.layout.state, self.server, self._plane.processes.values())
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _create(self, path: str, body: dict[str, object]) -> None:
+        try:
+            self.api.post(path, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+
+def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, Watchdog]:
+    """One try with one set of ports; leaves nothing behind when it fails."""
+    root = Path(tempfile.mkdtemp(prefix="bowline-")) if spec.data_dir is None else spec.data_dir.absolute()
+    layout = Layout(root)
+    _refuse_used(layout)
+    watchdog = Watchdog()
+    if spec.data_dir is None:
+        watchdog.remove_at_end(root)
+    plane = ControlPlane(spec, layout, assets, watchdog)
+    try:
+        plane.prepare()
+        plane.start()
+    except BaseException:
+        # Also on Ctrl-C: a half-started cluster is of no use to anyone.
+        plane.stop()
+        watchdog.close()
+        if spec.data_dir is None:
+            shutil.rmtree(root, ignore_errors=True)
+        raise
+    return plane, watchdog
+
+
+def _refuse_used(layout: Layout) -> None:
+    """Two control planes on one folder would destroy each other's data; old data belongs to other keys."""
+    if layout.state.exists():
+        raise StartError(f"{layout.root} already holds a cluster; `python -m localcluster down` ends and removes it")
+    shutil.rmtree(layout.etcd, ignore_errors=True)

@@ -1,0 +1,178 @@
+"""`python -m localcluster`: a cluster to try things on, with the chart installed and the pair running.
+
+    demo      tell Bowline's story, then end
+    up        start it in .cluster/ and leave it running
+    down      end it and remove the folder
+    status    what runs
+    env       shell lines that point kubectl at it
+    assets    supply the binaries, and say how long that took
+
+The commands only put together what the other modules do. Exit status: 0 done, 1 a fault that is explained
+on standard error, 2 bad usage; `status` answers 3 when nothing runs.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from localcluster.assets.cache import cache_root
+from localcluster.assets.progress import Progress
+from localcluster.assets.recipes import CLUSTER_TOOLS, Tool
+from localcluster.assets.supply import ensure_assets
+from localcluster.cluster import Cluster
+from localcluster.demo import tell
+from localcluster.errors import LocalClusterError
+from localcluster.flags import Layout
+from localcluster.helm import find_helm
+from localcluster.pair import Pair
+from localcluster.spec import ClusterSpec
+from localcluster.state import load_state
+from localcluster.workload import CHECKOUT
+
+_NOT_RUNNING = 3
+# Everything a process could still save is deleted right after.
+_DOWN_GRACE_S = 2.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command."""
+    options = _parser().parse_args(argv)
+    try:
+        code: int = options.run(options)
+    except LocalClusterError as error:
+        print(f"localcluster: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("localcluster: interrupted", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m localcluster", description="A local Kubernetes control plane.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="start a cluster with the chart installed and leave it running")
+    up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes to create (default: 4)")
+    up.add_argument("--no-chart", action="store_true", help="only the control plane and the nodes")
+    up.set_defaults(run=_up)
+    demo = commands.add_parser("demo", help="tell Bowline's story on a cluster of its own")
+    demo.add_argument("--keep", action="store_true", help="leave the cluster running")
+    demo.set_defaults(run=_demo)
+    down = commands.add_parser("down", help="end the cluster and remove its folder")
+    down.set_defaults(run=_down)
+    status = commands.add_parser("status", help="say what runs")
+    status.set_defaults(run=_status)
+    env = commands.add_parser("env", help="print shell lines that point kubectl at the cluster")
+    env.set_defaults(run=_env)
+    assets = commands.add_parser("assets", help="download or build the binaries")
+    assets.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
+    assets.set_defaults(run=_assets)
+    for command in (demo, up, down, status, env):
+        command.add_argument("--data-dir", type=Path, default=CHECKOUT / ".cluster", help="default: .cluster")
+    for command in (demo, up, env, assets):
+        command.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
+    return parser
+
+
+def _demo(options: argparse.Namespace) -> int:
+    if options.keep:
+        _remove_ended(Layout(options.data_dir))
+    tell(options.kubernetes, options.keep, options.data_dir)
+    return 0
+
+
+def _up(options: argparse.Namespace) -> int:
+    _remove_ended(Layout(options.data_dir))
+    progress = Progress()
+    assets = ensure_assets(CLUSTER_TOOLS, options.kubernetes, progress=progress)
+    helm = None if options.no_chart else find_helm(progress)
+    spec = ClusterSpec(kubernetes=options.kubernetes, data_dir=options.data_dir)
+    cluster = Cluster.start(spec, assets=assets)
+    print(f"Kubernetes {assets.release.kubernetes} is ready at {cluster.server} ({cluster.started_in_s:.1f} s)")
+    try:
+        nodes = cluster.make_nodes(options.nodes)
+        cluster.make_runtime_class()
+        if nodes:
+            print(f"nodes: {nodes[0]} to {nodes[-1]}, 8 GPUs each")
+        if helm is not None:
+            pair = Pair.install(cluster, helm)
+            pair.start()
+            print(f"the chart is installed in {pair.options.namespace}; webhook and reconciler are running")
+    except BaseException:
+        # Half a cluster would only be in the way of the next `up`.
+        cluster.stop()
+        raise
+    # Only now: had this command been killed on the way, everything would have ended with it.
+    cluster.detach()
+    print(f'use it:  eval "$({sys.executable} -m localcluster env)"; kubectl get nodes')
+    print(f"logs:    {cluster.layout.logs}")
+    print("end it:  make down")
+    return 0
+
+
+def _down(options: argparse.Namespace) -> int:
+    layout = Layout(options.data_dir)
+    state = load_state(layout.state)
+    if state is not None:
+        for process in reversed(state.attached()):
+            process.stop(_DOWN_GRACE_S)
+            print(f"ended {process.name}")
+    if not layout.root.exists():
+        print("no cluster is there")
+    elif _is_ours(layout):
+        shutil.rmtree(layout.root)
+        print(f"removed {layout.root}")
+    else:
+        raise LocalClusterError(f"{layout.root} does not look like a cluster's folder; it is left alone")
+    return 0
+
+
+def _status(options: argparse.Namespace) -> int:
+    state = load_state(Layout(options.data_dir).state)
+    if state is None:
+        print("no cluster is there; `make up` starts one")
+        return _NOT_RUNNING
+    print(f"API server: {state.server}")
+    running = True
+    for process in state.attached():
+        running = running and process.alive
+        print(f"{process.name:28} {'running' if process.alive else 'ended':8} pid {process.pid:<8} {process.log}")
+    return 0 if running else _NOT_RUNNING
+
+
+def _env(options: argparse.Namespace) -> int:
+    layout = Layout(options.data_dir.absolute())
+    if load_state(layout.state) is None:
+        raise LocalClusterError("no cluster is there; `make up` starts one")
+    kubectl = ensure_assets([Tool.KUBECTL], options.kubernetes).path(Tool.KUBECTL)
+    print(f"export KUBECONFIG={layout.kubeconfig('admin')}")
+    print(f'export PATH={kubectl.parent}:"$PATH"')
+    return 0
+
+
+def _assets(options: argparse.Namespace) -> int:
+    progress = Progress()
+    tools = (*CLUSTER_TOOLS, Tool.SCHEDULER) if options.scheduler else CLUSTER_TOOLS
+    assets = ensure_assets(tools, options.kubernetes, progress=progress)
+    for tool, path in assets.paths.items():
+        print(f"{tool:24} {path}")
+    print(f"{'helm':24} {find_helm(progress).name}")
+    print(f"all binaries are ready ({progress.elapsed_s:.0f} s); the cache is {cache_root(os.environ)}")
+    return 0
+
+
+def _remove_ended(layout: Layout) -> None:
+    """Make room for `up` where an earlier cluster ended without `down`, as after a reboot."""
+    state = load_state(layout.state)
+    if state is not None and any(process.alive for process in state.attached()):
+        raise LocalClusterError(f"a cluster is already running in {layout.root}; `make down` ends it")
+    if _is_ours(layout):
+        shutil.rmtree(layout.root)
+
+
+def _is_ours(layout: Layout) -> bool:
+    """A folder is deleted only if it has what a cluster leaves behind."""
+    return layout.pki.is_dir() and layout.logs.is_dir()

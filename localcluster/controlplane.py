@@ -1,0 +1,211 @@
+"""The control plane's processes: prepare the folder, start in order, wait until each answers.
+
+Order and reason: etcd first, the API server exits without it; then the API server, until /readyz, which
+includes the RBAC roles it makes for itself; then the controllers and kwok, which act with those roles.
+This module knows processes and readiness. What a cluster is for its users is in `cluster`.
+"""
+
+import http.client
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from localcluster.api import ApiClient
+from localcluster.assets.recipes import Tool
+from localcluster.assets.supply import Assets
+from localcluster.certs import SERVING_NAMES, Authority, Identity, service_account_keys, write_pair
+from localcluster.errors import ApiError, LocalClusterError, StartError
+from localcluster.flags import (
+    LOOPBACK,
+    Layout,
+    Ports,
+    apiserver_args,
+    audit_policy_text,
+    controller_manager_args,
+    etcd_args,
+    kwok_args,
+    kwok_config_text,
+    scheduler_args,
+)
+from localcluster.kubeconfig import certificate_user, kubeconfig_text, write_private
+from localcluster.ports import free_ports, says_port_taken
+from localcluster.process import Launch, Process, Watchdog
+from localcluster.spec import ClusterSpec
+
+_POLL_S = 0.03
+_STAGES = Path(__file__).with_name("kwok_stages.yaml")
+# With watches open the API server does not end by itself for a minute; it first answers 503 with
+# Retry-After, and what a restart looks like to clients is that, then broken connections.
+_APISERVER_GRACE_S = 1.0
+
+ADMIN = "admin"
+_IDENTITIES = {
+    # The administrator bypasses RBAC and rate limits: for setting up and looking, never for Bowline's pair.
+    ADMIN: Identity("bowline-local-admin", ("system:masters",)),
+    "kube-controller-manager": Identity("system:kube-controller-manager"),
+    "kube-scheduler": Identity("system:kube-scheduler"),
+    "kwok": Identity("bowline-local-kwok"),
+}
+_KWOK_RULES = (
+    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["patch", "update", "delete"]},
+    {"apiGroups": [""], "resources": ["nodes/status", "pods/status"], "verbs": ["patch", "update"]},
+    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch", "update"]},
+)
+
+
+class PortTakenError(StartError):
+    """Another program took a port between finding and using it; a new set of ports will do."""
+
+
+class ControlPlane:
+    """The running processes of one cluster, by name, in the order in which they were started."""
+
+    def __init__(self, spec: ClusterSpec, layout: Layout, assets: Assets, watchdog: Watchdog) -> None:
+        self.spec = spec
+        self.layout = layout
+        self.ports = Ports(*free_ports(4))
+        self.processes: dict[str, Process] = {}
+        self.ca_pem = b""
+        self._assets = assets
+        self._watchdog = watchdog
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://{LOOPBACK}:{self.ports.apiserver}"
+
+    def client(self) -> ApiClient:
+        """A client of the administrator."""
+        pki = self.layout.pki
+        return ApiClient(self.ports.apiserver, pki / "ca.crt", pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key")
+
+    def prepare(self) -> None:
+        """Write certificates, kubeconfigs and configuration files."""
+        for folder in (self.layout.pki, self.layout.logs, self.layout.workloads):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.layout.root.chmod(0o700)
+        authority = Authority()
+        self.ca_pem = authority.pem
+        (self.layout.pki / "ca.crt").write_bytes(authority.pem)
+        write_pair(self.layout.pki, "apiserver", authority.server(SERVING_NAMES, (LOOPBACK, "10.0.0.1")))
+        write_pair(self.layout.pki, "service-account", service_account_keys())
+        for name, identity in _IDENTITIES.items():
+            pair = authority.client(identity)
+            write_pair(self.layout.pki, name, pair)
+            text = kubeconfig_text(self.server, authority.pem, certificate_user(pair))
+            write_private(self.layout.kubeconfig(name), text)
+        self.layout.kwok_config.write_text(kwok_config_text(self.spec.kwok_stages or _STAGES.read_text()))
+        if self.spec.audit is not None:
+            self.layout.audit_policy.write_text(audit_policy_text(self.spec.audit))
+
+    def start(self) -> None:
+        """Start everything the spec asks for and wait until it is ready."""
+        self.run(Tool.ETCD, etcd_args(self.layout, self.ports))
+        self._until_ready(Tool.ETCD, self._etcd_answers)
+        self.start_apiserver()
+        if self.spec.controllers:
+            self.run(Tool.CONTROLLER_MANAGER, controller_manager_args(self.spec, self.layout))
+        if self.spec.scheduler:
+            self.run(Tool.SCHEDULER, scheduler_args(self.spec, self.layout))
+        if self.spec.kwok:
+            self._allow_kwok()
+            self.run(Tool.KWOK, kwok_args(self.layout, self.ports))
+            self._until_ready(Tool.KWOK, self._kwok_answers)
+        for name in self.processes:
+            self._check_running(name)
+
+    def start_apiserver(self) -> None:
+        """Start the API server on its port and wait for /readyz; also after it was stopped."""
+        self.run(Tool.APISERVER, apiserver_args(self.spec, self.layout, self.ports))
+        client = self.client()
+        try:
+            self._until_ready(Tool.APISERVER, lambda: client.get("/readyz") == "ok")
+        finally:
+            client.close()
+
+    def stop_apiserver(self) -> None:
+        """End the API server; etcd keeps its data."""
+        process = self.processes[Tool.APISERVER]
+        process.stop(_APISERVER_GRACE_S)
+        self._watchdog.forget(process)
+
+    def run(self, tool: Tool, args: list[str]) -> Process:
+        """Start one of the supplied binaries."""
+        argv = [str(self._assets.path(tool)), *args]
+        # kwok always loads ~/.kwok/kwok.yaml, whatever --config says; a home of its own keeps that out.
+        env = {**os.environ, "HOME": str(self.layout.root)} if tool is Tool.KWOK else None
+        return self.adopt(Launch(tool, argv, self.layout.logs / f"{tool}.log", env=env))
+
+    def adopt(self, launch: Launch) -> Process:
+        """Start any process that is to end with this cluster."""
+        process = Process.start(launch)
+        self.processes[launch.name] = process
+        self._watchdog.watch(process)
+        return process
+
+    def stop(self) -> None:
+        """End everything, the newest first; what guards data that is thrown away is killed at once."""
+        abrupt = self.spec.data_dir is None
+        for name, process in reversed(self.processes.items()):
+            if abrupt and name in (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KWOK):
+                process.kill()
+            else:
+                process.stop()
+            self._watchdog.forget(process)
+        self.processes.clear()
+
+    def _allow_kwok(self) -> None:
+        name = _IDENTITIES["kwok"].user
+        group = "rbac.authorization.k8s.io"
+        subject = {"apiGroup": group, "kind": "User", "name": name}
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+        client = self.client()
+        try:
+            client.post(f"/apis/{group}/v1/clusterroles", {"metadata": {"name": name}, "rules": list(_KWOK_RULES)})
+            client.post(
+                f"/apis/{group}/v1/clusterrolebindings",
+                {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]},
+            )
+        finally:
+            client.close()
+
+    def _etcd_answers(self) -> bool:
+        return _plain_get(self.ports.etcd, "/health").startswith('{"health":"true"')
+
+    def _kwok_answers(self) -> bool:
+        return _plain_get(self.ports.kwok, "/healthz") == "ok"
+
+    def _until_ready(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + self.spec.ready_timeout_s
+        last = "no answer yet"
+        while time.monotonic() < deadline:
+            self._check_running(name)
+            try:
+                if ready():
+                    return
+            except (OSError, http.client.HTTPException, LocalClusterError) as error:
+                # 403 comes while the roles are still being made, 500 lists the checks that are not done.
+                last = str(error) if isinstance(error, ApiError) else type(error).__name__
+            time.sleep(_POLL_S)
+        tail = self.processes[name].tail()
+        raise StartError(f"{name} is not ready after {self.spec.ready_timeout_s:.0f} s ({last}):\n{tail}")
+
+    def _check_running(self, name: str) -> None:
+        process = self.processes[name]
+        if process.alive:
+            return
+        tail = process.tail()
+        kind = PortTakenError if says_port_taken(tail) else StartError
+        raise kind(f"{name} ended with {process.returncode} right after its start; end of {process.log}:\n{tail}")
+
+
+def _plain_get(port: int, path: str) -> str:
+    """A plain HTTP request to the loopback address."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().read().decode("utf-8", "replace")
+    finally:
+        connection.close()

@@ -1,0 +1,166 @@
+"""The demo: Bowline's story on a real control plane, told with real commands and their real output.
+
+It asks nothing and ends by itself. Every scene also checks what it shows, so that a demo that tells something untrue
+ends with a fault instead of a smile.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localcluster.assets.progress import Progress
+from localcluster.assets.recipes import CLUSTER_TOOLS
+from localcluster.assets.supply import ensure_assets
+from localcluster.cluster import Cluster
+from localcluster.errors import LocalClusterError
+from localcluster.helm import find_helm
+from localcluster.mass import bind_many
+from localcluster.pair import Pair, PairOptions
+from localcluster.spec import ClusterSpec
+
+MANIFESTS = Path("examples") / "demo"
+MANY = 500
+NODES = 4
+# Scenes wait for what they show; this is for a machine with much else to do.
+PATIENCE_S = 60.0
+_BOLD, _DIM, _RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
+
+
+class StoryError(LocalClusterError):
+    """A scene did not show what it is to show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the story plays."""
+
+    cluster: Cluster
+    pair: Pair
+
+    def show(self, *args: str, fails: bool = False) -> str:
+        """Run kubectl, showing command and output; the output is returned."""
+        print(f"{_DIM}${_RESET} kubectl {' '.join(args)}")
+        done = self.cluster.kubectl(*args, check=False)
+        said = (done.stdout + done.stderr).rstrip()
+        print(said + "\n")
+        if (done.returncode != 0) is not fails:
+            raise StoryError(f"kubectl {' '.join(args)} ended with {done.returncode}")
+        return said
+
+    def apply(self, name: str, fails: bool = False) -> str:
+        """Show a manifest being applied."""
+        return self.show("apply", "-f", str(MANIFESTS / name), fails=fails)
+
+    def wait(self, what: str, *args: str, until: Callable[[str], bool]) -> None:
+        """Ask kubectl quietly until its answer satisfies."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not until(self.cluster.kubectl(*args, check=False).stdout):
+            if time.monotonic() > deadline:
+                raise StoryError(f"{what} did not happen within {PATIENCE_S:.0f} s:\n{self.cluster.log_tails()}")
+            time.sleep(0.1)
+
+
+def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
+    """Tell the whole story. With ``keep`` the cluster is left running in ``data_dir``."""
+    progress = Progress()
+    assets = ensure_assets(CLUSTER_TOOLS, kubernetes, progress=progress)
+    helm = find_helm(progress)
+    began = time.monotonic()
+    _say("A real control plane", "etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
+    spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None, detached=keep)
+    cluster = Cluster.start(spec, assets=assets)
+    try:
+        print(f"Kubernetes {assets.release.kubernetes}, ready in {cluster.started_in_s:.1f} s.")
+        cluster.make_nodes(NODES)
+        cluster.make_runtime_class()
+        _say("Bowline, installed by Helm", "Webhook and reconciler run as the chart's ServiceAccounts.")
+        options = PairOptions(set_values={"config.plugins": [{"name": "example_flaky"}]})
+        print(f"{_DIM}${_RESET} helm upgrade --install {options.release} charts/bowline -n {options.namespace}")
+        pair = Pair.install(cluster, helm, options)
+        pair.start()
+        stage = Stage(cluster, pair)
+        for scene in (_refused_pod, _refused_template, _bound, _missing_node, _fails_twice, _many):
+            scene(stage)
+    except BaseException:
+        cluster.stop()
+        raise
+    print(f"{_BOLD}That was Bowline, in {time.monotonic() - began:.0f} s.{_RESET}")
+    if keep:
+        print('It is still running. Go on:  eval "$(.venv/bin/python -m localcluster env)"; kubectl get bindrequests')
+        print("End it:                  make down")
+    else:
+        cluster.stop()
+        print("Nothing is left running; make demo KEEP=1 leaves it up.")
+
+
+def _refused_pod(stage: Stage) -> None:
+    _say("A bad GPU request fails at once", "Three faults, all named, each with its remedy.")
+    said = stage.apply("1-bad-pod.yaml", fails=True)
+    _expect(said, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
+
+
+def _refused_template(stage: Stage) -> None:
+    _say("So does a workload with a bad template", "Not hours later, in an event of a ReplicaSet.")
+    said = stage.apply("2-bad-deployment.yaml", fails=True)
+    _expect(said, "spec.template.metadata.annotations[gpu-fraction]")
+
+
+def _bound(stage: Stage) -> None:
+    _say("A good pod and a scheduler's decision", "The BindRequest says where; Bowline makes it so.")
+    stage.apply("3-good-pod.yaml")
+    _until_phase(stage, "train", "Succeeded")
+    stage.show("get", "bindrequests")
+    _expect(stage.show("get", "pod", "train", "-o", "wide"), "gpu-node-0")
+
+
+def _missing_node(stage: Stage) -> None:
+    _say("A decision that cannot work", "Failed for good, with a reason, an event and a hint for the scheduler.")
+    stage.apply("4-missing-node.yaml")
+    _until_phase(stage, "stranded", "Failed")
+    stage.show("get", "bindrequest", "stranded")
+    events = ("get", "events", "--field-selector=involvedObject.name=stranded,reason=BindingFailed")
+    stage.wait("the event", *events, until=lambda said: "BindingFailed" in said)
+    _expect(stage.show(*events), "NodeGone")
+
+
+def _fails_twice(stage: Stage) -> None:
+    _say("A bind that fails twice, then works", "Backoff is persisted; Bound is said only of a bound pod.")
+    stage.apply("5-fails-twice.yaml")
+    _until_phase(stage, "stubborn", "Succeeded")
+    stage.show("get", "bindrequest", "stubborn")
+    events = (
+        "get",
+        "events",
+        "--field-selector=involvedObject.name=stubborn,source!=kwok",
+        "--sort-by=.metadata.name",
+    )
+    stage.wait("the event", *events, until=lambda said: "bound to node" in said)
+    _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
+
+
+def _many(stage: Stage) -> None:
+    _say(f"{MANY} pods at once", "Requests are created as fast as the API server takes them.")
+    taken = bind_many(stage.cluster, MANY, NODES)
+    bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
+    print(f"{MANY} pods bound in {taken:.1f} s: {MANY / taken:.0f} a second, making their requests included.")
+    print(f"kubectl get pods says: {len(bound.splitlines())} are on a node.\n")
+
+
+def _until_phase(stage: Stage, name: str, phase: str) -> None:
+    stage.wait(
+        f"{name} {phase}",
+        *("get", "bindrequest", name, "-o", "jsonpath={.status.phase}"),
+        until=lambda said: said == phase,
+    )
+
+
+def _say(title: str, meaning: str) -> None:
+    print(f"\n{_BOLD}== {title}{_RESET}\n{meaning}\n", flush=True)
+
+
+def _expect(said: str, *parts: str) -> None:
+    missing = [part for part in parts if part not in said]
+    if missing:
+        raise StoryError(f"the output above was to contain {', '.join(missing)}")

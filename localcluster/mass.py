@@ -1,0 +1,90 @@
+"""Many pods and BindRequests at once, with a progress bar: the last scene of the demo.
+
+The pods are made first and not timed: what is shown is how fast decisions become bound pods.
+"""
+
+import asyncio
+import sys
+import time
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.resources import BINDREQUESTS, PODS
+
+# As many calls at once as one scheduler would make.
+AT_ONCE = 32
+NAMESPACE = "default"
+LABEL = "demo=many"
+PATIENCE_S = 120.0
+_WIDTH = 40
+
+
+def bind_many(cluster: Cluster, count: int, nodes: int) -> float:
+    """Make the pods, then their requests; returns the seconds from the first request to the last bound pod.
+
+    Raises TimeoutError if some are not bound in time.
+    """
+    return asyncio.run(_bind_many(cluster, count, nodes))
+
+
+async def _bind_many(cluster: Cluster, count: int, nodes: int) -> float:
+    turns = asyncio.Semaphore(AT_ONCE)
+    async with KubeClient(await load_access(cluster.kubeconfig)) as client:
+
+        async def make_pod(index: int) -> str:
+            async with turns:
+                made = await client.create(PODS, NAMESPACE, _pod(index))
+                return str(made["metadata"]["uid"])
+
+        async def make_request(index: int, uid: str) -> None:
+            async with turns:
+                await client.create(BINDREQUESTS, NAMESPACE, _request(index, uid, f"gpu-node-{index % nodes}"))
+
+        uids = await asyncio.gather(*(make_pod(index) for index in range(count)))
+        began = time.monotonic()
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            for index, uid in enumerate(uids):
+                tasks.create_task(make_request(index, uid))
+            await _watch_progress(client, count)
+        return time.monotonic() - began
+
+
+async def _watch_progress(client: KubeClient, count: int) -> None:
+    unbound = PODS.as_metadata()
+    left = count
+    while left:
+        left = len(await client.list_all(unbound, NAMESPACE, label_selector=LABEL, field_selector="spec.nodeName="))
+        _draw(count - left, count)
+        await asyncio.sleep(0.1)
+
+
+def _draw(done: int, count: int) -> None:
+    full = _WIDTH * done // count
+    end = "\n" if done == count else ""
+    if sys.stdout.isatty():
+        print(f"\r[{'#' * full}{'.' * (_WIDTH - full)}] {done}/{count}", end=end, flush=True)
+    elif done == count:
+        print(f"[{'#' * _WIDTH}] {done}/{count}")
+
+
+def _pod(index: int) -> dict[str, object]:
+    return {
+        "metadata": {"name": f"many-{index}", "labels": {"demo": "many"}},
+        "spec": {
+            "schedulerName": "bowline",
+            "containers": [{"name": "main", "image": "registry.example/job:1"}],
+        },
+    }
+
+
+def _request(index: int, uid: str, node: str) -> dict[str, object]:
+    name = f"many-{index}"
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND,
+        "metadata": {"name": name, "labels": {"demo": "many"}, "ownerReferences": [owner]},
+        "spec": {"podName": name, "selectedNode": node, "receivedResourceType": "Regular"},
+    }

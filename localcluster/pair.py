@@ -1,0 +1,94 @@
+"""The chart installed on a local cluster, and webhook and reconciler running from its objects.
+
+Order: the chart first, because the processes are made of its objects; then the processes. In between the
+webhook configurations point at an address where nobody listens yet, so nothing that they cover may be
+created there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from localcluster.chart import ChartRelease
+from localcluster.cluster import Cluster
+from localcluster.flags import LOOPBACK
+from localcluster.helm import Helm
+from localcluster.ports import free_port
+from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+
+CHART = CHECKOUT / "charts" / "bowline"
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """How the chart is installed. `set_values` are added to the local values, by dotted name."""
+
+    release: str = "bowline"
+    namespace: str = "bowline-system"
+    chart: Path = CHART
+    values_files: Sequence[Path] = (CHART / "values-local.yaml",)
+    set_values: Mapping[str, object] = field(default_factory=dict)
+
+
+class Pair:
+    """The installed chart and the processes started from it."""
+
+    def __init__(self, cluster: Cluster, helm: Helm, options: PairOptions) -> None:
+        self.options = options
+        self.webhook: LocalProcess | None = None
+        self.reconcilers: list[LocalProcess] = []
+        self._cluster = cluster
+        self._helm = helm
+        # Chosen once: the webhook configurations name it, also while the webhook is away.
+        self._webhook_address = f"{LOOPBACK}:{free_port()}"
+
+    @classmethod
+    def install(cls, cluster: Cluster, helm: Helm, options: PairOptions | None = None) -> "Pair":
+        """Install the chart; no process is started yet."""
+        pair = cls(cluster, helm, options or PairOptions())
+        pair.upgrade()
+        return pair
+
+    def upgrade(self, set_values: Mapping[str, object] | None = None) -> str:
+        """Install the chart, or bring it up to date with further values; Helm's notes.
+
+        Running processes keep what they were started with, as pods would until they are replaced.
+        """
+        if set_values:
+            self.options = replace(self.options, set_values={**self.options.set_values, **set_values})
+        values = {"webhook.url": f"https://{self._webhook_address}", **self.options.set_values}
+        release = ChartRelease(
+            self.options.release, self.options.chart, self.options.namespace, self.options.values_files, values
+        )
+        return self._helm.upgrade_install(release, self._cluster.kubeconfig)
+
+    def start(self) -> None:
+        """Start webhook and reconciler and wait until both are ready."""
+        webhook, reconciler = self.launch_webhook(), self.launch_reconciler()
+        webhook.wait_ready()
+        reconciler.wait_ready()
+
+    def launch_webhook(self, options: WorkloadOptions | None = None) -> LocalProcess:
+        """Start the webhook where the webhook configurations look for it; not waited for."""
+        wanted = options or WorkloadOptions()
+        self.webhook = self._launch("webhook", wanted.with_listen(self._webhook_address))
+        return self.webhook
+
+    def launch_reconciler(self, options: WorkloadOptions | None = None) -> LocalProcess:
+        """Start a reconciler; a second one needs a name of its own. Not waited for."""
+        process = self._launch("reconciler", options or WorkloadOptions())
+        self.reconcilers = [one for one in self.reconcilers if one.name != process.name] + [process]
+        return process
+
+    def stop(self) -> None:
+        """End the processes; the chart stays installed."""
+        for process in reversed([*([self.webhook] if self.webhook else []), *self.reconcilers]):
+            process.stop()
+
+    def uninstall(self) -> str:
+        """Remove the chart from the cluster; Helm's words."""
+        return self._helm.uninstall(self.options.release, self.options.namespace, self._cluster.kubeconfig)
+
+    def _launch(self, component: str, options: WorkloadOptions) -> LocalProcess:
+        deployment = f"{self.options.release}-{component}"
+        return start_workload(self._cluster, self.options.namespace, deployment, options)

@@ -1,0 +1,263 @@
+"""From a rendered pod template to a local process (pure: objects and file contents in, a plan out).
+
+The point is to run what the chart says, not something like it: command, arguments, environment and
+configuration files come from the object. Only what a pod gets from its surroundings is supplied anew:
+
+    the image          the interpreter and the checkout
+    mounted volumes    folders, and the mount paths in arguments and environment are rewritten to them
+    the token          a `--kubeconfig` for the pod's ServiceAccount
+    the pod's address  listening addresses on loopback
+
+What cannot be carried over (an init container, a value from a resource field) is an error, never skipped:
+a silent difference would make tests pass that a cluster fails.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from localcluster.errors import RenderError
+
+SourceKind = Literal["configmap", "secret"]
+
+
+class Source(NamedTuple):
+    """A ConfigMap or Secret that a pod takes files or environment from."""
+
+    kind: SourceKind
+    name: str
+
+
+# The data of each source; None when it does not exist, which only optional references may meet.
+Contents = Mapping[Source, Mapping[str, bytes] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What this machine supplies in place of the pod's surroundings."""
+
+    namespace: str
+    pod_name: str
+    folder: Path
+    interpreter: str
+    flags: Mapping[str, str] = field(default_factory=dict)
+    extra_args: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to write and what to run."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    files: Mapping[Path, bytes]
+    folders: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A mount path and the local path that stands for it."""
+
+    path: str
+    local: Path
+
+
+def container_of(spec: Mapping[str, Any], name: str | None = None) -> Mapping[str, Any]:
+    """The container to run: the named one, else the only one."""
+    if spec.get("initContainers"):
+        raise RenderError("the pod has init containers; they are not run locally")
+    containers = spec.get("containers") or []
+    chosen = [item for item in containers if name is None or item["name"] == name]
+    if len(chosen) != 1:
+        raise RenderError(f"the pod has {len(containers)} containers; exactly one must be named")
+    found: Mapping[str, Any] = chosen[0]
+    return found
+
+
+def wants_token(spec: Mapping[str, Any]) -> bool:
+    """Whether a kubelet would mount a ServiceAccount token."""
+    return spec.get("automountServiceAccountToken") is not False
+
+
+def sources_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Source]:
+    """Every ConfigMap and Secret that the plan will need, each once."""
+    found = [source for volume in _used_volumes(spec, container) for source, *_ in _volume_parts(volume)]
+    for entry in container.get("env") or []:
+        reference = _key_reference(entry.get("valueFrom") or {})
+        if reference is not None:
+            found.append(reference[0])
+    return list(dict.fromkeys(found))
+
+
+def plan_process(
+    spec: Mapping[str, Any], container: Mapping[str, Any], contents: Contents, surroundings: Surroundings
+) -> Plan:
+    """The command line, environment and files of the container's process."""
+    volumes = {volume["name"]: volume for volume in _used_volumes(spec, container)}
+    files: dict[Path, bytes] = {}
+    folders = []
+    for name, volume in volumes.items():
+        home = surroundings.folder / "volumes" / name
+        folders.append(home)
+        for path, data in _volume_files(volume, contents).items():
+            files[home / path] = data
+    mounts = [_local_mount(mount, volumes, surroundings.folder) for mount in container.get("volumeMounts") or []]
+    env = _environment(container, contents, surroundings, spec)
+    command = [*(container.get("command") or []), *(container.get("args") or [])]
+    if not container.get("command"):
+        raise RenderError(f"container {container['name']!r} names no command; the image's own is not known here")
+    argv = [relocated(expanded(word, env), mounts) for word in command]
+    if re.fullmatch(r"(?:.*/)?python3?(?:\.\d+)?", argv[0]):
+        argv[0] = surroundings.interpreter
+    for flag, value in surroundings.flags.items():
+        argv = with_flag(argv, flag, value)
+    argv += surroundings.extra_args
+    located = {name: relocated(value, mounts) for name, value in env.items()}
+    return Plan(tuple(argv), located, files, tuple(folders))
+
+
+def expanded(text: str, env: Mapping[str, str]) -> str:
+    """`$(NAME)` as Kubernetes expands it: unknown names stay as they are, `$$` is a dollar sign."""
+
+    def replace(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return env.get(match[1], match[0])
+
+    return re.sub(r"\$\$|\$\(([^()\s]+)\)", replace, text)
+
+
+def relocated(text: str, mounts: Iterable[_Mount]) -> str:
+    """The text with every mount path in it replaced by the folder that stands for it.
+
+    A path counts only whole: `/etc/app` is not found in `/etc/app-tls/x` or `/var/etc/app`.
+    """
+    longest_first = sorted(mounts, key=lambda mount: len(mount.path), reverse=True)
+    if not longest_first:
+        return text
+    paths = "|".join(re.escape(mount.path) for mount in longest_first)
+    by_path = {mount.path: str(mount.local) for mount in longest_first}
+    return re.sub(rf"(?<![^=,:;\s])({paths})(?=$|[/,:;\s])", lambda match: by_path[match[1]], text)
+
+
+def flag_value(argv: Sequence[str], flag: str) -> str | None:
+    """The value of `--flag=value` or `--flag value`, the last one given; None if the flag is not there."""
+    found = None
+    for index, word in enumerate(argv):
+        if word.startswith(f"{flag}="):
+            found = word.partition("=")[2]
+        elif word == flag and index + 1 < len(argv):
+            found = argv[index + 1]
+    return found
+
+
+def with_flag(argv: Sequence[str], flag: str, value: str) -> list[str]:
+    """The command line with this flag set once, in the place of its first mention or at the end."""
+    result: list[str] = []
+    is_set = skip = False
+    for word in argv:
+        if skip:
+            skip = False
+            continue
+        if word != flag and not word.startswith(f"{flag}="):
+            result.append(word)
+            continue
+        skip = word == flag
+        if not is_set:
+            result.append(f"{flag}={value}")
+        is_set = True
+    return result if is_set else [*result, f"{flag}={value}"]
+
+
+def _used_volumes(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    mounted = {mount["name"] for mount in container.get("volumeMounts") or []}
+    return [volume for volume in spec.get("volumes") or [] if volume["name"] in mounted]
+
+
+def _volume_parts(volume: Mapping[str, Any]) -> list[tuple[Source, list[Mapping[str, str]] | None, bool]]:
+    """(source, items, optional) of a volume; none for an emptyDir."""
+    if "emptyDir" in volume:
+        return []
+    if "projected" in volume:
+        return [part for source in volume["projected"].get("sources") or [] for part in _volume_parts(source)]
+    if "configMap" in volume:
+        block = volume["configMap"]
+        return [(Source("configmap", block["name"]), block.get("items"), bool(block.get("optional")))]
+    if "secret" in volume:
+        block = volume["secret"]
+        # A projected source says `name` where a volume says `secretName`.
+        name = block.get("secretName") or block["name"]
+        return [(Source("secret", name), block.get("items"), bool(block.get("optional")))]
+    kinds = ", ".join(key for key in volume if key != "name")
+    raise RenderError(f"volume {volume.get('name', '(projected)')!r} of kind {kinds} cannot be given locally")
+
+
+def _volume_files(volume: Mapping[str, Any], contents: Contents) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for source, items, is_optional in _volume_parts(volume):
+        data = contents.get(source)
+        if data is None:
+            if is_optional:
+                continue
+            raise RenderError(
+                f"volume {volume.get('name')!r} needs the {source.kind} {source.name!r}, which is missing"
+            )
+        wanted = {item["path"]: item["key"] for item in items} if items else {key: key for key in data}
+        for path, key in wanted.items():
+            if key not in data:
+                raise RenderError(f"the {source.kind} {source.name!r} has no key {key!r}")
+            if path.startswith("/") or ".." in path.split("/"):
+                raise RenderError(f"volume {volume.get('name')!r} puts a file outside itself: {path!r}")
+            files[path] = data[key]
+    return files
+
+
+def _local_mount(mount: Mapping[str, Any], volumes: Mapping[str, Any], folder: Path) -> _Mount:
+    if mount["name"] not in volumes:
+        raise RenderError(f"mount {mount['mountPath']!r} names a volume that the pod does not have")
+    home = folder / "volumes" / mount["name"]
+    local = home / mount["subPath"] if mount.get("subPath") else home
+    return _Mount(mount["mountPath"].rstrip("/"), local)
+
+
+def _environment(
+    container: Mapping[str, Any], contents: Contents, surroundings: Surroundings, spec: Mapping[str, Any]
+) -> dict[str, str]:
+    if container.get("envFrom"):
+        raise RenderError(f"container {container['name']!r} uses envFrom, which is not carried over")
+    fields = {
+        "metadata.name": surroundings.pod_name,
+        "metadata.namespace": surroundings.namespace,
+        "spec.serviceAccountName": spec.get("serviceAccountName", "default"),
+        "spec.nodeName": "localhost",
+        "status.podIP": "127.0.0.1",
+        "status.hostIP": "127.0.0.1",
+    }
+    env: dict[str, str] = {}
+    for entry in container.get("env") or []:
+        name, origin = entry["name"], entry.get("valueFrom") or {}
+        reference = _key_reference(origin)
+        if not origin:
+            env[name] = expanded(entry.get("value", ""), env)
+        elif reference is not None:
+            source, key, is_optional = reference
+            data = (contents.get(source) or {}).get(key)
+            if data is not None:
+                env[name] = data.decode()
+            elif not is_optional:
+                raise RenderError(f"variable {name} needs key {key!r} of the {source.kind} {source.name!r}")
+        elif (path := origin.get("fieldRef", {}).get("fieldPath")) in fields:
+            env[name] = fields[path]
+        else:
+            raise RenderError(f"variable {name} comes from {origin}, which has no local counterpart")
+    return env
+
+
+def _key_reference(origin: Mapping[str, Any]) -> tuple[Source, str, bool] | None:
+    kinds: tuple[tuple[str, SourceKind], ...] = (("configMapKeyRef", "configmap"), ("secretKeyRef", "secret"))
+    for field_name, kind in kinds:
+        if block := origin.get(field_name):
+            return Source(kind, block["name"]), block["key"], bool(block.get("optional"))
+    return None

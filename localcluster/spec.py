@@ -1,0 +1,71 @@
+"""What a caller may ask of a local cluster (values only).
+
+The defaults are those of the demo and the tests; benchmarks leave out what costs writes (kwok) or takes
+part in nothing they measure (controllers).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
+
+# What the built-in workload kinds, volumes, claims, namespaces and aggregated roles need. Left out on
+# purpose: node lifecycle, taint eviction and pod garbage collection, which act on nodes nobody heartbeats.
+CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "ephemeral-volume-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "resourceclaim-controller",
+    "statefulset-controller",
+)
+# Added when pods are to get ServiceAccounts and token volumes as on a real cluster.
+SERVICE_ACCOUNT_CONTROLLERS = ("root-ca-certificate-publisher-controller", "serviceaccount-controller")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """One local cluster.
+
+    kubernetes: a minor such as "1.35"; None takes BOWLINE_KUBERNETES, else the default.
+    data_dir: where everything is kept; None makes a temporary folder that `stop` removes.
+    detached: the processes outlive the program that started them, as after `Cluster.detach`.
+    controllers: empty runs no kube-controller-manager. controller_qps is per controller.
+    kwok_stages: YAML documents in place of `kwok_stages.yaml`; all of a pod's life must be in them.
+    audit: level of the audit log; None writes none.
+    service_account_admission: turns on the ServiceAccount admission plugin and its controllers. Off by
+        default: it refuses pods in a namespace until a controller has made the ServiceAccount `default`,
+        a race each test would have to wait out. Token requests work either way.
+    """
+
+    kubernetes: str | None = None
+    data_dir: Path | None = None
+    detached: bool = False
+    controllers: tuple[str, ...] = CONTROLLERS
+    controller_qps: int = 500
+    controller_args: tuple[str, ...] = ()
+    kwok: bool = True
+    kwok_stages: str = ""
+    scheduler: bool = False
+    audit: AuditLevel | None = None
+    runtime_config: tuple[str, ...] = ()
+    feature_gates: tuple[str, ...] = ()
+    apiserver_args: tuple[str, ...] = ()
+    service_account_admission: bool = False
+    ready_timeout_s: float = 60.0
+
+    def all_controllers(self) -> tuple[str, ...]:
+        """The controllers to run, with those that the admission plugin depends on."""
+        if not self.controllers or not self.service_account_admission:
+            return self.controllers
+        return tuple(dict.fromkeys((*self.controllers, *SERVICE_ACCOUNT_CONTROLLERS)))

@@ -1,0 +1,69 @@
+"""Kills the processes of a local cluster when the program that started them is gone, however it went.
+
+Run as a script of its own, in its own session, with a pipe as standard input. The starter writes lines:
+
+    watch PGID     this process group is ours to end
+    forget PGID    it has ended
+    remove PATH    a folder to delete at the end
+    release        the starter hands over to nobody: leave everything running and exit
+
+The end of the pipe means that the starter has ended, also by SIGKILL, when nothing else could have run.
+PR_SET_PDEATHSIG would not do: it fires when the *thread* that forked ends.
+
+Standard library only and no import of the package: it must start in milliseconds.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+
+# What a process gets to end by itself before it is killed.
+_GRACE_S = 2.0
+
+
+def main() -> int:
+    """Follow the orders until the pipe ends, then end what is left."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    groups: list[int] = []
+    folders: list[str] = []
+    for line in sys.stdin:
+        order, _, value = line.rstrip("\n").partition(" ")
+        if order == "watch":
+            groups.append(int(value))
+        elif order == "forget" and int(value) in groups:
+            groups.remove(int(value))
+        elif order == "remove":
+            folders.append(value)
+        elif order == "release":
+            return 0
+    _end(groups)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _end(groups: list[int]) -> None:
+    """SIGTERM to all, newest first, a moment of patience, then SIGKILL."""
+    for group in reversed(groups):
+        _send(group, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE_S
+    while time.monotonic() < deadline and any(_send(group, 0) for group in groups):
+        time.sleep(0.05)
+    for group in reversed(groups):
+        _send(group, signal.SIGKILL)
+
+
+def _send(group: int, number: int) -> bool:
+    """False when the group is gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+        return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Runs one of the chart's Deployments as a local process, as its ServiceAccount.
+
+The Deployment is read from the API server, where the chart was installed with no replicas: its command,
+arguments, environment and ConfigMaps are what runs (see `render`), with a token from a TokenRequest, so
+that rights and flags of the chart are what is tested. Not shown by this: the image, probes by a kubelet,
+resource limits and security contexts.
+"""
+
+import base64
+import http.client
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError, RenderError, StartError
+from localcluster.flags import LOOPBACK
+from localcluster.ports import free_port
+from localcluster.process import STOP_TIMEOUT_S, Launch, Process
+from localcluster.render import (
+    Contents,
+    Source,
+    Surroundings,
+    container_of,
+    flag_value,
+    plan_process,
+    sources_of,
+    wants_token,
+)
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+LISTEN, METRICS_LISTEN = "--listen", "--metrics-listen"
+_READY_TIMEOUT_S = 30.0
+_POLL_S = 0.03
+# What a process needs of this machine to run at all. Everything else it is to get from its object, so that
+# a variable of the developer's shell cannot make a difference.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """What a caller adds to the rendered object.
+
+    name: of the process and its pod; needed when one Deployment runs several times.
+    listen, metrics_listen: `host:port` in place of the rendered ones; a free port if empty.
+    container: needed only when the pod has several.
+    """
+
+    name: str = ""
+    listen: str = ""
+    metrics_listen: str = ""
+    container: str | None = None
+    extra_args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def with_listen(self, address: str) -> "WorkloadOptions":
+        """The same, listening there."""
+        return replace(self, listen=address)
+
+
+class LocalProcess:
+    """A running process of a workload, and where it listens (`host:port`, empty if it does not)."""
+
+    def __init__(self, process: Process, listen: str, metrics: str, kubeconfig: Path | None) -> None:
+        self.process = process
+        self.listen = listen
+        self.metrics = metrics
+        self.kubeconfig = kubeconfig
+
+    @property
+    def name(self) -> str:
+        """The name of process and pod."""
+        return self.process.name
+
+    @property
+    def pid(self) -> int:
+        """The id of the process itself, for measurements and signals."""
+        return self.process.pid
+
+    @property
+    def log(self) -> Path:
+        """Its output."""
+        return self.process.log
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; None while it runs."""
+        return self.process.returncode
+
+    def stop(self, timeout: float = STOP_TIMEOUT_S) -> bool:
+        """Ask it to end as a kubelet would; True if it did within the timeout."""
+        return self.process.stop(timeout)
+
+    def kill(self) -> None:
+        """End it without warning, as a crash would."""
+        self.process.kill()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for its end; False if that took longer."""
+        return self.process.wait(timeout)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of the metrics address."""
+        host, _, port = self.metrics.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode("utf-8", "replace")
+        finally:
+            connection.close()
+
+    def wait_ready(self, timeout: float = _READY_TIMEOUT_S) -> None:
+        """Return when /readyz says so; StartError with the log's end if it ends or takes too long."""
+        deadline = time.monotonic() + timeout
+        last = "no answer"
+        while time.monotonic() < deadline:
+            if not self.process.alive:
+                raise StartError(f"{self.name} ended with {self.returncode}:\n{self.process.tail()}")
+            try:
+                status, body = self.get("/readyz")
+            except (OSError, http.client.HTTPException) as error:
+                last = type(error).__name__
+            else:
+                if status == 200:
+                    return
+                last = f"{status} {body.strip()}"
+            time.sleep(_POLL_S)
+        raise StartError(f"{self.name} is not ready after {timeout:.0f} s ({last}):\n{self.process.tail()}")
+
+
+def start_workload(
+    cluster: Cluster, namespace: str, deployment: str, options: WorkloadOptions | None = None
+) -> LocalProcess:
+    """Start the process of a Deployment; it ends with the cluster. It is not waited for."""
+    found = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
+    wanted = options or WorkloadOptions()
+    if not wanted.name:
+        # A Deployment's pods have a suffix; here it tells that this one has no kubelet.
+        wanted = replace(wanted, name=f"{deployment}-local")
+    return start_pod(cluster, namespace, found["spec"]["template"]["spec"], wanted)
+
+
+def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options: WorkloadOptions) -> LocalProcess:
+    """Start the process of any pod spec, such as a chart's test hook. The options must give a name."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", options.name):
+        raise RenderError(f"a process needs a name such as a pod's, not {options.name!r}")
+    folder = cluster.layout.workloads / options.name
+    # What an earlier process of this name left may belong to another version of the object.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    container = container_of(spec, options.container)
+    flags = _addresses(container, options)
+    listen, metrics = flags.get(LISTEN, ""), flags.get(METRICS_LISTEN, "")
+    kubeconfig = None
+    if wants_token(spec):
+        account = spec.get("serviceAccountName", "default")
+        kubeconfig = cluster.service_account_kubeconfig(namespace, account, folder / "kubeconfig")
+        flags["--kubeconfig"] = str(kubeconfig)
+    surroundings = Surroundings(namespace, options.name, folder, sys.executable, flags, options.extra_args)
+    plan = plan_process(spec, container, _contents(cluster, namespace, spec, container), surroundings)
+    for path in plan.folders:
+        path.mkdir(parents=True, exist_ok=True)
+    for path, data in plan.files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_bytes(data)
+    base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    # Its own home keeps the developer's ~/.kube/config out; unbuffered, so that a log ends where a crash was.
+    base |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
+    log = cluster.layout.logs / f"{options.name}.log"
+    launch = Launch(options.name, plan.argv, log, CHECKOUT, {**base, **plan.env, **options.env})
+    return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig)
+
+
+def _addresses(container: Mapping[str, Any], options: WorkloadOptions) -> dict[str, str]:
+    """Listening flags on loopback: those the caller gives, and a free port for those the object gives."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    flags: dict[str, str] = {}
+    for flag, given in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen)):
+        if given:
+            flags[flag] = given
+        elif flag_value(words, flag) is not None:
+            flags[flag] = f"{LOOPBACK}:{free_port()}"
+    return flags
+
+
+def _contents(cluster: Cluster, namespace: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> Contents:
+    return {source: _read(cluster, namespace, source) for source in sources_of(spec, container)}
+
+
+def _read(cluster: Cluster, namespace: str, source: Source) -> dict[str, bytes] | None:
+    """The data of a ConfigMap or Secret; None if there is none."""
+    try:
+        found = cluster.api.get(f"/api/v1/namespaces/{namespace}/{source.kind}s/{source.name}")
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    if source.kind == "secret":
+        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+    data = {key: str(value).encode() for key, value in (found.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}

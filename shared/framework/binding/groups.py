@@ -1,0 +1,45 @@
+"""Which pre_bind calls run at the same time, and what several waits of one group are together. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.framework.plugin import Plugin, Preflight
+from shared.framework.status import Code, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Plugins whose pre_bind runs at the same time."""
+
+    plugins: tuple[Plugin, ...]
+
+
+def pre_bind_groups(answers: Sequence[tuple[Plugin, Preflight]]) -> tuple[Group, ...]:
+    """Split into groups: consecutive parallel plugins run together, any other alone.
+
+    A plugin left out takes no place, but still separates its neighbours unless it is parallel itself.
+    """
+    groups: list[list[Plugin]] = []
+    open_group = False
+    for plugin, answer in answers:
+        if not answer.parallel:
+            open_group = False
+        if answer.run:
+            if open_group:
+                groups[-1].append(plugin)
+            else:
+                groups.append([plugin])
+            open_group = answer.parallel
+    return tuple(Group(tuple(group)) for group in groups)
+
+
+def merge_waits(waits: Sequence[Status]) -> Status:
+    """Join several WAIT of one group: all their reasons, woken by any of their objects."""
+    if len(waits) == 1:
+        return waits[0]
+    return Status(
+        Code.WAIT,
+        tuple(reason for status in waits for reason in status.reasons),
+        plugin=",".join(status.plugin for status in waits),
+        wake_on=tuple(ref for status in waits for ref in status.wake_on),
+    )

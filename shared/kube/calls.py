@@ -1,0 +1,78 @@
+"""What a request is: its path, its query, what it accepts, and which limit it comes under. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlencode
+
+from shared.api.meta import ObjectKey
+from shared.kube.resources import EVENTS, LEASES, PODS, Resource, Selection
+
+# 299 - "text": the agent may be anything without a blank, the text is a quoted string.
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a request is about, for limits, metrics and warnings."""
+
+    method: str
+    verb: str
+    resource: Resource
+    key: ObjectKey
+    subresource: str = ""
+
+
+class WriteClass(StrEnum):
+    """Kinds of writes that must not starve one another."""
+
+    BIND = "bind"
+    WRITE = "write"
+    STATUS = "status"
+
+
+def write_class(resource: Resource, subresource: str) -> WriteClass | None:
+    """Return which limit a write comes under; None for a lease, which a queue of writes must not cost us."""
+    if resource == LEASES:
+        return None
+    if resource == PODS and subresource == "binding":
+        return WriteClass.BIND
+    if subresource == "status" or resource == EVENTS:
+        return WriteClass.STATUS
+    return WriteClass.WRITE
+
+
+def warning_texts(headers: Sequence[str]) -> Sequence[str]:
+    """Return the texts of Warning headers; others than the API server's are left out."""
+    found = (_WARNING.match(header) for header in headers)
+    return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match]
+
+
+def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:
+    # Without its name, an object's path is the collection's: a delete would empty it.
+    if not name:
+        raise ValueError(f"a {resource.kind} needs a name")
+    if resource.namespaced and not namespace:
+        raise ValueError(f"{resource.kind} {name} needs a namespace")
+    return resource.path(namespace, name, subresource)
+
+
+def selectors(selection: Selection) -> dict[str, str]:
+    params = {}
+    if selection.label_selector:
+        params["labelSelector"] = selection.label_selector
+    if selection.field_selector:
+        params["fieldSelector"] = selection.field_selector
+    return params
+
+
+def query(params: Mapping[str, str]) -> str:
+    return "?" + urlencode(params) if params else ""
+
+
+def accept(resource: Resource, verb: str) -> str:
+    if not resource.metadata_only:
+        return "application/json"
+    kind = "PartialObjectMetadataList" if verb == "list" else "PartialObjectMetadata"
+    return f"application/json;as={kind};g=meta.k8s.io;v=v1"

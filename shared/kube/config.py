@@ -1,0 +1,119 @@
+"""Where the API server is, how it proves itself, and who we are to it.
+
+Credentials are looked for in this order: the kubeconfig that was asked for, the pod's ServiceAccount, the kubeconfig
+of the environment (``$KUBECONFIG``, else ``~/.kube/config``). Environment variables for proxies are not looked at: a
+kubeconfig names its proxy itself.
+
+Kubeconfig files are read by the ``kubernetes`` package, which knows exec plugins and OIDC. It is imported only then:
+it takes 21 MB and a third of a second, which a pod with its token in a file does not need.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shared.kube.errors import CredentialsError
+from shared.kube.kubeconfig import KubeconfigCredentials
+from shared.kube.tokenfile import TokenFileCredentials
+from shared.runtime.clock import Clock, SystemClock
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Credentials(Protocol):
+    """What a request carries to say who sends it, kept fresh."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers for the next request."""
+
+    @property
+    def due(self) -> bool:
+        """Return whether it is time to ``refresh``; cheap, asked before every request."""
+
+    async def refresh(self, *, rejected: bool = False) -> bool:
+        """Read the credentials again and return whether they have changed.
+
+        ``rejected``: the API server does not accept the present ones. Raises CredentialsError if they are gone.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """One cluster, ready to be spoken to."""
+
+    server: str  # a URL without a slash at its end
+    credentials: Credentials
+    ssl_context: ssl.SSLContext | None = None  # None: plain HTTP
+    server_name: str | None = None  # in the server's certificate, if it is not the URL's host
+    proxy: str | None = None
+
+
+async def load_access(
+    kubeconfig: Path | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+    clock: Clock | None = None,
+) -> ClusterAccess:
+    """Find the credentials and read them. Raises CredentialsError naming the file and the remedy."""
+    clock = clock or SystemClock()
+    if kubeconfig is not None:
+        return await load_kubeconfig([kubeconfig], clock)
+    if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
+        return load_in_cluster(environ, service_account, clock)
+    return await load_kubeconfig(usual_kubeconfigs(environ), clock)
+
+
+def usual_kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
+    """Return where kubectl would look."""
+    listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return listed or [Path.home() / ".kube" / "config"]
+
+
+def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
+    """Read what the kubelet gives to every pod. The token is rotated in place and read again every minute."""
+    host = environ["KUBERNETES_SERVICE_HOST"]
+    port = environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    authority = service_account / "ca.crt"
+    try:
+        context = new_ssl_context(str(authority))
+    except (OSError, ssl.SSLError) as error:
+        raise CredentialsError(
+            f"{authority}: holds no usable certificate authority ({error}); mount the pod's ServiceAccount token"
+        ) from error
+    return ClusterAccess(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        credentials=TokenFileCredentials(service_account / "token", clock),
+        ssl_context=context,
+    )
+
+
+async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
+    """Read one kubeconfig, or several merged as kubectl does."""
+    credentials = KubeconfigCredentials(paths, clock)
+    found = await credentials.load()
+    context = None
+    if found.server.startswith("https:"):
+        try:
+            context = new_ssl_context(found.authority, verify=found.verify)
+            credentials.present_to(context)
+        except (OSError, ssl.SSLError) as error:
+            raise CredentialsError(
+                f"{credentials.where}: its certificates cannot be used ({error}); renew the kubeconfig"
+            ) from error
+    return ClusterAccess(found.server, credentials, context, found.server_name, found.proxy)
+
+
+def new_ssl_context(authority: str | None, *, verify: bool = True) -> ssl.SSLContext:
+    """Return a context that trusts the authority in the file; without one, those of the system."""
+    context = ssl.create_default_context(cafile=authority)
+    # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier: many clusters' own.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

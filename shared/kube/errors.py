@@ -1,0 +1,260 @@
+"""What can go wrong at the API server, as one tree.
+
+::
+
+    KubeError
+    ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
+    ├── InfrastructureError       nobody's request is at fault; try again later
+    │   ├── Unreachable           no connection: refused, DNS, TLS, all of the pool in use
+    │   ├── LostReply             sent, but timed out or reset before the answer
+    │   ├── TooManyRequests       429: turned away by fairness
+    │   ├── Unauthorized          401: our credentials are not accepted (any more)
+    │   └── ServerError           5xx
+    └── ApiError                  the API server has judged this request
+        ├── BadRequest            400
+        │   └── FieldSelectorUnsupported   cannot select by these fields
+        ├── Forbidden             403: a right is missing, or admission refuses
+        ├── NotFound              404
+        ├── Conflict              409: the object has changed
+        │   └── AlreadyExists     409: on create
+        ├── Expired               410: the resourceVersion or continue token is too old
+        ├── UnsupportedMediaType  415
+        └── Invalid               422: the content is refused
+
+``InfrastructureError.may_be_done`` says whether the write may have been carried out all the same. Answers are
+classified here and nowhere else; exceptions of libraries are translated in ``shared.kube`` and never leave it.
+"""
+
+# ruff: noqa: N818 - named as the API server names its reasons
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import orjson
+
+# What a message may fill of an object's status; an Invalid repeats whole values and can be 100 KiB.
+MAX_MESSAGE = 1024
+# Plain text of something that is not a metav1.Status: enough to recognize "404 page not found".
+MAX_TEXT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One of the ``details.causes`` of an ApiStatus."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiStatus:
+    """A decoded metav1.Status, or what is known of an answer that carries none."""
+
+    code: int
+    reason: str = ""
+    message: str = ""
+    causes: tuple[Cause, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    retry_after: timedelta | None = None
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.reason}: {self.message}" if self.reason else f"{self.code}: {self.message}"
+
+
+class KubeError(Exception):
+    """Base of everything that access to the API server raises."""
+
+
+class CredentialsError(KubeError):
+    """There are no usable credentials; the message names the file and the remedy."""
+
+
+class InfrastructureError(KubeError):
+    """The API server did not answer as one. ``retry_after``: it asked not to be called sooner."""
+
+    may_be_done: ClassVar[bool] = False
+
+    def __init__(self, message: str, status: ApiStatus | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def code(self) -> int:
+        """The HTTP status code; 0 without an answer."""
+        return self.status.code if self.status else 0
+
+    @property
+    def retry_after(self) -> timedelta | None:
+        """The API server asks not to be called sooner than this."""
+        return self.status.retry_after if self.status else None
+
+
+class Unreachable(InfrastructureError):
+    """There was no connection to send the request on."""
+
+
+class LostReply(InfrastructureError):
+    """The request went out, the answer did not come in."""
+
+    may_be_done = True
+
+
+class TooManyRequests(InfrastructureError):
+    """429: nothing was done."""
+
+
+class Unauthorized(InfrastructureError):
+    """401: nothing was done. Not the request's fault: every other one would meet the same."""
+
+
+class ServerError(InfrastructureError):
+    """5xx. A timeout inside the API server may come after the write."""
+
+    may_be_done = True
+
+
+class ApiError(KubeError):
+    """The API server's considered answer: the same request, repeated, gets the same."""
+
+    def __init__(self, status: ApiStatus) -> None:
+        super().__init__(str(status))
+        self.status = status
+
+    @property
+    def code(self) -> int:
+        """The HTTP status code."""
+        return self.status.code
+
+    @property
+    def reason(self) -> str:
+        """The machine-readable word, such as ``NotFound``."""
+        return self.status.reason
+
+    @property
+    def message(self) -> str:
+        """The API server's own sentence."""
+        return self.status.message
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The single faults, with their fields."""
+        return self.status.causes
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """Kind, name and more of what the answer is about."""
+        return self.status.details
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class FieldSelectorUnsupported(BadRequest):
+    """The resource cannot be selected by these fields (another project's CRD); read all of it instead."""
+
+
+class Forbidden(ApiError):
+    """403: the code of a missing right; admission uses it too."""
+
+
+class NotFound(ApiError):
+    """404: the object, or the whole resource, is not there."""
+
+
+class Conflict(ApiError):
+    """409: things are not as the request assumes."""
+
+
+class AlreadyExists(Conflict):
+    """409 to a create: the name is taken."""
+
+
+class Expired(ApiError):
+    """410: start over with a list."""
+
+
+class UnsupportedMediaType(ApiError):
+    """415."""
+
+
+class Invalid(ApiError):
+    """422: the content is refused."""
+
+
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    400: BadRequest,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Expired,
+    415: UnsupportedMediaType,
+    422: Invalid,
+}
+
+
+def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
+    """Return the error that an answer is."""
+    if status.code == 429:
+        return TooManyRequests(str(status), status)
+    if status.code == 401:
+        return Unauthorized(str(status), status)
+    if status.code >= 500:
+        return ServerError(str(status), status)
+    if status.reason == "AlreadyExists":
+        return AlreadyExists(status)
+    return _BY_CODE.get(status.code, ApiError)(status)
+
+
+def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError | InfrastructureError:
+    """Return the error that an HTTP answer is; ``code`` is not 2xx. Never raises, whatever the body holds."""
+    raw = _decoded(body)
+    if raw.get("kind") == "Status" and raw.get("apiVersion") == "v1":
+        status = decode_status(raw, code)
+    else:
+        plain = headers.get("Content-Type", "").startswith("text/plain")
+        text = body[:MAX_TEXT].decode("utf-8", "replace").strip() if plain else ""
+        status = ApiStatus(code, message=text or "answered without a Kubernetes Status; is this an API server?")
+    asked = headers.get("Retry-After", "")
+    if asked.isascii() and asked.isdigit():
+        status = replace(status, retry_after=timedelta(seconds=int(asked[:6])))
+    return from_status(status)
+
+
+def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:
+    """Decode a metav1.Status, from an answer's body or from an ERROR event of a watch.
+
+    The HTTP code, if there is one, is what counts; the Status repeats it.
+    """
+    details = raw.get("details")
+    details = details if isinstance(details, dict) else {}
+    said = raw.get("code")
+    causes = details.get("causes")
+    wait = details.get("retryAfterSeconds")
+    return ApiStatus(
+        code=code or (said if isinstance(said, int) else 500),
+        reason=_text(raw.get("reason")),
+        message=_text(raw.get("message"))[:MAX_MESSAGE],
+        causes=tuple(
+            Cause(_text(c.get("reason")), _text(c.get("message"))[:MAX_MESSAGE], _text(c.get("field")))
+            for c in (causes if isinstance(causes, list) else ())
+            if isinstance(c, dict)
+        ),
+        details=details,
+        retry_after=timedelta(seconds=wait) if isinstance(wait, int) and wait > 0 else None,
+    )
+
+
+def _decoded(body: bytes) -> Mapping[str, Any]:
+    try:
+        raw = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return raw if isinstance(raw, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,147 @@
+"""Credentials of a kubeconfig file, by way of the ``kubernetes`` package.
+
+The package's loader is run again whenever credentials may have changed: a token file is rotated, an exec plugin's
+token runs out. It reports most faults of a file as whatever exception they happen to cause; here they become one
+``CredentialsError`` that names the file.
+"""
+
+import importlib
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+
+from shared.kube.errors import CredentialsError
+from shared.runtime.clock import Clock
+
+# A rotated token file is seen after this; the package itself renews exec tokens five minutes before their end.
+RELOAD_AFTER_S = 60.0
+REMEDY = "pass a working file with --kubeconfig, or set KUBECONFIG"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a kubeconfig says about the cluster of its current context."""
+
+    server: str
+    authority: str | None
+    verify: bool
+    server_name: str | None
+    proxy: str | None
+
+
+class KubeconfigCredentials:
+    """Credentials of the current context's user. Call ``load`` first."""
+
+    def __init__(self, paths: list[Path], clock: Clock) -> None:
+        self.where = os.pathsep.join(map(str, paths))
+        self._paths = paths
+        self._clock = clock
+        self._headers: Mapping[str, str] = {}
+        self._certificate: tuple[str, str | None] | None = None
+        self._context: ssl.SSLContext | None = None
+        self._loader: Any = None
+        self._reload_at = 0.0
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    @property
+    def due(self) -> bool:
+        return self._clock.monotonic() >= self._reload_at
+
+    async def load(self) -> Found:
+        """Read the files. Raises CredentialsError."""
+        check_files(self._paths)
+        aio_config = importlib.import_module("kubernetes.aio.config")
+        aio_client = importlib.import_module("kubernetes.aio.client")
+        loaded = aio_client.Configuration()
+        try:
+            self._loader = await aio_config.load_kube_config(
+                config_file=self.where, client_configuration=loaded, persist_config=False
+            )
+        except Exception as error:
+            raise CredentialsError(f"{self.where}: {_said(error)}; {REMEDY}") from error
+        server = urlsplit(loaded.host)
+        if server.scheme not in ("http", "https") or not server.hostname:
+            raise CredentialsError(f"{self.where}: server {loaded.host!r} must be an http or https URL; {REMEDY}")
+        self._take(loaded)
+        return Found(
+            server=loaded.host.rstrip("/"),
+            authority=loaded.ssl_ca_cert,
+            verify=loaded.verify_ssl,
+            server_name=loaded.tls_server_name,
+            proxy=loaded.proxy,
+        )
+
+    def present_to(self, context: ssl.SSLContext) -> None:
+        """Have the context show the client certificate, if there is one, also when it is renewed."""
+        self._context = context
+        if self._certificate is not None:
+            context.load_cert_chain(*self._certificate)
+
+    async def refresh(self, *, rejected: bool = False) -> bool:
+        """Load again; a failure keeps what there is, for the API server may accept it yet."""
+        if not (rejected or self.due):
+            return False
+        if self._runs_plugin and not rejected and not hasattr(self._loader, "exec_plugin_expiry"):
+            # A plugin that gives no expiry is run again only when what it gave is rejected: that is its contract.
+            self._reload_at = float("inf")
+            return False
+        if rejected:
+            vars(self._loader).pop("exec_plugin_expiry", None)
+        loaded = importlib.import_module("kubernetes.aio.client").Configuration()
+        before = self._headers, self._certificate
+        try:
+            await self._loader.load_and_set(loaded)
+            self._take(loaded)
+            if self._context is not None:
+                self.present_to(self._context)
+        except Exception as error:
+            self._reload_at = self._clock.monotonic() + RELOAD_AFTER_S
+            raise CredentialsError(f"{self.where}: {_said(error)}; {REMEDY}") from error
+        return before != (self._headers, self._certificate)
+
+    @property
+    def _runs_plugin(self) -> bool:
+        # The package's own refresh_token() looks at the same attribute.
+        return "exec" in (self._loader._user or ())
+
+    def _take(self, loaded: Any) -> None:
+        token = loaded.api_key.get("BearerToken", "").strip()
+        self._certificate = (loaded.cert_file, loaded.key_file) if loaded.cert_file else None
+        if not token and not self._certificate and loaded.host.startswith("https:"):
+            # The loader logs what went wrong with an exec plugin and goes on as nobody.
+            message = "gives no token and no client certificate for its current context's user"
+            raise CredentialsError(f"{self.where}: {message}; {REMEDY}")
+        self._headers = {"Authorization": token} if token else {}
+        self._reload_at = self._clock.monotonic() + RELOAD_AFTER_S
+
+
+def check_files(paths: list[Path]) -> None:
+    """Refuse what the loader would only stumble over. Files missing from a list of several are left out."""
+    present = [path for path in paths if path.exists()]
+    if not present:
+        raise CredentialsError(f"{os.pathsep.join(map(str, paths))}: does not exist; {REMEDY}")
+    for path in present:
+        try:
+            document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"{path}: cannot be read ({error}); {REMEDY}") from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f" at line {mark.line + 1}" if mark is not None else ""
+            raise CredentialsError(f"{path}: is not YAML{line}; {REMEDY}") from error
+        if not isinstance(document, dict):
+            raise CredentialsError(f"{path}: is no kubeconfig: it must hold a mapping; {REMEDY}")
+
+
+def _said(error: Exception) -> str:
+    text = str(error).removeprefix("Invalid kube-config file. ").strip()
+    return f"is not usable ({text or type(error).__name__})"

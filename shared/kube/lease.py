@@ -1,0 +1,240 @@
+"""Leader election on a coordination.k8s.io Lease, by client-go's rules.
+
+Clocks of different machines are never compared. A standby measures with its own clock how long the record has not
+changed, and takes over after the holder's lease duration of that. The leader renews every retry period and, once it
+could not for the renew deadline, stops leading before anybody else may start. Every write carries the
+resourceVersion of the record it was decided on, so that of two takers one gets a Conflict.
+
+Standbys watch the Lease as well as polling it: a release is taken up at once, a silent death when the lease runs out.
+"""
+
+import asyncio
+import logging
+import math
+import os
+import random
+import socket
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.api.meta import Object, ObjectKey, format_micro_time
+from shared.kube.client import KubeClient
+from shared.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from shared.kube.reflector import Reflector
+from shared.kube.resources import LEASES, Selection
+
+log = logging.getLogger(__name__)
+
+# As client-go: standbys that start together soon ask at different times.
+_POLL_JITTER = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimings:
+    """``lease_duration`` > ``renew_deadline`` > ``retry_period``."""
+
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+
+
+def new_identity(environ: Mapping[str, str] = os.environ) -> str:
+    """Return a name for this process: which pod or host it is in, and which of its lives."""
+    return f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+
+
+def holder_of(lease: Object) -> str:
+    """Return who holds a Lease; empty if it is free."""
+    return (lease.get("spec") or {}).get("holderIdentity") or ""
+
+
+def claimed(before: Object, identity: str, now: datetime, lease_duration: timedelta) -> dict[str, Any]:
+    """Return the spec of a Lease that ``identity`` takes or keeps, given the spec before."""
+    mine = before.get("holderIdentity") == identity
+    transitions = before.get("leaseTransitions") or 0
+    return {
+        "holderIdentity": identity,
+        # Whole seconds, rounded up: standbys go by it.
+        "leaseDurationSeconds": math.ceil(lease_duration.total_seconds()),
+        "acquireTime": before.get("acquireTime") if mine else format_micro_time(now),
+        "renewTime": format_micro_time(now),
+        "leaseTransitions": transitions if mine or not before else transitions + 1,
+    }
+
+
+def released(before: Object, now: datetime) -> dict[str, Any]:
+    """Return the spec of a Lease that its holder gives up."""
+    return {
+        **before,
+        "holderIdentity": "",
+        "leaseDurationSeconds": 1,
+        "renewTime": format_micro_time(now),
+    }
+
+
+class LeaderElector:
+    """Takes part in one election. ``is_leader`` is set while leading; ``lost`` when that ended against our will."""
+
+    def __init__(self, client: KubeClient, lease: ObjectKey, identity: str, timings: LeaseTimings) -> None:
+        self.identity = identity
+        self.is_leader = asyncio.Event()
+        self.lost = asyncio.Event()
+        self.leader = ""  # as last observed
+        self._client = client
+        self._key = lease
+        self._timings = timings
+        self._lease: Object | None = None
+        # When the record was first seen as it is, by our own clock.
+        self._seen_at = 0.0
+        self._wake = asyncio.Event()
+        self._complaint = ""
+
+    @property
+    def troubled(self) -> bool:
+        """Return whether the last look at the Lease, or renewal of it, failed."""
+        return bool(self._complaint)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Acquire, hold, and release on ``stop``. Returns when stopped or lost.
+
+        A cancelled run does not release: nobody may lead until the lease runs out.
+        """
+        selection = Selection(LEASES, self._key.namespace, field_selector=f"metadata.name={self._key.name}")
+        watch = Reflector(self._client, selection, on_event=lambda *_: self._wake.set())
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch.run(), name=f"lease {self._key}")
+            waking = group.create_task(self._wake_on(stop), name=f"lease {self._key} stop")
+            try:
+                await self._acquire(stop)
+                if not stop.is_set():
+                    self.is_leader.set()
+                    log.info("leading", extra={"lease": str(self._key), "identity": self.identity})
+                    await self._hold(stop)
+            finally:
+                self.is_leader.clear()
+                watching.cancel()
+                waking.cancel()
+
+    async def _wake_on(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._wake.set()
+
+    async def _acquire(self, stop: asyncio.Event) -> None:
+        period = self._timings.retry_period.total_seconds()
+        while not stop.is_set():
+            self._wake.clear()
+            if await self._tried(self._timings.renew_deadline.total_seconds()):
+                return
+            pause = period * (1 + random.random() * _POLL_JITTER)  # noqa: S311 - spreads load, guards nothing
+            if self._lease is not None:
+                pause = min(pause, max(self._runs_out_in(), 0.01))
+            await _until(self._wake, pause)
+
+    async def _hold(self, stop: asyncio.Event) -> None:
+        clock = self._client.clock
+        deadline_s = self._timings.renew_deadline.total_seconds()
+        renewed_at = clock.monotonic()
+        while True:
+            await _until(stop, self._timings.retry_period.total_seconds())
+            if stop.is_set():
+                self.is_leader.clear()
+                await self._release()
+                return
+            started = clock.monotonic()
+            left_s = deadline_s - (started - renewed_at)
+            if left_s > 0 and await self._tried(left_s):
+                # From before the request: the API server may have stored it at once and answered late.
+                renewed_at = started
+            elif left_s <= 0 or self.leader not in ("", self.identity):
+                log.error("leadership lost", extra={"lease": str(self._key), "leader": self.leader})
+                self.is_leader.clear()
+                self.lost.set()
+                return
+
+    async def _tried(self, limit_s: float) -> bool:
+        """Try once to take or keep the lease; returns whether we hold it."""
+        try:
+            async with asyncio.timeout(limit_s):
+                held = await self._take()
+        except (KubeError, TimeoutError) as error:
+            complaint = str(error) or "the API server did not answer in time"
+            if complaint != self._complaint:
+                log.warning("lease not renewed", extra={"lease": str(self._key), "error": complaint})
+            self._complaint = complaint
+            return False
+        self._complaint = ""
+        return held
+
+    async def _take(self) -> bool:
+        if self._lease is not None and holder_of(self._lease) == self.identity:
+            try:
+                # What we hold is as we wrote it, in all likelihood: no need to look first.
+                await self._put(self._lease)
+            except (Conflict, NotFound):
+                self._lease = None
+            else:
+                return True
+        try:
+            lease = await self._client.get(LEASES, self._key.namespace, self._key.name)
+        except NotFound:
+            return await self._create()
+        self._observe(lease)
+        if holder_of(lease) not in ("", self.identity) and self._runs_out_in() > 0:
+            return False
+        try:
+            await self._put(lease)
+        except Conflict:
+            return False
+        return True
+
+    async def _create(self) -> bool:
+        body = {
+            "metadata": {"name": self._key.name, "namespace": self._key.namespace},
+            "spec": claimed({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
+        }
+        try:
+            self._observe(await self._client.create(LEASES, self._key.namespace, body))
+        except AlreadyExists:
+            return False
+        return True
+
+    async def _put(self, lease: Object) -> None:
+        now = self._client.clock.now()
+        spec = claimed(lease.get("spec") or {}, self.identity, now, self._timings.lease_duration)
+        body = {**lease, "spec": {**(lease.get("spec") or {}), **spec}}
+        self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
+
+    async def _release(self) -> None:
+        if self._lease is None or holder_of(self._lease) != self.identity:
+            return
+        body = {**self._lease, "spec": released(self._lease["spec"], self._client.clock.now())}
+        try:
+            async with asyncio.timeout(self._timings.renew_deadline.total_seconds()):
+                await self._client.update(LEASES, self._key.namespace, self._key.name, body)
+        except (KubeError, TimeoutError) as error:
+            log.warning("lease not released", extra={"lease": str(self._key), "error": str(error)})
+        else:
+            log.info("lease released", extra={"lease": str(self._key)})
+
+    def _observe(self, lease: Object) -> None:
+        if self._lease is None or lease.get("spec") != self._lease.get("spec"):
+            self._seen_at = self._client.clock.monotonic()
+        self._lease = lease
+        self.leader = holder_of(lease)
+
+    def _runs_out_in(self) -> float:
+        """Seconds until the observed record may be taken over."""
+        spec = (self._lease or {}).get("spec") or {}
+        return self._seen_at + (spec.get("leaseDurationSeconds") or 0) - self._client.clock.monotonic()
+
+
+async def _until(event: asyncio.Event, limit_s: float) -> None:
+    """Wait for an event, but no longer than that."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,246 @@
+"""List, then watch: keeps a store equal to what the API server has, and tells of every change.
+
+The life of a reflector is a circle of three states:
+
+- *list* the whole selection, page by page, and replace the store's content: what has vanished meanwhile is reported
+  as deleted, what is unchanged is not reported;
+- *watch* from the list's resourceVersion on; a watch that the API server ends in its own time is opened again where
+  it ended, and bookmarks keep that place fresh while nothing happens;
+- *recover* from anything else, after a jittered wait: resume the watch if only the connection failed, list again if
+  the API server has forgotten the place (410) or judges the request itself.
+
+It never gives up: a missing right, a CRD not yet installed or an API server away are logged once, shown in
+``problem`` and tried again. Handlers are called synchronously, in order, after the store has changed; they only
+enqueue. An exception from a handler or from ``slim`` is a bug and ends the reflector.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from shared.api.meta import Object, ObjectKey, key_of, uid_of, version_of
+from shared.kube.client import KubeClient
+from shared.kube.errors import (
+    ApiError,
+    BadRequest,
+    Expired,
+    FieldSelectorUnsupported,
+    Forbidden,
+    InfrastructureError,
+    KubeError,
+    LostReply,
+    NotFound,
+)
+from shared.kube.resources import Selection
+from shared.kube.store import Store
+from shared.runtime.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+# A few requests a minute at worst, however long the trouble lasts.
+_BACKOFF_BASE = timedelta(seconds=0.5)
+_BACKOFF_CAP = timedelta(seconds=15)
+# As client-go: spread over a while, so that the watches of a cluster do not all end at once.
+_WATCH_S = (300, 600)
+# A watch that ends so soon and says nothing is a failure, or it would be opened again in a tight loop.
+_SOON_S = 1.0
+# Bookmarks come every minute.
+_QUIET_S = 120.0
+
+
+class EventType(StrEnum):
+    """What has happened to an object of the selection."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"  # or it has left the selection
+
+
+# Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
+OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
+# Returns what is kept of a raw object, which it may change in place. metadata's namespace, name, uid and
+# resourceVersion must stay.
+Slim = Callable[[dict[str, Any]], Object]
+
+
+def needs_list(error: KubeError) -> bool:
+    """Return whether the watch cannot go on where it was."""
+    if isinstance(error, InfrastructureError):
+        # etcd was restored from a backup: our resourceVersion is in the future, and waiting for it is no use.
+        causes = error.status.causes if error.status else ()
+        return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+    return True
+
+
+class Reflector:
+    """Mirrors one selection into ``store``. ``synced`` is set when the first list has been delivered."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        selection: Selection,
+        *,
+        on_event: OnEvent | None = None,
+        slim: Slim | None = None,
+    ) -> None:
+        self.selection = selection
+        self.store = Store()
+        self.synced = asyncio.Event()
+        # Why there is no contact with the API server, as a sentence; None when all is well.
+        self.problem: str | None = "not listed yet"
+        self.last_contact: datetime | None = None
+        # Since when contact has been uninterrupted; None while there is none.
+        self.contact_since: datetime | None = None
+        self._client = client
+        self._on_event = on_event
+        self._slim = slim
+        self._version = ""
+        self._backoff: Backoff[str] = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
+        if client.metrics is not None:
+            client.metrics.follow(selection.resource.plural, self.store, lambda: self.last_contact)
+
+    async def run(self) -> None:
+        """Keep the store up to date until cancelled. Raises FieldSelectorUnsupported at the first list."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+                self._restarted("closed")
+            except FieldSelectorUnsupported:
+                raise
+            except (InfrastructureError, ApiError) as error:
+                await self._recover(error)
+
+    async def _list(self) -> None:
+        seen: dict[ObjectKey, Object] = {}
+        version = ""
+        try:
+            async with aclosing(self._client.pages(self.selection)) as pages:
+                async for page in pages:
+                    self._contacted()
+                    version = page["metadata"]["resourceVersion"]
+                    for item in page["items"] or ():
+                        key = key_of(item)
+                        known = self.store.get(key)
+                        same = known is not None and version_of(known) == version_of(item)
+                        # The old copy of an unchanged object stays: the new one would only be more garbage.
+                        seen[key] = known if known is not None and same else self._slimmed(item)
+        except BadRequest as error:
+            if self.selection.field_selector:
+                raise FieldSelectorUnsupported(error.status) from error
+            raise
+        self._replace(seen)
+        self._version = version
+        self.problem = None
+        self.synced.set()
+        if self._client.metrics is not None:
+            self._client.metrics.relists.labels(self.selection.resource.plural).inc()
+
+    def _replace(self, seen: dict[ObjectKey, Object]) -> None:
+        for key in [key for key in self.store if key not in seen]:
+            self._deleted(key, None)
+        for key, item in seen.items():
+            if self.store.get(key) is not item:
+                self._put(key, item)
+
+    async def _watch(self) -> None:
+        """Follow one watch to its regular end."""
+        opened = asyncio.get_running_loop().time()
+        events = 0
+        timeout_s = random.randint(*_WATCH_S)  # noqa: S311 - spreads load, guards nothing
+        watch = self._client.watch(self.selection, self._version, timeout_s, on_open=self._contacted)
+        try:
+            async with aclosing(watch):
+                async for event in watch:
+                    events += 1
+                    if events == 1:
+                        self._backoff.succeeded("")
+                    self._take(event)
+        except InfrastructureError as error:
+            if events or asyncio.get_running_loop().time() - opened < _QUIET_S:
+                raise
+            # The place may be one that etcd, restored from a backup, has yet to reach again: no use in going back.
+            self._version = ""
+            raise LostReply("not even a bookmark has come for minutes") from error
+        if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
+            raise LostReply("the watch was closed as soon as it was opened")
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._contacted()
+        item = event["object"]
+        version = version_of(item)
+        match event["type"]:
+            case "ADDED" | "MODIFIED":
+                self._put(key_of(item), self._slimmed(item))
+            case "DELETED":
+                self._deleted(key_of(item), item)
+        self._version = version
+
+    def _put(self, key: ObjectKey, new: Object) -> None:
+        old = self.store.get(key)
+        if old is not None and uid_of(old) != uid_of(new):
+            # Deleted and created again between two lists: as a watch would have told it.
+            self._deleted(key, None)
+            old = None
+        self.store.put(key, new)
+        if self._on_event is not None:
+            self._on_event(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
+
+    def _deleted(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
+        old = self.store.drop(key)
+        if old is None and last is not None:
+            old = self._slimmed(last)
+        if self._on_event is not None:
+            self._on_event(EventType.DELETED, key, old, None)
+
+    def _slimmed(self, raw: dict[str, Any]) -> Object:
+        return self._slim(raw) if self._slim is not None else raw
+
+    def _contacted(self) -> None:
+        now = self._client.clock.now()
+        self.last_contact = now
+        if self.contact_since is None:
+            self.contact_since = now
+        if self._version:
+            self.problem = None
+
+    async def _recover(self, error: InfrastructureError | ApiError) -> None:
+        """Say once what is wrong, and wait."""
+        if needs_list(error):
+            self._version = ""
+        if isinstance(error, Expired):
+            # Nothing is wrong: the API server forgets after some minutes.
+            self._restarted("expired")
+            log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
+        else:
+            self._restarted("lost")
+            self.contact_since = None
+            problem = trouble(self.selection, error)
+            if problem != self.problem:
+                log.warning("watch interrupted", extra={"selection": str(self.selection), "problem": problem})
+            self.problem = problem
+        asked = error.retry_after if isinstance(error, InfrastructureError) else None
+        await asyncio.sleep(self._backoff.failed("", asked).total_seconds())
+
+    def _restarted(self, cause: str) -> None:
+        if self._client.metrics is not None:
+            self._client.metrics.watch_restarts.labels(self.selection.resource.plural, cause).inc()
+
+
+def trouble(selection: Selection, error: InfrastructureError | ApiError) -> str:
+    """Return what keeps a selection from being read, with the remedy where there is one."""
+    resource = selection.resource
+    if isinstance(error, NotFound):
+        return f"the API server does not serve {resource} {resource.version}; install its CustomResourceDefinition"
+    if isinstance(error, Forbidden):
+        where = f"in namespace {selection.namespace}" if selection.namespace else "in all namespaces"
+        return (
+            f"the verbs list and watch on {resource} {where} are not granted; add them to the role: {error.message}"
+        )
+    return str(error)

@@ -1,0 +1,109 @@
+"""Which resources there are and where the API server serves them. Pure.
+
+Paths are built from names that users choose (a BindRequest names its pod freely), so every part is quoted: a name can
+never reach another resource.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from urllib.parse import quote
+
+from shared.api import names
+
+# What needs no quoting; nearly every name. The dots of "." and ".." alone would be a path's.
+_PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API, such as ``pods``. ``metadata_only`` asks for objects without spec and status."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    metadata_only: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """As objects carry it: ``v1``, ``apps/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def prefix(self) -> str:
+        """The path below which the whole group and version is served."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def as_metadata(self) -> "Resource":
+        """Return the same resource, to be read as PartialObjectMetadata."""
+        return replace(self, metadata_only=True)
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of a collection, an object or an object's subresource.
+
+        The namespace is ignored for cluster-scoped resources; an empty one means all namespaces.
+        """
+        path = self.prefix
+        if namespace and self.namespaced:
+            path += f"/namespaces/{quoted(namespace)}"
+        path += f"/{self.plural}"
+        if name:
+            path += f"/{quoted(name)}"
+        if subresource:
+            path += f"/{subresource}"
+        return path
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def quoted(part: str) -> str:
+    """Return the text as one part of a URL path."""
+    return part if _PLAIN.fullmatch(part) else quote(part, safe="").replace(".", "%2E")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a resource to list and watch; empty selectors select all."""
+
+    resource: Resource
+    namespace: str = ""
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def __str__(self) -> str:
+        where = [f"in {self.namespace}"] if self.namespace else []
+        selectors = [selector for selector in (self.label_selector, self.field_selector) if selector]
+        return " ".join([str(self.resource), *where, *(f"with {selector}" for selector in selectors)])
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+PERSISTENTVOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+BINDREQUESTS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
+RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
+STORAGECLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+MUTATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOKS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)

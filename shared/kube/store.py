@@ -1,0 +1,38 @@
+"""What a reflector has last seen, by key. Read-only for everybody else.
+
+Absence from a store proves nothing: an object may have left the selection instead of the cluster.
+"""
+
+from collections.abc import Iterator, Mapping, ValuesView
+
+from shared.api.meta import Object, ObjectKey
+
+
+class Store(Mapping[ObjectKey, Object]):
+    """The objects of one selection."""
+
+    def __init__(self) -> None:
+        self._objects: dict[ObjectKey, Object] = {}
+
+    def __getitem__(self, key: ObjectKey) -> Object:
+        return self._objects[key]
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def values(self) -> ValuesView[Object]:
+        """Return a view of the objects; it follows changes, so copy it to iterate across an await."""
+        return self._objects.values()
+
+    def put(self, key: ObjectKey, seen: Object) -> Object | None:
+        """Keep an object; returns the one before. For the reflector alone."""
+        before = self._objects.get(key)
+        self._objects[key] = seen
+        return before
+
+    def drop(self, key: ObjectKey) -> Object | None:
+        """Forget an object; returns it. For the reflector alone."""
+        return self._objects.pop(key, None)

@@ -1,0 +1,205 @@
+"""One HTTP session to one API server. The only module that knows aiohttp.
+
+Exceptions of aiohttp, of sockets and of TLS become ``Unreachable`` or ``LostReply`` here; which of the two decides
+whether a write may have been carried out. Anything the API server says, whatever its code, is an ``Answer``.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import CredentialsError, InfrastructureError, LostReply, Unreachable, from_response
+
+log = logging.getLogger(__name__)
+
+# The API server closes an idle connection after 90 s; ours go first, or a write would meet a closing one.
+_KEEPALIVE_S = 60
+# A peer that has vanished without a word is noticed after about 15 + 3 * 5 s.
+_PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 15, 5, 3
+_READ_BUFFER = 2**18
+# Credentials that are rejected are not read again more often than this, however many requests meet the 401.
+_REREAD_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    code: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions:
+    """``connections`` bounds how many requests are under way; more wait, up to ``connect_timeout_s``."""
+
+    user_agent: str
+    timeout_s: float
+    connect_timeout_s: float
+    connections: int
+
+
+class Transport:
+    """Sends requests and returns answers; ``open`` first."""
+
+    def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
+        self._access = access
+        self._options = options
+        self._timeout = aiohttp.ClientTimeout(
+            total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
+        )
+        self._session: aiohttp.ClientSession | None = None
+        self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
+        self._renewal = asyncio.Lock()
+        self._renewed_at = float("-inf")
+
+    async def open(self) -> None:
+        """Create the session; it connects when first used."""
+        connector = aiohttp.TCPConnector(
+            limit=self._options.connections,
+            keepalive_timeout=_KEEPALIVE_S,
+            ssl=self._access.ssl_context or True,
+            socket_factory=_new_socket,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=self._access.proxy,
+            read_bufsize=_READ_BUFFER,
+            timeout=self._timeout,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def send(
+        self, method: str, path: str, *, accept: str, body: bytes | None = None, content_type: str = ""
+    ) -> Answer:
+        """Send one request and read the whole answer. Raises Unreachable or LostReply."""
+        if self._access.credentials.due:
+            await self._renew()
+        answer = await self._exchange(method, path, accept, body, content_type)
+        if answer.code == 401 and await self._renew(rejected=True):
+            answer = await self._exchange(method, path, accept, body, content_type)
+        return answer
+
+    async def stream(
+        self, path: str, *, accept: str, total_s: float, silence_s: float
+    ) -> AsyncGenerator[bytes, None]:
+        """GET and yield the answer's chunks as they come; the first is empty and says that the answer has begun.
+
+        Raises the error that an answer is, and LostReply when it breaks off, lasts longer than ``total_s`` or stays
+        silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
+        """
+        if self._access.credentials.due:
+            await self._renew()
+        timeout = aiohttp.ClientTimeout(
+            total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
+        )
+        try:
+            async with await self._request("GET", path, accept, None, "", timeout=timeout) as response:
+                if response.status != 200:
+                    if response.status == 401:
+                        await self._renew(rejected=True)
+                    raise from_response(response.status, response.headers, await response.read())
+                yield b""
+                async for chunk in response.content.iter_any():
+                    yield chunk
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translated(error) from error
+
+    async def _exchange(self, method: str, path: str, accept: str, body: bytes | None, content_type: str) -> Answer:
+        try:
+            async with await self._request(method, path, accept, body, content_type) as response:
+                return Answer(response.status, response.headers, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise translated(error) from error
+
+    async def _request(
+        self, method: str, path: str, accept: str, body: bytes | None, content_type: str, **options: Any
+    ) -> aiohttp.ClientResponse:
+        if self._session is None:
+            raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
+        headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
+        return await self._session.request(
+            method,
+            # Already quoted, part by part: parsing and quoting it again would cost as much as the rest.
+            URL(self._access.server + path, encoded=True),
+            data=body,
+            headers=headers,
+            server_hostname=self._access.server_name,
+            allow_redirects=False,
+            **options,
+        )
+
+    def _build_headers(self, accept: str, content_type: str) -> CIMultiDict[str]:
+        headers = CIMultiDict(self._access.credentials.headers)
+        headers["Accept"] = accept
+        headers["User-Agent"] = self._options.user_agent
+        # Compressing a list costs the API server more than sending it across a cluster's network.
+        headers["Accept-Encoding"] = "identity"
+        if content_type:
+            headers["Content-Type"] = content_type
+        self._headers[accept, content_type] = headers
+        return headers
+
+    async def _renew(self, *, rejected: bool = False) -> bool:
+        """Read rotated credentials; return whether there are others than those that were just used."""
+        used = self._access.credentials.headers
+        async with self._renewal:
+            if self._access.credentials.headers is not used:
+                return True  # by whoever held the lock before
+            now = asyncio.get_running_loop().time()
+            if rejected and now < self._renewed_at + _REREAD_EVERY_S:
+                return False
+            self._renewed_at = now if rejected else self._renewed_at
+            try:
+                changed = await self._access.credentials.refresh(rejected=rejected)
+            except CredentialsError as error:
+                # What there is may still do; if not, the API server says so.
+                log.warning("credentials cannot be read again", extra={"error": str(error)})
+                return False
+            if changed:
+                self._headers.clear()
+            return changed
+
+
+def translated(error: Exception) -> InfrastructureError:
+    """Return the error that a failed exchange is. Whatever is not known to be before the request counts as after."""
+    said = str(error) or type(error).__name__
+    if isinstance(
+        error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+    ):
+        return Unreachable(f"no connection to the API server: {said}")
+    if isinstance(error, TimeoutError):
+        return LostReply("the API server did not answer in time")
+    return LostReply(f"the connection to the API server broke: {said}")
+
+
+def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    # Linux only; elsewhere the system's own, longer times hold.
+    for option, value in (
+        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
+    ):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made

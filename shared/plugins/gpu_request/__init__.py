@@ -1,0 +1,28 @@
+"""Judges what a pod asks of GPUs: whole devices, MIG slices, shares and DRA claims.
+
+Admission only: it changes nothing and serves no BindRequest. The rules are in ``rules``; README.md lists them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from shared.api.field_error import FieldError
+from shared.api.meta import Object
+from shared.framework.config import Settings
+from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugins.gpu_request.rules import Policy, request_faults, update_faults
+
+
+class GpuRequest(Plugin):
+    """Refuses requests for GPUs that can never be carried out, with every fault at once."""
+
+    name = "gpu_request"
+
+    def __init__(self, args: Any, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._policy = Policy(settings.gpu_sharing.enabled, frozenset(settings.gpu_device_classes))
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if old is not None:
+            return update_faults(pod, old)
+        return request_faults(pod, self._policy, info.inventory)

@@ -1,0 +1,187 @@
+"""What a pod asks of GPUs, read from its raw JSON: the input of every rule here.
+
+Reading never fails, whatever the shape: what has a wrong type reads as absent. The chain and the API server refuse
+it before, with a message of their own; a plugin that fails on it would hide theirs.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from shared.api import names
+from shared.api.field_error import join_path, shown
+from shared.api.meta import Object
+from shared.api.quantity import as_stored, parse_quantity
+
+# More than any machine has; a count is cut there so that sums stay small.
+_MOST = 2**63 - 1
+_DIGITS_TOLD = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An entry of a resource list. ``quantity`` is None if what was written is no quantity."""
+
+    resource: str
+    path: str
+    written: Any
+    quantity: Decimal | None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything is asked for: a quantity of 0 is no GPU, an unreadable one was meant to be one."""
+        return self.quantity != 0
+
+    @property
+    def count(self) -> int:
+        """As a number of devices; 0 if it is none."""
+        return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
+
+    @property
+    def told(self) -> str:
+        """How a message puts it: the same for 0.5, "0.5" and what the API server makes of them, 500m."""
+        if self.quantity is None:
+            return shown(self.written)
+        if self.quantity.adjusted() < _DIGITS_TOLD:
+            return f"{self.quantity.normalize():f}"
+        return f"{self.quantity:.3e}"  # spelling out 1e2147483647 takes 2 GB
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The GPU side of a container or init container. A sidecar is an init container that goes on running."""
+
+    name: str
+    path: str
+    is_init: bool
+    is_sidecar: bool
+    limits: Mapping[str, Amount]
+    requests: Mapping[str, Amount]
+    claims: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """How a message calls it."""
+        return f"container {shown(self.name)}" if self.name else self.path
+
+    @property
+    def asked(self) -> list[Amount]:
+        """What it asks for, each resource once: by its limit or, without one, by its request."""
+        asked = {amount.resource: amount for part in (self.requests, self.limits) for amount in _asked(part)}
+        return [asked[resource] for resource in sorted(asked)]
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """The GPU side of a pod. Containers are in the order in which a name is looked up: init containers first."""
+
+    annotations: Mapping[str, str]
+    containers: tuple[Container, ...]
+    pod_level: tuple[Amount, ...]
+
+    @property
+    def share(self) -> str:
+        """The first annotation that asks for a share of a GPU; empty if none does. An empty value asks, too."""
+        return next((key for key in names.SHARE_ANNOTATIONS if key in self.annotations), "")
+
+    @property
+    def target(self) -> Container | None:
+        """The container that gets the share: the named one, else the first that is no init container."""
+        if names.GPU_FRACTION_CONTAINER in self.annotations:
+            wanted = self.annotations[names.GPU_FRACTION_CONTAINER]
+            return next((found for found in self.containers if wanted and found.name == wanted), None)
+        return next((found for found in self.containers if not found.is_init), None)
+
+    @property
+    def whole_gpus(self) -> int:
+        """Whole GPUs that the pod occupies at its peak; sidecars stay while everything after them runs."""
+        sidecars = running = peak = 0
+        for container in self.containers:
+            count = next((a.count for a in container.asked if a.resource == names.RESOURCE_GPU), 0)
+            if not container.is_init:
+                running += count
+            elif container.is_sidecar:
+                sidecars += count
+            else:
+                peak = max(peak, sidecars + count)
+        return max(peak, sidecars + running)
+
+
+def view_pod(pod: Object) -> PodView:
+    """Read a pod, or a pod template's ``metadata`` and ``spec``."""
+    spec = _mapping(_mapping(pod).get("spec"))
+    resources = _mapping(spec.get("resources"))
+    return PodView(
+        annotations=owned_annotations(pod),
+        containers=(*_containers(spec, "initContainers"), *_containers(spec, "containers")),
+        pod_level=tuple(
+            amount
+            for part in ("limits", "requests")
+            for amount in _amounts(resources, part, "spec.resources").values()
+            if is_device(amount.resource)
+        ),
+    )
+
+
+def owned_annotations(pod: Object) -> dict[str, str]:
+    """Return the annotations that have a meaning here, in a fixed order; null is stored as an empty string."""
+    annotations = _mapping(_mapping(_mapping(pod).get("metadata")).get("annotations"))
+    owned = {key: annotations[key] for key in names.OWNED_ANNOTATIONS if key in annotations}
+    return {key: value or "" for key, value in owned.items() if value is None or isinstance(value, str)}
+
+
+def is_device(resource: str) -> bool:
+    """Return whether the resource is whole GPUs or MIG slices."""
+    return resource == names.RESOURCE_GPU or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def _asked(amounts: Mapping[str, Amount]) -> list[Amount]:
+    return [amount for amount in amounts.values() if amount.is_asked]
+
+
+def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
+    is_init = field == "initContainers"
+    for index, raw in enumerate(_array(spec.get(field))):
+        container, path = _mapping(raw), f"spec.{field}[{index}]"
+        resources = _mapping(container.get("resources"))
+        name = container.get("name")
+        yield Container(
+            name=name if isinstance(name, str) else "",
+            path=path,
+            is_init=is_init,
+            is_sidecar=is_init and container.get("restartPolicy") == "Always",
+            limits=_amounts(resources, "limits", join_path(path, "resources")),
+            requests=_amounts(resources, "requests", join_path(path, "resources")),
+            claims=tuple(
+                claim["name"]
+                for claim in map(_mapping, _array(resources.get("claims")))
+                if isinstance(claim.get("name"), str)
+            ),
+        )
+
+
+def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
+    """Return the GPU entries of ``limits`` or ``requests`` by resource, in the order of their names."""
+    entries = _mapping(resources.get(part))
+    wanted = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)]) if entries else ()
+    return {key: Amount(key, f"{path}.{part}[{key}]", entries[key], _quantity(entries[key])) for key in wanted}
+
+
+def _is_gpu(resource: str) -> bool:
+    return is_device(resource) or resource.startswith(names.RESOURCE_DEVICE_CLASS_PREFIX)
+
+
+def _quantity(written: Any) -> Decimal | None:
+    try:
+        return as_stored(parse_quantity(written))
+    except ValueError:
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _array(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

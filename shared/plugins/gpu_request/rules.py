@@ -1,0 +1,96 @@
+"""Every rule of a pod's GPU request, as functions from data to faults.
+
+Pure: no clock, no I/O, no logging. ``request_faults`` judges a new pod and finds everything that is wrong with it in
+one pass, in a fixed order: the annotations one by one, what excludes what, then the containers' resources.
+``update_faults`` judges a change and nothing else: a stored pod must stay changeable whatever rules came later, or
+nobody could remove its finalizers.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shared.api import names
+from shared.api.field_error import FieldError, annotation_path, shown
+from shared.api.meta import Object
+from shared.framework.plugin import Inventory
+from shared.plugins.gpu_request.devices import device_faults
+from shared.plugins.gpu_request.pod import PodView, owned_annotations, view_pod
+from shared.plugins.gpu_request.share import fault, listed, share_faults
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings that the rules depend on. ``gpu_device_classes``: DRA classes known to be GPUs."""
+
+    sharing: bool = True
+    gpu_device_classes: frozenset[str] = frozenset()
+
+
+def request_faults(raw: Object, policy: Policy, inventory: Inventory | None = None) -> list[FieldError]:
+    """Return every fault and warning of a new pod."""
+    pod = view_pod(raw)
+    return [
+        *(share_faults(pod, inventory) if pod.annotations else ()),
+        *(_exclusion_faults(pod, policy) if pod.share else ()),
+        *device_faults(pod, inventory),
+    ]
+
+
+def update_faults(raw: Object, old: Object) -> list[FieldError]:
+    """Return a fault for every owned annotation that differs: they are fixed, as the container's environment is."""
+    now, before = owned_annotations(raw), owned_annotations(old)
+    faults = []
+    for key in names.OWNED_ANNOTATIONS:
+        if now.get(key) == before.get(key):
+            continue
+        was = f"it was {shown(before[key])}" if key in before else "there was none"
+        message = f"is fixed when the pod is created ({was}); create a new pod with the value wanted"
+        faults.append(FieldError("gpu_request/immutable", annotation_path(key), now.get(key), message))
+    return faults
+
+
+def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
+    """Yield what makes a share impossible, at the annotation that asks for it."""
+    if not policy.sharing:
+        message = (
+            f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, "
+            "or have gpuSharing.enabled set to true in Bowline's configuration"
+        )
+        yield fault(pod, "sharing-disabled", pod.share, message)
+    whole, mig = [], []
+    for container in pod.containers:
+        for amount in container.asked:
+            asked = f"{container.label}: {amount.resource} {amount.told}"
+            if amount.resource == names.RESOURCE_GPU:
+                whole.append(asked)
+            elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
+                mig.append(asked)
+    remedy = "remove the annotation or those resources"
+    if whole:
+        message = f"a share cannot be combined with whole GPUs ({listed(whole)}); {remedy}"
+        yield fault(pod, "share-and-whole", pod.share, message)
+    if mig:
+        message = f"a share cannot be combined with MIG devices ({listed(mig)}); {remedy}"
+        yield fault(pod, "share-and-mig", pod.share, message)
+    yield from _claim_faults(pod, policy)
+
+
+def _claim_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
+    """Refuse a share beside a claim of a GPU; warn beside a claim of who knows what.
+
+    A pod names claims and templates, which name the class; only ``deviceclass.resource.kubernetes.io/<class>`` among
+    the resources names a class in the pod itself. Looking up the rest would make the verdict depend on the moment.
+    """
+    target = pod.target
+    if target is None:
+        return
+    prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
+    classes = [a.resource.removeprefix(prefix) for a in target.asked if a.resource.startswith(prefix)]
+    gpus = listed([shown(name) for name in classes if name in policy.gpu_device_classes])
+    if gpus:
+        message = f"a share cannot be combined with DRA devices of {target.label} ({gpus}); remove one of the two"
+        yield fault(pod, "share-and-dra", pod.share, message)
+    elif classes or target.claims:
+        claims = listed([shown(name) for name in (*target.claims, *classes)])
+        message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it comes on top of the share"
+        yield fault(pod, "share-and-dra", pod.share, message, is_warning=True)

@@ -1,0 +1,136 @@
+"""Rules of the annotations that ask for a share of a GPU, each by itself.
+
+Pure. A value is judged by its text and by a grammar spelled out here: ``int()`` and ``float()`` take signs, spaces,
+underscores, ``inf`` and digits of other scripts. A fraction is valid if schedulers in the field can read it: as a
+64-bit float and as a Kubernetes quantity.
+"""
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+
+from shared.api import names
+from shared.api.field_error import FieldError, annotation_path, shown
+from shared.framework.plugin import Inventory
+from shared.plugins.gpu_request.pod import PodView
+
+_FRACTION = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_DIGITS = re.compile(r"[0-9]+")
+# Both numbers end up in int64 fields of schedulers; what is larger is lost there.
+_MAX_INT64 = 2**63 - 1
+_NOT_MPS = ("", "false", "f", "no", "n", "off", "0")
+_LISTED = 5
+
+
+def share_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
+    """Yield the faults of the annotations' values and of what each needs beside it."""
+    yield from _fraction_faults(pod)
+    yield from _memory_faults(pod, inventory)
+    yield from _num_devices_faults(pod, inventory)
+    yield from _container_faults(pod)
+    yield from _mps_faults(pod)
+
+
+def listed(words: list[str]) -> str:
+    """Return words for a message, the first few and how many more: a pod may have hundreds of containers.
+
+    Names in a message go through ``shown``: the webhook speaks before the API server has looked at them.
+    """
+    more = len(words) - _LISTED
+    return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def fault(pod: PodView, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
+    """Return a fault of an annotation."""
+    return FieldError(
+        f"gpu_request/{rule}", annotation_path(key), pod.annotations.get(key), message, is_warning=is_warning
+    )
+
+
+def _fraction_faults(pod: PodView) -> Iterator[FieldError]:
+    key, text = names.GPU_FRACTION, pod.annotations.get(names.GPU_FRACTION)
+    if text is None:
+        return
+    if not _FRACTION.fullmatch(text):
+        message = 'must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"'
+        yield fault(pod, "fraction-format", key, message)
+        return
+    fraction = float(text)
+    if not 0 < fraction < 1:
+        message = (
+            f"must be greater than 0 and less than 1; for whole GPUs use limits {names.RESOURCE_GPU} in a container "
+            f"instead, for parts of several GPUs add {names.GPU_FRACTION_NUM_DEVICES}"
+        )
+        yield fault(pod, "fraction-range", key, message)
+        return
+    written = f"{fraction:.2f}"
+    if written in ("0.00", "1.00"):
+        message = f"will be rounded to {written}; write at least 0.01 and at most 0.99"
+        yield fault(pod, "fraction-precision", key, message, is_warning=True)
+
+
+def _memory_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
+    key, text = names.GPU_MEMORY, pod.annotations.get(names.GPU_MEMORY)
+    if text is None:
+        return
+    if names.GPU_FRACTION in pod.annotations:
+        message = f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them"
+        yield fault(pod, "memory-and-fraction", key, message)
+    if not _is_positive(text):
+        message = 'must be a whole number of MiB from 1 to 2^63-1, digits only; for 4 GiB write "4096"'
+        yield fault(pod, "memory-format", key, message)
+    elif inventory is not None and inventory.nodes_with_memory_label == 0:
+        message = (
+            f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
+        )
+        yield fault(pod, "memory-inventory", key, message, is_warning=True)
+
+
+def _num_devices_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
+    key, text = names.GPU_FRACTION_NUM_DEVICES, pod.annotations.get(names.GPU_FRACTION_NUM_DEVICES)
+    if text is None:
+        return
+    if not pod.share:
+        message = (
+            f"needs {names.GPU_FRACTION} or {names.GPU_MEMORY}, which give the share of each device; "
+            f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
+        )
+        yield fault(pod, "num-devices-alone", key, message)
+    if not _is_positive(text):
+        message = 'must be a whole number from 1 to 2^63-1, digits only; for two devices write "2"'
+        yield fault(pod, "num-devices-format", key, message)
+    elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
+        yield fault(pod, "num-devices-inventory", key, too_many(inventory), is_warning=True)
+
+
+def _container_faults(pod: PodView) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION_CONTAINER
+    if key not in pod.annotations:
+        return
+    if not pod.share:
+        message = f"has no effect without {names.GPU_FRACTION} or {names.GPU_MEMORY}"
+        yield fault(pod, "container-name-unused", key, message, is_warning=True)
+    elif pod.target is None:
+        known = listed([shown(container.name) for container in pod.containers if container.name])
+        message = f"must name a container or init container of this pod ({known or 'it has none'})"
+        yield fault(pod, "container-name", key, f"{message}; without the annotation the first container is taken")
+
+
+def _mps_faults(pod: PodView) -> Iterator[FieldError]:
+    key, text = names.MPS, pod.annotations.get(names.MPS)
+    if text == "true" and not pod.share:
+        message = f"needs {names.GPU_FRACTION} or {names.GPU_MEMORY}: MPS serves shares only; add one or remove this"
+        yield fault(pod, "mps-alone", key, message)
+    elif text is not None and text != "true" and text.strip().lower() not in _NOT_MPS:
+        yield fault(pod, "mps-spelling", key, 'has no effect: only "true" switches MPS on', is_warning=True)
+
+
+def too_many(inventory: Inventory) -> str:
+    """Return the warning about more devices than the largest node has; never a denial: nodes may be added."""
+    most = inventory.max_gpus_per_node
+    return f"is more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
+
+
+def _is_positive(text: str) -> bool:
+    # Decimal, because int() refuses texts of more than 4300 digits with an error of its own.
+    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= _MAX_INT64

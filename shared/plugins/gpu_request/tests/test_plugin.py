@@ -1,0 +1,83 @@
+"""The plugin in the admission chain: create, update, template, and the settings it reads."""
+
+from typing import Any
+
+import pytest
+
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import GpuSharing, Settings
+from shared.framework.plugin import AdmissionInfo, Inventory, PluginConfig, overrides
+from shared.plugins.gpu_request import GpuRequest
+from shared.plugins.gpu_request.tests.builders import CLASS, GPU, INVENTORY, Json, container, pod
+
+
+def chain(settings: Settings | None = None) -> AdmissionChain:
+    settings = settings or Settings()
+    return AdmissionChain([GpuRequest(PluginConfig(), settings)], settings)
+
+
+def ours(annotations: Json, *containers: Json) -> Json:
+    return pod(annotations, *containers, schedulerName="bowline")
+
+
+def test_a_new_pod_is_judged_and_not_changed() -> None:
+    raw = ours({"gpu-fraction": "0.5", "mps": "yes"}, container(limits={GPU: 1}))
+    judgement = chain().admit_pod(raw, AdmissionInfo())
+    assert [fault.rule for fault in judgement.errors] == ["gpu_request/share-and-whole"]
+    assert [fault.rule for fault in judgement.warnings] == ["gpu_request/mps-spelling"]
+    assert judgement.patch == ()
+
+
+def test_an_update_is_judged_by_what_changed() -> None:
+    old = ours({"gpu-fraction": "7"})
+    same, changed = ours({"gpu-fraction": "7", "note": "x"}), ours({"gpu-fraction": "8"})
+    info = AdmissionInfo(operation="UPDATE")
+    assert chain().validate_pod(same, old, info).allowed
+    [fault] = chain().validate_pod(changed, old, info).errors
+    assert (fault.rule, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
+
+
+def test_paths_of_a_template_lead_to_the_template() -> None:
+    template = ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5}))
+    judgement = chain().validate_template(template, "spec.template", AdmissionInfo(kind="Deployment"))
+    assert [fault.path for fault in judgement.errors] == [
+        "spec.template.metadata.annotations[gpu-fraction]",
+        "spec.template.metadata.annotations[gpu-fraction]",
+        f"spec.template.spec.containers[0].resources.limits[{GPU}]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "inventory", "found"),
+    [
+        pytest.param(Settings(), None, ["[share-and-dra]"], id="nothing set"),
+        pytest.param(
+            Settings(gpu_device_classes=("gpu.example.com",)), None, ["share-and-dra"], id="the class is a GPU"
+        ),
+        pytest.param(
+            Settings(gpu_sharing=GpuSharing(enabled=False)),
+            None,
+            ["sharing-disabled", "[share-and-dra]"],
+            id="sharing is switched off",
+        ),
+        pytest.param(
+            Settings(),
+            Inventory(max_gpus_per_node=1, nodes_with_memory_label=0),
+            ["[num-devices-inventory]", "[share-and-dra]"],
+            id="small nodes",
+        ),
+        pytest.param(Settings(), INVENTORY, ["[share-and-dra]"], id="large nodes"),
+    ],
+)
+def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, found: list[str]) -> None:
+    raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
+    judgement = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
+    rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in judgement.errors}
+    warned = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in judgement.warnings]
+    assert [*rules, *warned] == found
+
+
+def test_it_is_admission_only() -> None:
+    plugin = GpuRequest(PluginConfig(), Settings())
+    binding = ("mutate_pod", "serves", "leaves_effects", "preflight", "pre_bind", "bind", "post_bind", "rollback")
+    assert not [method for method in binding if overrides(plugin, method)]

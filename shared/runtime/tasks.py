@@ -1,0 +1,129 @@
+"""The life of a process: its event loop, its named tasks, and the order in which it stops.
+
+A process has a few root tasks that run as long as it does. The first to end, for whatever reason, stops the process:
+half a process is worse than none, because it looks alive. Only tasks started here are ever cancelled here.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import uvloop
+
+log = logging.getLogger(__name__)
+
+
+class Stop(asyncio.Event):
+    """Set once when the process is to end; ``reason`` says why, for the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reason = ""
+
+    def request(self, reason: str) -> None:
+        """Ask for the end; the first reason is the one that counts."""
+        if not self.is_set():
+            self.reason = reason
+            self.set()
+
+
+@dataclass(frozen=True, slots=True)
+class StopStep:
+    """One row of the table by which a process stops. ``why`` says why it comes at this place."""
+
+    name: str
+    why: str
+    run: Callable[[], Awaitable[None]]
+    budget: timedelta
+
+
+class Supervisor:
+    """The root tasks of a process: ``async with Supervisor(stop) as tasks: tasks.start(...)``.
+
+    Leaving the block cancels what still runs and raises the failures of tasks, if any, as one ExceptionGroup.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: list[Exception] = []
+        self._leaving = False
+
+    async def __aenter__(self) -> "Supervisor":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leaving = True
+        running = list(self._tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._failures and error is None:
+            raise ExceptionGroup("root tasks failed", self._failures)
+
+    def start(self, name: str, task: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start a root task. Its end, unless the process is stopping anyway, stops the process."""
+        started = asyncio.get_running_loop().create_task(task, name=name)
+        self._tasks.add(started)
+        started.add_done_callback(self._ended)
+        return started
+
+    async def cancel(self, *tasks: asyncio.Task[None]) -> None:
+        """Cancel root tasks as one step of stopping, and wait for their end."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            log.error("task failed", extra={"task": task.get_name()}, exc_info=error)
+            self._failures.append(error)
+        if not self._leaving:
+            self._stop.request(f"task {task.get_name()} {'failed' if error else 'ended'}")
+
+
+async def stop_in_order(steps: Sequence[StopStep]) -> None:
+    """Carry out the table, row by row. A row that fails or runs out of its budget does not keep the rest from it."""
+    for step in steps:
+        try:
+            async with asyncio.timeout(step.budget.total_seconds()):
+                await step.run()
+        except TimeoutError:
+            log.warning("stop step ran out of time", extra={"step": step.name, "budget": str(step.budget)})
+        except Exception:
+            log.exception("stop step failed", extra={"step": step.name})
+
+
+def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
+    """Run ``main`` to its end on uvloop. SIGTERM and SIGINT set its Stop; a second one exits at once.
+
+    Exceptions of ``main`` are the caller's.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_with_signals(main))
+
+
+async def _with_signals(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
+    stop = Stop()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            # Somebody is waiting at a terminal, or the kubelet has lost patience: not even finally blocks.
+            os._exit(128 + number)
+        log.info("stopping", extra={"signal": number.name})
+        stop.request(number.name)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await main(stop)

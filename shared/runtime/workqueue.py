@@ -1,0 +1,181 @@
+"""A queue of keys for a level-triggered controller, on one event loop.
+
+A key stands for "look at this object", not for an event, so that any number of adds before a look are one look. Where
+a key can be:
+
+- *ready*: in line to be handed out, once;
+- *processing*: handed out and not yet done; added meanwhile, it gets back in line when done, so that no two workers
+  ever look at the same object;
+- *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place.
+
+One heap and one timer serve all delays: 100,000 waiting keys cost no tasks. Nothing is kept across processes; what a
+queue forgets when shut down, the next process finds by listing.
+"""
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from datetime import timedelta
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+# Superseded heap entries are dropped when they outnumber the live ones, but not for a handful.
+_SLACK = 64
+
+
+class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
+    """There will be no more keys."""
+
+
+class WorkQueue(Generic[K]):
+    """A de-duplicating queue of keys with delays. Not thread-safe."""
+
+    def __init__(self) -> None:
+        # The line, and when each key got into it. (The front of a dict alone would cost more with every deletion.)
+        self._line: deque[K] = deque()
+        self._ready: dict[K, float] = {}
+        self._processing: set[K] = set()
+        # Added while processing, and when.
+        self._again: dict[K, float] = {}
+        self._delayed: dict[K, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._sequence = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._shut_down = False
+
+    @property
+    def depth(self) -> int:
+        """Keys that could be handed out now."""
+        return len(self._ready)
+
+    @property
+    def processing(self) -> int:
+        """Keys handed out and not yet done."""
+        return len(self._processing)
+
+    @property
+    def delayed(self) -> int:
+        """Keys to be added later."""
+        return len(self._delayed)
+
+    @property
+    def oldest_age(self) -> timedelta:
+        """How long the first in line has been there; zero if the line is empty."""
+        if not self._ready:
+            return timedelta()
+        return timedelta(seconds=self._now() - self._ready[self._line[0]])
+
+    def add(self, key: K) -> None:
+        """Have the key looked at as soon as possible; its delay, if any, is over."""
+        if self._shut_down:
+            return
+        self._delayed.pop(key, None)
+        if key in self._processing:
+            self._again.setdefault(key, self._now())
+        elif key not in self._ready:
+            self._enqueue(key, self._now())
+
+    def add_after(self, key: K, delay: timedelta) -> None:
+        """Have the key looked at after ``delay``, or sooner if an earlier wish is pending."""
+        if delay <= timedelta():
+            self.add(key)
+            return
+        if self._shut_down:
+            return
+        due = self._now() + delay.total_seconds()
+        pending = self._delayed.get(key)
+        if pending is not None and pending[0] <= due:
+            return
+        self._sequence += 1
+        self._delayed[key] = (due, self._sequence)
+        heapq.heappush(self._heap, (due, self._sequence, key))
+        if len(self._heap) > 2 * len(self._delayed) + _SLACK:
+            self._heap = [(at, number, waiting) for waiting, (at, number) in self._delayed.items()]
+            heapq.heapify(self._heap)
+        self._set_timer()
+
+    def forget_delay(self, key: K) -> None:
+        """Drop the key's delay, if any, without adding it."""
+        self._delayed.pop(key, None)
+
+    async def get(self) -> K:
+        """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
+        while not self._ready:
+            if self._shut_down:
+                raise QueueShutDown
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # Woken for a key and cancelled in the same turn: the key goes to somebody else.
+                if waiter.done() and not waiter.cancelled():
+                    self._wake_one()
+                raise
+        key = self._line.popleft()
+        del self._ready[key]
+        self._processing.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        """End the processing of a key; if it was added meanwhile, it gets back in line."""
+        self._processing.discard(key)
+        added = self._again.pop(key, None)
+        if added is not None and not self._shut_down:
+            self._enqueue(key, added)
+
+    def shut_down(self) -> None:
+        """Hand out no more keys and take none; those being processed are still to be marked done."""
+        self._shut_down = True
+        self._ready.clear()
+        self._line.clear()
+        self._again.clear()
+        self._delayed.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _enqueue(self, key: K, since: float) -> None:
+        self._ready[key] = since
+        self._line.append(key)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _set_timer(self) -> None:
+        """Have ``_release`` called when the earliest live delay is over."""
+        while self._heap and self._delayed.get(self._heap[0][2]) != self._heap[0][:2]:
+            heapq.heappop(self._heap)
+        due = self._heap[0][0] if self._heap else None
+        if self._timer is not None:
+            if self._timer.when() == due:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is not None:
+            self._timer = asyncio.get_running_loop().call_at(due, self._release)
+
+    def _release(self) -> None:
+        self._timer = None
+        # Timers may fire early by the clock's resolution; the next one is set for what is left.
+        now = self._now()
+        while self._heap and self._heap[0][0] <= now:
+            due, number, key = heapq.heappop(self._heap)
+            if self._delayed.get(key) == (due, number):
+                self.add(key)
+        self._set_timer()

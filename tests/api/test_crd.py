@@ -1,0 +1,120 @@
+"""The generated CRD as data: that it says what the models say, and nothing a structural schema cannot carry."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.api import crd
+from shared.api.bindrequest import BindRequestSpec, decode_spec
+from tests.api.samples import ON_THE_WIRE
+
+CHART = Path(__file__).parents[2] / "charts" / "bowline"
+SPEC = crd.spec_schema()
+
+
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from nodes(schema[key], f"{path}[]")
+
+
+def version() -> Any:
+    (only,) = crd.custom_resource_definition()["spec"]["versions"]
+    return only
+
+
+def test_the_charts_copy_is_the_generated_one() -> None:
+    assert crd.main(["--check", str(CHART)]) == 0
+
+
+def test_a_stale_copy_is_told_from_a_fresh_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "files").mkdir()
+    assert crd.main(["--check", str(tmp_path)]) == 1
+    assert "--write" in capsys.readouterr().err
+    assert crd.main(["--write", str(tmp_path)]) == 0
+    assert crd.main(["--check", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_without_an_action_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert crd.main([]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == crd.custom_resource_definition()
+
+
+def test_every_node_of_the_schema_is_structural() -> None:
+    (only,) = crd.custom_resource_definition()["spec"]["versions"]
+    for path, node in nodes(only["schema"]["openAPIV3Schema"]):
+        assert not {"$ref", "title", "default", "const", "$defs"} & set(node), path
+        if node.get("x-kubernetes-preserve-unknown-fields"):
+            assert "type" not in node, f"{path}: a typed object of unknown fields is not compared deeply"
+        elif not node.get("x-kubernetes-int-or-string"):
+            assert node.get("type") in ("object", "array", "string", "integer"), path
+
+
+def test_every_field_says_what_it_is_for() -> None:
+    unsaid = [
+        path
+        for part in ("spec", "status")
+        for path, node in nodes(version()["schema"]["openAPIV3Schema"]["properties"][part], part)
+        if not node.get("description") and not path.endswith("[]")
+    ]
+    assert unsaid == []
+
+
+def test_every_field_of_the_decision_but_the_limit_is_immutable() -> None:
+    rules = {rule["fieldPath"]: rule for rule in SPEC["x-kubernetes-validations"] if "oldSelf" in rule["rule"]}
+    wire = {field.alias or "" for field in BindRequestSpec.model_fields.values()}
+    assert {path.removeprefix(".") for path in rules} == wire - {"backoffLimit"}
+    for path, rule in rules.items():
+        f = path.removeprefix(".")
+        assert rule["rule"] == f"has(self.{f})==has(oldSelf.{f}) && (!has(self.{f}) || self.{f}==oldSelf.{f})"
+        assert "optionalOldSelf" not in rule
+
+
+def test_what_is_required_and_bounded() -> None:
+    assert SPEC["required"] == ["podName", "selectedNode"]
+    for path, node in nodes(SPEC):
+        if node.get("type") == "array":
+            assert node["maxItems"] >= 256, f"{path}: a bound is for the rules' cost, not for users"
+        if node.get("type") == "integer":
+            assert node["minimum"] == 0, path
+            assert node["format"] == "int32", path
+
+
+def test_selectable_fields_exist_in_the_schema() -> None:
+    properties = version()["schema"]["openAPIV3Schema"]["properties"]
+    paths = [field["jsonPath"] for field in version()["selectableFields"]]
+    assert paths == [".status.phase", ".spec.podName", ".spec.selectedNode"]
+    for part, name in (path.removeprefix(".").split(".") for path in paths):
+        assert properties[part]["properties"][name]["type"] == "string"
+
+
+def test_columns() -> None:
+    assert [column["name"] for column in version()["additionalPrinterColumns"]] == [
+        "Pod",
+        "Node",
+        "Phase",
+        "Attempts",
+        "Age",
+        "Reason",
+    ]
+
+
+def test_messages_name_a_remedy_and_fit_a_line() -> None:
+    for rule in SPEC["x-kubernetes-validations"]:
+        assert re.search(r"; (delete|name|set) ", rule["message"])
+        assert len(rule["message"]) <= 120
+
+
+@pytest.mark.parametrize("body", ON_THE_WIRE)
+def test_the_models_accept_what_the_scheduler_writes(body: dict[str, Any]) -> None:
+    decoded, faults = decode_spec(body)
+    assert faults == ()
+    assert decoded is not None

@@ -1,0 +1,227 @@
+"""The CRD on the real API server: what it lets in, what it refuses and how it says so, what watches can select."""
+
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
+
+
+def refusal(cluster: Cluster, body: dict[str, Any]) -> str:
+    with pytest.raises(ApiError) as refused:
+        cluster.api.post(ALL + STRICT, bind_request("bad", body))
+    assert refused.value.status == 422
+    return str(refused.value)
+
+
+# --- creation ---
+
+
+@pytest.mark.parametrize("body", ON_THE_WIRE)
+def test_what_the_scheduler_writes_is_stored_as_written(crd_cluster: Cluster, body: dict[str, Any]) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e"}
+    annotations = {"example.kai.scheduler/key": "value"}
+    sent = bind_request("good", body, ownerReferences=[owner], annotations=annotations)
+    stored = crd_cluster.api.post(ALL + STRICT, sent)
+    assert stored["spec"] == body, "neither defaulted nor pruned"
+    assert stored["metadata"]["labels"] == sent["metadata"]["labels"]
+    assert stored["metadata"]["ownerReferences"] == [owner]
+    assert "status" not in stored
+
+
+REFUSED = [
+    pytest.param(spec(podName=None), "spec.podName", "Required", id="no pod"),
+    pytest.param(spec(selectedNode=None), "spec.selectedNode", "Required", id="no node"),
+    pytest.param(spec(podName=""), "spec.podName", "at least 1", id="an empty pod name"),
+    pytest.param(spec(selectedNode=""), "spec.selectedNode", "at least 1", id="an empty node name"),
+    pytest.param(spec(podName="p" * 254), "spec.podName", "253", id="a pod name no pod can have"),
+    pytest.param(spec(podName=7), "spec.podName", "string", id="a pod name that is a number"),
+    pytest.param(spec(receivedGPU={"count": -1}), "spec.receivedGPU.count", "0", id="a negative count"),
+    pytest.param(spec(receivedGPU={"count": "1"}), "spec.receivedGPU.count", "integer", id="a count as a string"),
+    pytest.param(spec(receivedGPU={"count": 1.5}), "spec.receivedGPU.count", "integer", id="a broken count"),
+    pytest.param(spec(receivedGPU={"count": 2**31}), "spec.receivedGPU.count", "2147483647", id="a count too large"),
+    pytest.param(spec(receivedGPU={"portion": 0.5}), "spec.receivedGPU.portion", "string", id="a number"),
+    pytest.param(spec(receivedGPU={"portion": "1.5"}), "spec.receivedGPU.portion", "match", id="more than a device"),
+    pytest.param(spec(receivedGPU={"portion": "-0.5"}), "spec.receivedGPU.portion", "match", id="less than nothing"),
+    pytest.param(spec(receivedGPU={"portion": ".5"}), "spec.receivedGPU.portion", "match", id="no leading digit"),
+    pytest.param(spec(receivedGPU={"portion": "5e-1"}), "spec.receivedGPU.portion", "match", id="an exponent"),
+    pytest.param(spec(receivedGPU={"portion": "NaN"}), "spec.receivedGPU.portion", "match", id="not a number"),
+    pytest.param(spec(receivedGPU={"portion": ""}), "spec.receivedGPU.portion", "match", id="an empty portion"),
+    pytest.param(
+        spec(receivedResourceType="Shared"), "spec.receivedResourceType", '"MigInstance"', id="an unknown type"
+    ),
+    pytest.param(
+        spec(receivedResourceType="fraction"), "spec.receivedResourceType", '"Fraction"', id="a type in lower case"
+    ),
+    pytest.param(
+        {**FRACTION, "selectedGPUGroups": []}, "spec.selectedGPUGroups", "name at least one", id="a share of no group"
+    ),
+    pytest.param(
+        spec(receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}),
+        "spec.selectedGPUGroups",
+        "name at least one",
+        id="a share without groups",
+    ),
+    pytest.param(
+        spec(receivedResourceType="Fraction", selectedGPUGroups=[GROUP]),
+        "spec.receivedGPU.count",
+        "set count to 1 or more",
+        id="a share without devices",
+    ),
+    pytest.param(
+        {**FRACTION, "receivedGPU": {"portion": "0.50"}},
+        "spec.receivedGPU.count",
+        "set count to 1 or more",
+        id="a share without a count",
+    ),
+    pytest.param(
+        {**FRACTION, "receivedGPU": {"count": 0, "portion": "0.50"}},
+        "spec.receivedGPU.count",
+        "set count to 1 or more",
+        id="a share of 0 devices",
+    ),
+    pytest.param(spec(selectedGPUGroups=[""]), "spec.selectedGPUGroups[0]", "at least 1", id="a nameless group"),
+    pytest.param(spec(backoffLimit=-1), "spec.backoffLimit", "0", id="a negative limit"),
+    pytest.param(spec(backoffLimit="3"), "spec.backoffLimit", "integer", id="a limit that is a string"),
+    pytest.param(
+        spec(resourceClaimAllocations=[{"allocation": ALLOCATION}]),
+        "spec.resourceClaimAllocations[0].name",
+        "Required",
+        id="an allocation of no claim",
+    ),
+    pytest.param(
+        spec(predictedNUMAZones=[{"zone": "node-0"}]),
+        "spec.predictedNUMAZones[0].amount",
+        "Required",
+        id="a zone that gives nothing",
+    ),
+    pytest.param(
+        spec(predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "many"}}]),
+        "spec.predictedNUMAZones[0].amount.cpu",
+        "match",
+        id="an amount that is no quantity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "field", "word"), REFUSED)
+def test_a_bad_spec_is_refused_with_its_field(
+    crd_cluster: Cluster, body: dict[str, Any], field: str, word: str
+) -> None:
+    message = refusal(crd_cluster, body)
+    assert f"{field}:" in message
+    assert word in message
+
+
+def test_an_object_without_a_spec_is_refused(crd_cluster: Cluster) -> None:
+    sent = bind_request("bad", {})
+    del sent["spec"]
+    with pytest.raises(ApiError, match="spec: Required value"):
+        crd_cluster.api.post(ALL, sent)
+
+
+def test_all_faults_come_at_once(crd_cluster: Cluster) -> None:
+    message = refusal(crd_cluster, {"receivedGPU": {"count": -1, "portion": "2"}, "backoffLimit": -1})
+    for field in ("spec.podName", "spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
+        assert f"{field}:" in message
+
+
+def test_a_field_of_a_newer_scheduler_is_dropped_and_not_refused(crd_cluster: Cluster) -> None:
+    stored = crd_cluster.api.post(ALL, bind_request("newer", spec(somethingNew={"a": 1})))
+    assert stored["spec"] == spec()
+
+
+def test_a_misspelt_field_is_refused_to_who_asks_for_strictness(crd_cluster: Cluster) -> None:
+    with pytest.raises(ApiError, match=r'unknown field "spec\.selectedNod"'):
+        crd_cluster.api.post(ALL + STRICT, bind_request("typo", spec(selectedNod="x")))
+
+
+# --- change ---
+
+EVERYTHING = {
+    **FRACTION,
+    "podUID": "6dd9cbb5-7a7f-4a7f-9f6e-4f8a9b0c1d2e",
+    "resourceClaimAllocations": [{"name": "dev", "allocation": ALLOCATION}],
+    "extendedResourceClaimAllocation": {
+        "allocation": ALLOCATION,
+        "deviceRequests": [{"name": "a", "exactly": {"count": 1}}],
+        "containerMappings": [{"containerName": "main"}],
+    },
+    "predictedNUMAZones": [{"zone": "node-0", "amount": {"cpu": "4"}}],
+}
+RENAMED = {"gadgets": ALLOCATION["devices"]}
+CHANGED = [
+    pytest.param("podName", "other", id="another pod"),
+    pytest.param("podUID", "another", id="another UID"),
+    pytest.param("podUID", None, id="the UID taken away"),
+    pytest.param("selectedNode", "gpu-node-1", id="another node"),
+    pytest.param("receivedResourceType", "Regular", id="another type"),
+    pytest.param("receivedResourceType", None, id="the type taken away"),
+    pytest.param("receivedGPU", {"count": 2, "portion": "0.50"}, id="more devices"),
+    pytest.param("receivedGPU", {"count": 1}, id="the portion taken away"),
+    pytest.param("selectedGPUGroups", [GROUP, "more"], id="one more group"),
+    pytest.param("selectedGPUGroups", ["other"], id="another group"),
+    pytest.param("resourceClaimAllocations", None, id="the allocations taken away"),
+    pytest.param("resourceClaimAllocations", [{"name": "dev", "allocation": {}}], id="an allocation emptied"),
+    pytest.param(
+        "resourceClaimAllocations",
+        [
+            {
+                "name": "dev",
+                "allocation": {"gadgets": ALLOCATION["devices"], "nodeSelector": ALLOCATION["nodeSelector"]},
+            }
+        ],
+        id="a key of an allocation renamed, which a comparison key by key would miss",
+    ),
+    pytest.param(
+        "extendedResourceClaimAllocation",
+        {**EVERYTHING["extendedResourceClaimAllocation"], "deviceRequests": [{"nam": "a", "exactly": {"count": 1}}]},
+        id="a key of a device request renamed",
+    ),
+    pytest.param(
+        "extendedResourceClaimAllocation",
+        {**EVERYTHING["extendedResourceClaimAllocation"], "containerMappings": []},
+        id="the container mappings emptied",
+    ),
+    pytest.param("predictedNUMAZones", [{"zone": "node-0", "amount": {"cpu": "5"}}], id="another amount"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), CHANGED)
+def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any) -> None:
+    stored = crd_cluster.api.post(ALL, bind_request("fixed", EVERYTHING))
+    changed = {key: v for key, v in {**EVERYTHING, field: value}.items() if v is not None}
+    with pytest.raises(ApiError) as refused:
+        crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed})
+    assert refused.value.status == 422
+    assert f"spec.{field}: Forbidden: {field} is part of the decision and cannot change" in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["podUID", "receivedGPU", "resourceClaimAllocations", "predictedNUMAZones"])
+def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
+    crd_cluster.api.post(ALL, bind_request("fixed", spec()))
+    with pytest.raises(ApiError, match=f"spec.{field}: Forbidden"):
+        crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {field: EVERYTHING[field]}})
+
+
+ALLOWED = [
+    pytest.param({"spec": {"backoffLimit": 3}}, id="the limit is set"),
+    pytest.param({"spec": {"backoffLimit": None}}, id="the limit is taken away"),
+    pytest.param({"spec": {"podName": "pod", "receivedGPU": {"count": 1}}}, id="what is there is written again"),
+    pytest.param({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, id="labels and annotations"),
+    pytest.param({"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="the finalizer"),
+    pytest.param(
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "u"}]}},
+        id="the owner reference by which a request is pinned",
+    ),
+]
+
+
+@pytest.mark.parametrize("patch", ALLOWED)
+def test_what_is_not_the_decision_may_change(crd_cluster: Cluster, patch: dict[str, Any]) -> None:
+    crd_cluster.api.post(ALL, bind_request("open", {**EVERYTHING, "backoffLimit": 1}))
+    crd_cluster.api.patch(f"{ALL}/open", patch)
+    # A finalizer that nobody serves here would keep the object.
+    crd_cluster.api.patch(f"{ALL}/open", {"metadata": {"finalizers": None}})

@@ -1,0 +1,74 @@
+"""Our definition over a laxer one that is there already, with objects in it that ours would not let in."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from localcluster.spec import ClusterSpec
+from shared.api import crd
+from tests.api.samples import ALL, bind_request
+
+BAD = {
+    "podName": "",
+    "selectedNode": "gpu-node-0",
+    "receivedResourceType": "Fraction",
+    "receivedGPU": {"count": -1, "portion": "9"},
+}
+
+
+def lax_definition() -> dict[str, Any]:
+    """A definition with our names that holds nothing: no schema, no rules, no selectable fields, no columns."""
+    definition = crd.custom_resource_definition()
+    (version,) = definition["spec"]["versions"]
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version["schema"]["openAPIV3Schema"] = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    del version["selectableFields"], version["additionalPrinterColumns"]
+    return definition
+
+
+@pytest.fixture(scope="module")
+def taken_over() -> Iterator[Cluster]:
+    """A cluster with an object from before, and our definition in force."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        definition = lax_definition()
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(definition))
+        name = definition["metadata"]["name"]
+        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        cluster.api.post(ALL, bind_request("old", BAD))
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        # A changed schema comes into force a little later; each try is a request, no sleep.
+        while accepts(cluster):
+            pass
+        yield cluster
+
+
+def accepts(cluster: Cluster) -> bool:
+    try:
+        cluster.api.post(f"{ALL}?dryRun=All", bind_request("new", BAD))
+    except ApiError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("subresource", "patch"),
+    [
+        pytest.param("/status", {"status": {"phase": "Failed", "reason": "Invalid: no pod"}}, id="how it ended"),
+        pytest.param("", {"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="a finalizer"),
+        pytest.param("", {"metadata": {"finalizers": None}}, id="no finalizer"),
+    ],
+)
+def test_an_old_object_that_is_wrong_can_still_be_ended(
+    taken_over: Cluster, subresource: str, patch: dict[str, Any]
+) -> None:
+    """Faults that were there before count only for who touches them; else its failure could never be written."""
+    taken_over.api.patch(f"{ALL}/old{subresource}", patch)
+
+
+def test_an_old_object_that_is_wrong_cannot_be_changed_into_another_wrong_one(taken_over: Cluster) -> None:
+    with pytest.raises(ApiError, match=r"spec\.receivedGPU: Forbidden"):
+        taken_over.api.patch(f"{ALL}/old", {"spec": {"receivedGPU": {"count": -2}}})

@@ -1,0 +1,153 @@
+"""Status, selections, watches and kubectl's view of BindRequests, on the real API server."""
+
+import subprocess
+from typing import Any
+
+import pytest
+
+from localcluster.assets.recipes import Tool
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.api import crd
+from tests.api.samples import ALL, STRICT, bind_request, spec
+
+# --- status ---
+
+TIME = "2026-11-20T10:00:00Z"
+CONDITION = {
+    "type": "Bound",
+    "status": "True",
+    "reason": "Bound",
+    "message": "on its node",
+    "lastTransitionTime": TIME,
+}
+STATUS = {
+    "phase": "Succeeded",
+    "reason": "",
+    "failedAttempts": 2,
+    "observedGeneration": 1,
+    "startTime": TIME,
+    "lastAttemptTime": TIME,
+    "nextAttemptTime": TIME,
+    "completionTime": TIME,
+    "nodeName": "gpu-node-0",
+    "suggestion": "RescheduleElsewhere",
+    "conditions": [{**CONDITION, "observedGeneration": 1}],
+}
+
+
+def test_a_whole_status_is_stored_as_written(crd_cluster: Cluster) -> None:
+    crd_cluster.api.post(ALL, bind_request("done", spec()))
+    assert crd_cluster.api.patch(f"{ALL}/done/status{STRICT}", {"status": STATUS})["status"] == STATUS
+    assert crd_cluster.api.get(f"{ALL}/done")["metadata"]["generation"] == 1, "a status is no new decision"
+
+
+BAD_STATUS = [
+    pytest.param({"phase": "Bound"}, "status.phase", id="an unknown phase"),
+    pytest.param({"failedAttempts": -1}, "status.failedAttempts", id="negative attempts"),
+    pytest.param({"startTime": "yesterday"}, "status.startTime", id="a time that is none"),
+    pytest.param({"conditions": [{"type": "Bound"}]}, "status.conditions[0].reason", id="half a condition"),
+    pytest.param({"conditions": [CONDITION, CONDITION]}, "status.conditions[1]", id="two conditions of one type"),
+    pytest.param(
+        {"conditions": [{**CONDITION, "status": "Yes"}]}, "status.conditions[0].status", id="a condition neither way"
+    ),
+    pytest.param(
+        {"conditions": [{**CONDITION, "reason": "two words"}]}, "status.conditions[0].reason", id="a reason of words"
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "field"), BAD_STATUS)
+def test_a_bad_status_is_refused_with_its_field(crd_cluster: Cluster, status: dict[str, Any], field: str) -> None:
+    crd_cluster.api.post(ALL, bind_request("odd", spec()))
+    with pytest.raises(ApiError) as refused:
+        crd_cluster.api.patch(f"{ALL}/odd/status", {"status": status})
+    assert f"{field}:" in str(refused.value)
+
+
+# --- lists, watches, kubectl ---
+
+
+def selected(cluster: Cluster, selector: str) -> list[str]:
+    found = cluster.api.get(f"{ALL}?fieldSelector={selector.replace('=', '%3D').replace('!', '%21')}")
+    return sorted(item["metadata"]["name"] for item in found["items"])
+
+
+def test_fields_select_requests(crd_cluster: Cluster) -> None:
+    for name, body, phase in (
+        ("fresh", spec(podName="a"), None),
+        ("pending", spec(podName="b"), "Pending"),
+        ("done", spec(podName="c", selectedNode="gpu-node-1"), "Succeeded"),
+        ("failed", spec(podName="d"), "Failed"),
+    ):
+        crd_cluster.api.post(ALL, bind_request(name, body))
+        if phase:
+            crd_cluster.api.patch(f"{ALL}/{name}/status", {"status": {"phase": phase}})
+    assert selected(crd_cluster, "status.phase!=Succeeded") == ["failed", "fresh", "pending"]
+    assert selected(crd_cluster, "status.phase=Succeeded") == ["done"]
+    assert selected(crd_cluster, "spec.podName=a") == ["fresh"]
+    assert selected(crd_cluster, "spec.selectedNode=gpu-node-1") == ["done"]
+    assert selected(crd_cluster, "status.phase!=Succeeded,spec.selectedNode=gpu-node-0") == [
+        "failed",
+        "fresh",
+        "pending",
+    ]
+    with pytest.raises(ApiError, match="field label not supported"):
+        selected(crd_cluster, "spec.backoffLimit=1")
+
+
+def test_a_request_that_succeeds_leaves_the_watch_with_its_old_content(crd_cluster: Cluster) -> None:
+    crd_cluster.api.post(ALL, bind_request("watched", spec()))
+    command = [
+        str(crd_cluster.assets.path(Tool.KUBECTL)),
+        f"--kubeconfig={crd_cluster.kubeconfig}",
+        *("get", "bindrequests", "--watch", "--output-watch-events", "--field-selector=status.phase!=Succeeded"),
+        "--output=jsonpath={.type} {.object.metadata.name} {.object.status.phase}{'\\n'}",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        try:
+            assert watch.stdout.readline().split() == ["ADDED", "watched"]
+            crd_cluster.api.patch(f"{ALL}/watched/status", {"status": {"phase": "Pending"}})
+            assert watch.stdout.readline().split() == ["MODIFIED", "watched", "Pending"]
+            crd_cluster.api.patch(f"{ALL}/watched/status", {"status": {"phase": "Succeeded"}})
+            assert watch.stdout.readline().split() == ["DELETED", "watched", "Pending"]
+        finally:
+            watch.terminate()
+    assert crd_cluster.api.get(f"{ALL}/watched")["status"]["phase"] == "Succeeded"
+
+
+def test_kubectl_shows_the_columns_and_knows_the_short_name(crd_cluster: Cluster) -> None:
+    crd_cluster.api.post(ALL, bind_request("shown", spec()))
+    status = {"phase": "Failed", "failedAttempts": 3, "reason": "NodeGone: gpu-node-0 is no more"}
+    crd_cluster.api.patch(f"{ALL}/shown/status", {"status": status})
+    header, row = crd_cluster.kubectl("get", "br").stdout.splitlines()
+    assert header.split() == ["NAME", "POD", "NODE", "PHASE", "ATTEMPTS", "AGE", "REASON"]
+    columns = row.split(maxsplit=6)
+    assert columns[:5] == ["shown", "pod", "gpu-node-0", "Failed", "3"]
+    assert columns[6] == status["reason"]
+
+
+def test_kubectl_explains_every_field(crd_cluster: Cluster) -> None:
+    text = crd_cluster.kubectl("explain", "bindrequest", "--recursive").stdout
+    for word in ("podUID", "extendedResourceClaimAllocation", "nextAttemptTime", "suggestion"):
+        assert word in text
+
+
+def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> None:
+    """It drops what it does not know of a schema; a rule of ours would then not hold, without a word."""
+    sent = crd.custom_resource_definition()
+    stored = crd_cluster.api.get(
+        f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{sent['metadata']['name']}"
+    )
+    assert kept(sent["spec"], stored["spec"])
+    assert "NonStructuralSchema" not in [condition["type"] for condition in stored["status"]["conditions"]]
+
+
+def kept(sent: Any, stored: Any) -> bool:
+    """Return whether everything that was sent is stored; defaults may have been added."""
+    if isinstance(sent, dict):
+        return all(key in stored and kept(value, stored[key]) for key, value in sent.items())
+    if isinstance(sent, list):
+        return len(sent) == len(stored) and all(map(kept, sent, stored))
+    return bool(sent == stored)

@@ -1,0 +1,38 @@
+"""The chart, rendered by the real Helm, and a real API server to install it on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.helm import HelmCli, find_helm
+from localcluster.spec import ClusterSpec
+from tests.chart.rendering import NAMESPACE, Chart, Rendered
+
+
+@pytest.fixture(scope="session")
+def chart() -> Chart:
+    """The chart of the checkout."""
+    return Chart(find_helm())
+
+
+@pytest.fixture(scope="session")
+def helm_command(chart: Chart) -> HelmCli:
+    """The helm command, for what the library behind the fallback cannot do."""
+    if not isinstance(chart.helm, HelmCli):
+        pytest.skip(f"needs the helm command; there is only {chart.helm.name}")
+    return chart.helm
+
+
+@pytest.fixture(scope="session")
+def rendered(chart: Chart) -> Rendered:
+    """The chart with its own values."""
+    return chart.render()
+
+
+@pytest.fixture(scope="session")
+def chart_cluster() -> Iterator[Cluster]:
+    """A control plane for installing the chart on, with the one controller that aggregates rights."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as cluster:
+        cluster.make_namespace(NAMESPACE)
+        yield cluster

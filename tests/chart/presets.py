@@ -1,0 +1,38 @@
+"""Values that people install with; what holds for the chart holds under each of them."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.rendering import CHART
+
+LOCAL = yaml.safe_load((CHART / "values-local.yaml").read_text(encoding="utf-8"))
+EVERYTHING: dict[str, Any] = {
+    "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "pull"}]},
+    "config": {"schedulerNames": ["*"], "namespaces": {"exclude": ["monitoring"]}, "binding": {"workers": 8}},
+    "webhook": {
+        "replicas": 3,
+        "url": "https://webhook.example:9443/bowline/",
+        "tls": {"mode": "secret", "secretName": "serving-cert"},
+        "annotations": {"cert-manager.io/inject-ca-from": "bowline-system/serving-cert"},
+        "namespaceSelector": {
+            "matchLabels": {"gpu": "yes"},
+            "matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}],
+        },
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": {"a": "b"},
+        "extraArgs": ["--drain=1s"],
+        "extraEnv": [{"name": "A", "value": "b"}],
+    },
+    "reconciler": {"extraArgs": ["--x"], "topologySpreadConstraints": []},
+}
+PRESETS = [
+    pytest.param({}, id="the chart's own values"),
+    pytest.param(LOCAL, id="the local cluster's values"),
+    pytest.param(EVERYTHING, id="every value set"),
+    pytest.param({"crds": {"enabled": False}, "webhook": {"replicas": 1}}, id="one webhook, CRD from elsewhere"),
+]

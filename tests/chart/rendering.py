@@ -1,0 +1,64 @@
+"""The chart as parsed objects: rendered by the real Helm, looked up by kind and name."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localcluster.chart import ChartRelease
+from localcluster.helm import Helm
+from shared.api.meta import Object
+
+CHART = Path(__file__).parents[2] / "charts" / "bowline"
+RELEASE, NAMESPACE = "bowline", "bowline-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Everything one rendering made, in Helm's order."""
+
+    objects: Sequence[Object]
+    by_kind: Mapping[tuple[str, str], Object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        by_kind = {(obj["kind"], obj["metadata"]["name"]): obj for obj in self.objects}
+        assert len(by_kind) == len(self.objects), "two objects of one kind and name"
+        object.__setattr__(self, "by_kind", by_kind)
+
+    def get(self, kind: str, name: str) -> Any:
+        """Return the object; KeyError lists nothing else, so a test says which name it wanted."""
+        return self.by_kind[kind, name]
+
+    def of_kind(self, *kinds: str) -> list[Any]:
+        """Return the objects of these kinds."""
+        return [obj for obj in self.objects if obj["kind"] in kinds]
+
+    def hooks(self) -> Iterator[tuple[str, Any]]:
+        """Return every webhook entry, with ``mutating`` or ``validating``."""
+        for configuration in self.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+            word = configuration["kind"].removesuffix("WebhookConfiguration").lower()
+            for hook in configuration["webhooks"]:
+                yield word, hook
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Renders the chart in the checkout."""
+
+    helm: Helm
+
+    def render(
+        self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
+    ) -> Rendered:
+        """Render with these values over the chart's own. Raises CommandError with Helm's words."""
+        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=values or {})))
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge values the way Helm does: maps by key, everything else replaced."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both_maps = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+            result[key] = merged(result[key], value) if both_maps else value
+    return result

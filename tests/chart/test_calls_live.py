@@ -1,0 +1,284 @@
+"""Which requests make the API server call, and which do not: the matchConditions, evaluated by the API server.
+
+Every hook is made to fail closed and to point where nobody answers. A request that makes a call is then refused, and
+the refusal names the path; one that makes none goes through. A condition that cannot be evaluated would be refused,
+too. All requests are dry runs, so the objects stay as they were made before the hooks were armed.
+"""
+
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.api import names
+from tests.api.samples import bind_request, spec
+from tests.chart.objects import (
+    BARE_JOB,
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    FRACTION,
+    JOBS,
+    MIRROR_POD,
+    PODS,
+    REPLICA_SETS,
+    REQUESTS,
+    STATEFUL_SETS,
+    cron_job,
+    image_changed,
+    job,
+    owned_by,
+    pod,
+    template,
+    with_environment,
+    workload,
+)
+from tests.chart.rendering import NAMESPACE, Chart
+
+NOBODY = "https://127.0.0.1:1"
+DRY = "?dryRun=All"
+
+BEFORE: list[tuple[str, Any]] = [
+    (PODS, pod("ours", "kai-scheduler", FRACTION, finalizers=["example.com/keep"])),
+    (PODS, pod("plain", "bowline")),
+    (PODS, pod("foreign", "", FRACTION)),
+    (PODS, pod("leaving", "bowline", FRACTION, finalizers=["example.com/keep"])),
+    (DEPLOYMENTS, workload("ours")),
+    (DEPLOYMENTS, workload("foreign", "default-scheduler")),
+    # Half a megabyte: comparing templates must stay within what the API server lets a condition cost.
+    (DEPLOYMENTS, with_environment(workload("huge"), 4000)),
+    (DEPLOYMENTS, workload("leaving", finalizers=["example.com/keep"])),
+    (REPLICA_SETS, workload("of-deployment", ownerReferences=owned_by("apps/v1", "Deployment"))),
+    (CRON_JOBS, cron_job("ours")),
+    (REQUESTS, bind_request("ours", spec(), finalizers=["bowline.dev/rollback"])),
+    (REQUESTS, bind_request("leaving", spec(), finalizers=["bowline.dev/rollback"])),
+]
+LEAVING = (f"{PODS}/leaving", f"{DEPLOYMENTS}/leaving", f"{REQUESTS}/leaving")
+
+
+# --- the harness ---
+
+
+@pytest.fixture(scope="module")
+def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
+    """A cluster with the CRD and the objects, and no hook yet."""
+    (crd,) = chart.render().of_kind("CustomResourceDefinition")
+    chart_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(crd))
+    chart_cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+    for path, body in BEFORE:
+        chart_cluster.api.post(path, body)
+    for path in LEAVING:
+        chart_cluster.api.delete(path)
+    yield chart_cluster
+    for path, body in BEFORE:
+        name = body["metadata"]["name"]
+        chart_cluster.api.patch(f"{path}/{name}", {"metadata": {"finalizers": None}})
+        if f"{path}/{name}" not in LEAVING:
+            chart_cluster.api.delete(f"{path}/{name}?gracePeriodSeconds=0")
+    chart_cluster.api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}")
+
+
+@pytest.fixture(scope="module", params=["mutating", "validating"])
+def armed(request: pytest.FixtureRequest, stocked: Cluster, chart: Chart) -> Iterator[tuple[str, Cluster]]:
+    """The hooks of one kind, failing closed, called where nobody answers."""
+    word = str(request.param)
+    kind = f"{word.capitalize()}WebhookConfiguration"
+    (configuration,) = chart.render({"webhook": {"url": NOBODY}}).of_kind(kind)
+    configuration = deepcopy(configuration)
+    for hook in configuration["webhooks"]:
+        hook["failurePolicy"] = "Fail"
+    path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s"
+    stocked.api.post(f"{path}?fieldValidation=Strict", configuration)
+    probe = ("POST", PODS, pod("probe", "bowline"))
+    # The API server learns of a configuration by a watch of its own; each try is a request, no sleep.
+    while called(stocked, *probe) is None:
+        pass
+    yield word, stocked
+    stocked.api.delete(f"{path}/{configuration['metadata']['name']}")
+    while called(stocked, *probe) is not None:
+        pass
+
+
+def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
+    """Return the path of the hook that the request called; None if it went through without a call."""
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        cluster.api.request(method, path + DRY, body, kind)
+    except ApiError as error:
+        found = re.search(rf"{NOBODY}([a-z/]+)", str(error))
+        if found is None:
+            raise AssertionError("refused by something else than a hook") from error
+        return found.group(1)
+    return None
+
+
+CREATES = [
+    pytest.param(PODS, pod("a", "kai-scheduler"), "/mutate/pods", "/validate/pods", id="a pod of KAI"),
+    pytest.param(PODS, pod("a", "bowline", {}), "/mutate/pods", "/validate/pods", id="a pod of ours"),
+    pytest.param(PODS, pod("a"), None, None, id="a pod of the default scheduler"),
+    pytest.param(PODS, pod("a", "other", {"note": "x"}), None, None, id="a pod of another scheduler"),
+    *(
+        pytest.param(
+            PODS, pod("a", "other", {key: "x"}), "/mutate/pods", None, id=f"a foreign pod with {key} is warned"
+        )
+        for key in names.OWNED_ANNOTATIONS
+    ),
+    pytest.param(PODS, MIRROR_POD, None, None, id="the picture of a static pod"),
+    pytest.param(
+        PODS.replace("default", "kube-system"), pod("a", "bowline", FRACTION), None, None, id="a pod in kube-system"
+    ),
+    pytest.param(PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None, id="a pod beside us"),
+    pytest.param(
+        REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", "/validate/bindrequests", id="a BindRequest"
+    ),
+    pytest.param(DEPLOYMENTS, workload("a"), None, "/validate/workloads", id="a Deployment of ours"),
+    pytest.param(DEPLOYMENTS, workload("a", "other"), None, None, id="a Deployment of another scheduler"),
+    pytest.param(
+        DEPLOYMENTS,
+        workload("a", "other", FRACTION),
+        None,
+        "/validate/workloads",
+        id="a foreign Deployment with a share",
+    ),
+    pytest.param(
+        DEPLOYMENTS.replace("default", "kube-system"), workload("a"), None, None, id="a Deployment in kube-system"
+    ),
+    pytest.param(DAEMON_SETS, workload("a"), None, "/validate/workloads", id="a DaemonSet"),
+    pytest.param(
+        STATEFUL_SETS,
+        workload("a"),
+        None,
+        "/validate/workloads",
+        id="a StatefulSet",
+    ),
+    pytest.param(
+        "/api/v1/namespaces/default/replicationcontrollers",
+        {"metadata": {"name": "a"}, "spec": {"template": template("bowline")}},
+        None,
+        "/validate/workloads",
+        id="a ReplicationController",
+    ),
+    pytest.param(REPLICA_SETS, workload("a"), None, "/validate/workloads", id="a ReplicaSet by hand"),
+    pytest.param(
+        REPLICA_SETS,
+        workload("a", ownerReferences=owned_by("apps/v1", "Deployment")),
+        None,
+        None,
+        id="a ReplicaSet of a Deployment, which was judged",
+    ),
+    pytest.param(
+        REPLICA_SETS,
+        workload("a", ownerReferences=owned_by("apps/v1", "Deployment", controller=False)),
+        None,
+        "/validate/workloads",
+        id="a ReplicaSet owned but not controlled by a Deployment",
+    ),
+    pytest.param(
+        REPLICA_SETS,
+        workload("a", ownerReferences=owned_by("argoproj.io/v1alpha1", "Rollout")),
+        None,
+        "/validate/workloads",
+        id="a ReplicaSet of a kind that nobody judges",
+    ),
+    pytest.param(JOBS, job("a"), None, "/validate/workloads", id="a Job"),
+    pytest.param(
+        JOBS, job("a", ownerReferences=owned_by("batch/v1", "CronJob")), None, None, id="a Job of a CronJob"
+    ),
+    pytest.param(
+        JOBS,
+        job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")),
+        None,
+        "/validate/workloads",
+        id="a Job of a JobSet",
+    ),
+    pytest.param(JOBS, BARE_JOB, None, None, id="a Job whose template says nothing but what to run"),
+    pytest.param(CRON_JOBS, cron_job("a"), None, "/validate/workloads", id="a CronJob"),
+    pytest.param(CRON_JOBS, cron_job("a", "other"), None, None, id="a CronJob of another scheduler"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES)
+def test_which_creations_are_judged(
+    armed: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
+) -> None:
+    word, cluster = armed
+    assert called(cluster, "POST", path, body) == {"mutating": mutating, "validating": validating}[word]
+
+
+def annotated(name: str, **annotations: str | None) -> tuple[str, Any]:
+    keys = {key.replace("_", "-"): value for key, value in annotations.items()}
+    return f"{PODS}/{name}", {"metadata": {"annotations": keys}}
+
+
+UPDATES = [
+    pytest.param(annotated("ours", gpu_fraction="0.7"), "/validate/pods", id="a share changed"),
+    pytest.param(annotated("ours", gpu_fraction=None), "/validate/pods", id="a share taken away"),
+    pytest.param(annotated("ours", gpu_fraction=""), "/validate/pods", id="a share emptied"),
+    pytest.param(annotated("ours", mps="true"), "/validate/pods", id="one more of our annotations"),
+    pytest.param(annotated("plain", gpu_memory=""), "/validate/pods", id="an empty one on a pod without any"),
+    pytest.param(annotated("ours", gpu_fraction="0.5"), None, id="a share written again"),
+    pytest.param(annotated("ours", note="x"), None, id="somebody else's annotation"),
+    pytest.param(annotated("plain", note="x"), None, id="somebody else's annotation on a pod without any"),
+    pytest.param((f"{PODS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a label"),
+    pytest.param((f"{PODS}/ours", {"metadata": {"finalizers": None}}), None, id="a finalizer dropped"),
+    pytest.param((f"{PODS}/ours/status", {"status": {"phase": "Running"}}), None, id="a pod's status"),
+    pytest.param(annotated("foreign", gpu_fraction="0.7"), None, id="a share of another scheduler's pod"),
+    pytest.param(annotated("leaving", gpu_fraction="0.7"), None, id="a share of a pod that is leaving"),
+    pytest.param((f"{PODS}/leaving", {"metadata": {"finalizers": None}}), None, id="the last finalizer of a pod"),
+    pytest.param(image_changed(f"{DEPLOYMENTS}/ours"), "/validate/workloads", id="a Deployment's template"),
+    pytest.param((f"{DEPLOYMENTS}/ours", {"spec": {"replicas": 5}}), None, id="a Deployment scaled"),
+    pytest.param(image_changed(f"{DEPLOYMENTS}/huge"), "/validate/workloads", id="a huge Deployment's template"),
+    pytest.param((f"{DEPLOYMENTS}/huge", {"spec": {"replicas": 5}}), None, id="a huge Deployment scaled"),
+    pytest.param((f"{DEPLOYMENTS}/ours/scale", {"spec": {"replicas": 5}}), None, id="a Deployment scaled by kubectl"),
+    pytest.param((f"{DEPLOYMENTS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a Deployment's label"),
+    pytest.param((f"{DEPLOYMENTS}/ours/status", {"status": {"replicas": 1}}), None, id="a Deployment's status"),
+    pytest.param(image_changed(f"{DEPLOYMENTS}/foreign"), None, id="a foreign Deployment's template"),
+    pytest.param(image_changed(f"{DEPLOYMENTS}/leaving"), None, id="the template of a Deployment that is leaving"),
+    pytest.param(image_changed(f"{REPLICA_SETS}/of-deployment"), None, id="a template that a Deployment wrote"),
+    pytest.param((f"{CRON_JOBS}/ours", {"spec": {"schedule": "5 5 5 5 *"}}), None, id="a CronJob's schedule"),
+    pytest.param(
+        (f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": {"spec": {"backoffLimit": 1}}}}), None, id="a CronJob's Job"
+    ),
+    pytest.param(
+        (f"{CRON_JOBS}/ours", {"spec": {"jobTemplate": image_changed("")[1]}}),
+        "/validate/workloads",
+        id="a CronJob's template",
+    ),
+    pytest.param((f"{REQUESTS}/ours", {"spec": {"backoffLimit": 1}}), "*/bindrequests", id="a request's limit"),
+    pytest.param((f"{REQUESTS}/ours", {"metadata": {"finalizers": None}}), None, id="a request's finalizer dropped"),
+    pytest.param((f"{REQUESTS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a request's label"),
+    pytest.param((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None, id="a request's status"),
+    pytest.param((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None, id="a request that is leaving"),
+]
+
+
+@pytest.mark.parametrize(("change", "path"), UPDATES)
+def test_which_changes_are_judged(armed: tuple[str, Cluster], change: tuple[str, Any], path: str | None) -> None:
+    word, cluster = armed
+    verb = {"mutating": "/mutate", "validating": "/validate"}[word]
+    expected = path.replace("*", verb) if path else None
+    if expected and not expected.startswith(verb):
+        expected = None
+    assert called(cluster, "PATCH", *change) == expected
+
+
+def test_subresources_that_bind_evict_and_delete_are_never_held_back(armed: tuple[str, Cluster]) -> None:
+    _, cluster = armed
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "plain"},
+        "target": {"kind": "Node", "name": "n"},
+    }
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "plain"}}
+    debugger = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "example.com/debug"}]}}
+    assert called(cluster, "POST", f"{PODS}/plain/binding", binding) is None
+    assert called(cluster, "POST", f"{PODS}/plain/eviction", eviction) is None
+    assert called(cluster, "PATCH", f"{PODS}/plain/ephemeralcontainers", debugger) is None
+    for path in (f"{PODS}/ours", f"{DEPLOYMENTS}/ours", f"{REQUESTS}/ours"):
+        assert called(cluster, "DELETE", path, None) is None

@@ -1,0 +1,155 @@
+"""The webhook configurations, against the table of hooks and the names the code uses."""
+
+import re
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.framework.admission import DEFAULT_SCHEDULER
+from shared.framework.config import SYSTEM_NAMESPACES
+from tests.chart.presets import EVERYTHING, PRESETS
+from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from webhook.workloads import TEMPLATES
+
+# (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
+BOTH = ("CREATE", "UPDATE")
+BIND_REQUESTS = {names.GROUP: ((names.PLURAL,), BOTH)}
+TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
+    ("mutating", "pods"): ("/mutate/pods", "Ignore", 2, "IfNeeded", {"": (("pods",), ("CREATE",))}),
+    ("mutating", "bindrequests"): ("/mutate/bindrequests", "Ignore", 2, "IfNeeded", BIND_REQUESTS),
+    ("validating", "pods"): ("/validate/pods", "Fail", 5, None, {"": (("pods",), BOTH)}),
+    ("validating", "bindrequests"): ("/validate/bindrequests", "Ignore", 2, None, BIND_REQUESTS),
+    ("validating", "workloads"): (
+        "/validate/workloads",
+        "Ignore",
+        3,
+        None,
+        {
+            "apps": (("deployments", "statefulsets", "daemonsets", "replicasets"), BOTH),
+            "batch": (("jobs", "cronjobs"), BOTH),
+            "": (("replicationcontrollers",), BOTH),
+        },
+    ),
+}
+
+
+def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
+    found = {}
+    for word, hook in rendered.hooks():
+        rules = {
+            rule["apiGroups"][0]: (tuple(rule["resources"]), tuple(rule["operations"])) for rule in hook["rules"]
+        }
+        found[word, hook["name"].removesuffix(".bowline.dev")] = (
+            hook["clientConfig"]["service"]["path"],
+            hook["failurePolicy"],
+            hook["timeoutSeconds"],
+            hook.get("reinvocationPolicy"),
+            rules,
+        )
+    assert found == TABLE
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_what_holds_for_every_hook_under_every_preset(chart: Chart, values: dict[str, Any]) -> None:
+    for _, hook in chart.render(values).hooks():
+        assert hook["sideEffects"] == "None"
+        assert hook["matchPolicy"] == "Equivalent"
+        assert hook["admissionReviewVersions"] == ["v1"]
+        assert "caBundle" not in hook["clientConfig"]
+        assert "objectSelector" not in hook, "a label on the object would let its author skip the hook"
+        assert all(rule["scope"] == "Namespaced" and len(rule["apiGroups"]) == 1 for rule in hook["rules"])
+        assert all("/" not in resource for rule in hook["rules"] for resource in rule["resources"])
+        excluded = hook["namespaceSelector"]["matchExpressions"][0]
+        assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {*SYSTEM_NAMESPACES, NAMESPACE} <= set(excluded["values"])
+
+
+def test_values_can_only_leave_out_more_namespaces(chart: Chart) -> None:
+    for _, hook in chart.render(EVERYTHING).hooks():
+        assert hook["namespaceSelector"] == {
+            "matchLabels": {"gpu": "yes"},
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": ["kube-system", NAMESPACE, "monitoring"],
+                },
+                {"key": "tier", "operator": "NotIn", "values": ["infra"]},
+            ],
+        }
+
+
+def test_a_namespace_that_is_excluded_anyway_is_named_once(chart: Chart) -> None:
+    again = {"config": {"namespaces": {"exclude": ["kube-system", NAMESPACE]}}}
+    for _, hook in chart.render(again).hooks():
+        assert hook["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", NAMESPACE]
+
+
+def test_hooks_outside_the_cluster_are_called_by_url_without_a_double_slash(chart: Chart) -> None:
+    for _, hook in chart.render(EVERYTHING).hooks():
+        assert set(hook["clientConfig"]) == {"url"}
+        assert re.fullmatch(r"https://webhook\.example:9443/bowline(/[a-z]+){2}", hook["clientConfig"]["url"])
+
+
+def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> None:
+    service = rendered.get("Service", "bowline-webhook")
+    (port,) = service["spec"]["ports"]
+    for _, hook in rendered.hooks():
+        called = hook["clientConfig"]["service"]
+        assert (called["name"], called["namespace"], called["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
+    (only,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
+    listens = {p["name"]: p["containerPort"] for p in only["ports"]}
+    assert f"--listen=0.0.0.0:{listens[port['targetPort']]}" in only["args"]
+
+
+# --- the words of the expressions are those of the code ---
+
+
+def expressions(rendered: Rendered) -> dict[tuple[str, str, str], str]:
+    return {
+        (word, hook["name"].removesuffix(".bowline.dev"), condition["name"]): condition["expression"]
+        for word, hook in rendered.hooks()
+        for condition in hook["matchConditions"]
+    }
+
+
+def lists_in(expression: str) -> list[list[str]]:
+    return [re.findall(r"['\"]([^'\"]+)['\"]", text) for text in re.findall(r"\[((?:['\"][^]]*))\]", expression)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pytest.param(("mutating", "pods", "ours-or-annotated"), id="pods in the mutating hook"),
+        pytest.param(("validating", "pods", "created-or-reannotated"), id="pods in the validating hook"),
+        pytest.param(("validating", "workloads", "ours-or-annotated"), id="pod templates"),
+    ],
+)
+def test_owned_annotations_are_those_of_the_code(rendered: Rendered, condition: tuple[str, str, str]) -> None:
+    assert list(names.OWNED_ANNOTATIONS) in lists_in(expressions(rendered)[condition])
+
+
+def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered: Rendered) -> None:
+    found = expressions(rendered)
+    for word in ("mutating", "validating"):
+        assert f"'{names.MIRROR_POD}'" in found[word, "pods", "not-a-mirror-pod"]
+    assert f"'{DEFAULT_SCHEDULER}'" in found["validating", "pods", "ours"]
+
+
+def test_controllers_whose_objects_pass_are_the_kinds_that_are_judged(rendered: Rendered) -> None:
+    (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-judged-kind"])
+    judged = {f"{group}/v1/{kind}" if group else f"v1/{kind}" for group, kind in TEMPLATES}
+    assert set(kinds) == judged
+
+
+def test_the_listed_schedulers_are_those_of_the_configuration(chart: Chart) -> None:
+    found = expressions(chart.render({"config": {"schedulerNames": ["a.b", "c"]}}))
+    for condition in (("mutating", "pods", "ours-or-annotated"), ("validating", "pods", "ours")):
+        assert ["a.b", "c"] in lists_in(found[condition])
+
+
+def test_a_star_serves_every_scheduler(chart: Chart) -> None:
+    found = expressions(chart.render({"config": {"schedulerNames": ["a", "*"]}}))
+    assert found["validating", "pods", "ours"] == "true"
+    assert "schedulerName" not in "".join(found.values())

@@ -1,0 +1,54 @@
+"""The Dockerfile, as far as it can be judged without a container engine: pinned, not root, as the chart has it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.chart.rendering import Rendered
+
+LINES = (Path(__file__).parents[2] / "Dockerfile").read_text(encoding="utf-8").splitlines()
+
+
+def of(instruction: str) -> list[str]:
+    return [line.removeprefix(instruction + " ") for line in LINES if line.startswith(instruction + " ")]
+
+
+def last_stage() -> list[str]:
+    start = max(index for index, line in enumerate(LINES) if line.startswith("FROM "))
+    return LINES[start:]
+
+
+def test_every_stage_is_the_pinned_base() -> None:
+    assert {re.sub(r" AS .*", "", line) for line in of("FROM")} == {"${PYTHON_IMAGE}"}
+    assert of("ARG") == ["PYTHON_IMAGE"] * 2, "a default would be a digest that goes stale, or none at all"
+
+
+def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:
+    installs = [line for line in of("RUN") if "pip install" in line and " -r " in line]
+    assert len(installs) == 2
+    assert all("--require-hashes --only-binary=:all:" in line for line in installs)
+
+
+def test_the_last_stage_only_copies() -> None:
+    assert {line.split()[0] for line in last_stage() if line and not line.startswith("#")} == {
+        "FROM",
+        "LABEL",
+        "ENV",
+        "COPY",
+        "USER",
+        "WORKDIR",
+    }
+
+
+def test_the_user_is_the_charts(rendered: Rendered) -> None:
+    for deployment in rendered.of_kind("Deployment"):
+        context = deployment["spec"]["template"]["spec"]["securityContext"]
+        assert of("USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
+
+
+@pytest.mark.parametrize("folder", ["cli", "reconciler", "shared", "webhook"])
+def test_what_the_wheel_is_made_of_reaches_the_build(folder: str) -> None:
+    ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in ignore
+    assert f"!{folder}" in ignore

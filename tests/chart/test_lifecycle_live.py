@@ -1,0 +1,114 @@
+"""Install, upgrade and uninstall with the real Helm on the real API server."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.chart import ChartRelease
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from localcluster.helm import Helm
+from shared.api import names
+from tests.api.samples import bind_request, spec
+from tests.chart.presets import LOCAL, PRESETS
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, merged
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.run.ai"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+REQUESTS = f"/apis/{names.API_VERSION}/namespaces/default/{names.PLURAL}"
+BUNDLE = "Q0E="
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The chart's release on one cluster; answers with what Helm printed."""
+
+    helm: Helm
+    cluster: Cluster
+
+    def install(self, **values: Any) -> str:
+        """Install, or upgrade what is installed."""
+        wanted = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(LOCAL, values))
+        return self.helm.upgrade_install(wanted, self.cluster.kubeconfig)
+
+    def uninstall(self) -> str:
+        """Uninstall."""
+        return self.helm.uninstall(RELEASE, NAMESPACE, self.cluster.kubeconfig)
+
+
+@pytest.fixture
+def release(chart: Chart, chart_cluster: Cluster) -> Iterator[Release]:
+    """Nothing is installed before or after."""
+    release = Release(chart.helm, chart_cluster)
+    yield release
+    release.uninstall()
+    chart_cluster.api.delete(CRD)
+    chart_cluster.kubectl("wait", "--for=delete", "--timeout=30s", "crd/bindrequests.scheduling.run.ai")
+
+
+def exists(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_every_object_of_every_preset_is_accepted_as_it_is(
+    chart: Chart, chart_cluster: Cluster, values: dict[str, Any]
+) -> None:
+    """Server-side and strict, as Helm 4 installs: a misspelt field or a condition that is no CEL fails here."""
+    text = yaml.safe_dump_all(chart.render(values).objects)
+    command = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+    assert chart_cluster.kubectl(*command, input=text).stderr == ""
+
+
+def test_install_says_what_to_do_next_and_in_an_emergency(release: Release) -> None:
+    notes = release.install()
+    assert "kubectl get bindrequests --all-namespaces" in notes
+    assert "kubectl delete validatingwebhookconfiguration bowline-webhook" in notes
+    assert "serves the pods of: kai-scheduler, bowline." in notes
+    assert f"judges nothing in: kube-system, {NAMESPACE}." in notes
+
+
+def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(release: Release) -> None:
+    cluster = release.cluster
+    release.install()
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/bindrequests.scheduling.run.ai")
+    cluster.api.post(REQUESTS, bind_request("kept", spec()))
+    release.uninstall()
+    assert not exists(cluster, f"{HOOKS}/bowline-webhook")
+    assert not exists(cluster, "/apis/rbac.authorization.k8s.io/v1/clusterroles/bowline-reconciler")
+    assert not exists(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/bowline-webhook")
+    assert exists(cluster, f"{REQUESTS}/kept"), "uninstalling deletes nobody's requests"
+    release.install()
+    assert exists(cluster, f"{REQUESTS}/kept"), "a second install takes the definition over that the first one left"
+
+
+def test_an_upgrade_leaves_the_ca_alone_that_the_webhook_wrote(release: Release) -> None:
+    """A chart that renders the field would be refused it by its owner, or take it and break every call."""
+    cluster = release.cluster
+    release.install()
+    patch = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": BUNDLE}]
+    path = f"{HOOKS}/bowline-webhook?fieldManager={names.FIELD_MANAGER_CABUNDLE}"
+    cluster.api.patch(path, patch, "application/json-patch+json")
+    for values in ({"log": {"level": "debug"}}, {"webhook": {"url": "https://127.0.0.1:2"}}, {}):
+        release.install(**values)
+        first = cluster.api.get(f"{HOOKS}/bowline-webhook")["webhooks"][0]["clientConfig"]
+        assert first["caBundle"] == BUNDLE
+    assert first["url"] == f"{LOCAL['webhook']['url']}/validate/pods"
+
+
+def test_an_upgrade_changes_the_configuration_and_the_hooks_with_it(release: Release) -> None:
+    release.install()
+    release.install(config={"schedulerNames": ["other"]})
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/bowline-config"
+    assert "- other\n" in release.cluster.api.get(path)["data"]["config.yaml"]
+    (gate, *_) = release.cluster.api.get(f"{HOOKS}/bowline-webhook")["webhooks"]
+    assert '"other"' in {c["name"]: c["expression"] for c in gate["matchConditions"]}["ours"]

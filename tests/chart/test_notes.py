@@ -1,0 +1,46 @@
+"""What Helm says after an install: next steps, what is left alone, and the way out of an emergency."""
+
+import json
+from typing import Any
+
+import pytest
+
+from localcluster.helm import HelmCli
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE
+
+GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}
+ONE = "The webhook has one replica"
+LOST = "Namespace default is Bowline's own now"
+CASES = [
+    pytest.param({}, NAMESPACE, {"judges nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="as it comes"),
+    pytest.param({}, NAMESPACE, {"delete validatingwebhookconfiguration bowline-webhook"}, set(), id="an emergency"),
+    pytest.param({}, NAMESPACE, {"adds its CA to it within a minute"}, {"Secret"}, id="a certificate of its own"),
+    pytest.param(
+        GIVEN,
+        NAMESPACE,
+        {"Secret serving-cert", "webhook.annotations"},
+        {"within a minute"},
+        id="a given one",
+    ),
+    pytest.param({"webhook": {"replicas": 1}}, NAMESPACE, {ONE}, set(), id="one webhook is a risk"),
+    pytest.param({"webhook": {"replicas": 0}}, NAMESPACE, set(), {ONE}, id="no webhook is meant"),
+    pytest.param({}, "default", {LOST, "judges nothing in: kube-system, default."}, set(), id="among users"),
+    pytest.param(
+        {"config": {"schedulerNames": ["a"], "namespaces": {"exclude": ["b"]}}},
+        NAMESPACE,
+        {"serves the pods of: a.", "judges nothing in: kube-system, bowline-system, b."},
+        set(),
+        id="what the configuration says",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "namespace", "said", "unsaid"), CASES)
+def test_notes(
+    helm_command: HelmCli, values: dict[str, Any], namespace: str, said: set[str], unsaid: set[str]
+) -> None:
+    given = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
+    command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *given]
+    notes = helm_command.run(command).partition("\nNOTES:\n")[2]
+    assert {words for words in said if words not in notes} == set()
+    assert {words for words in unsaid if words in notes} == set()

@@ -1,0 +1,248 @@
+"""What is rendered from which values: names, presets, and what holds under every one of them."""
+
+import hashlib
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.framework.config import parse_settings
+from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
+from tests.chart.rendering import CHART, Chart, Rendered, merged
+
+NAMES = [
+    pytest.param("bowline", {}, "bowline", id="the release names everything"),
+    pytest.param("bowline", {"fullnameOverride": "knot"}, "knot", id="a given name wins"),
+    pytest.param("r" * 53, {}, "r" * 52, id="the longest release name is cut so that every suffix fits"),
+    pytest.param("a" * 51 + "-b", {}, "a" * 51, id="a cut name does not end in a dash"),
+]
+
+
+def workloads(rendered: Rendered) -> list[Any]:
+    return rendered.of_kind("Deployment")
+
+
+def container(rendered: Rendered, name: str) -> Any:
+    (found,) = rendered.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+# --- names ---
+
+
+@pytest.mark.parametrize(("release", "values", "base"), NAMES)
+def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: dict[str, Any], base: str) -> None:
+    rendered = chart.render(values, release=release)
+    names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
+    assert names["Deployment"] == names["ServiceAccount"] == [f"{base}-reconciler", f"{base}-webhook"]
+    assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
+    assert names["ValidatingWebhookConfiguration"] == names["PodDisruptionBudget"] == [f"{base}-webhook"]
+    assert names["Role"] == [f"{base}-reconciler"]
+    assert all(len(name) <= 63 for found in names.values() for name in found)
+    assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
+
+
+def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered) -> None:
+    assert set(rendered.by_kind) == {
+        ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
+        ("ConfigMap", "bowline-config"),
+        ("ServiceAccount", "bowline-webhook"),
+        ("ServiceAccount", "bowline-reconciler"),
+        ("ClusterRole", "bowline-webhook"),
+        ("ClusterRole", "bowline-reconciler"),
+        ("ClusterRole", "bowline-view"),
+        ("ClusterRoleBinding", "bowline-webhook"),
+        ("ClusterRoleBinding", "bowline-reconciler"),
+        ("Role", "bowline-reconciler"),
+        ("RoleBinding", "bowline-reconciler"),
+        ("Service", "bowline-webhook"),
+        ("Deployment", "bowline-webhook"),
+        ("Deployment", "bowline-reconciler"),
+        ("PodDisruptionBudget", "bowline-webhook"),
+        ("MutatingWebhookConfiguration", "bowline-webhook"),
+        ("ValidatingWebhookConfiguration", "bowline-webhook"),
+    }
+
+
+# --- what holds under every preset ---
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_every_pod_meets_the_restricted_standard(chart: Chart, values: dict[str, Any]) -> None:
+    for deployment in workloads(chart.render(values)):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["securityContext"] == {
+            "runAsNonRoot": True,
+            "runAsUser": 10000,
+            "runAsGroup": 10000,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
+        assert {next(iter(set(volume) - {"name"})) for volume in pod["volumes"]} <= {"configMap", "secret"}
+        (only,) = pod["containers"]
+        assert only["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, values: dict[str, Any]) -> None:
+    for deployment in workloads(chart.render(values)):
+        pod = deployment["spec"]["template"]["spec"]
+        (only,) = pod["containers"]
+        ports = {port["name"]: port["containerPort"] for port in only["ports"]}
+        assert pod["serviceAccountName"] == deployment["metadata"]["name"]
+        assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+        assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+        assert f"--metrics-listen=0.0.0.0:{ports['metrics']}" in only["args"]
+        assert set(only["resources"]["requests"]) == {"cpu", "memory"}
+        assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
+            "POD_NAMESPACE": "metadata.namespace",
+            "POD_NAME": "metadata.name",
+        }
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_pods_are_found_by_their_selectors_and_by_nobody_elses(chart: Chart, values: dict[str, Any]) -> None:
+    rendered = chart.render(values)
+    selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(rendered)]
+    labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(rendered)]
+    found = [[selector.items() <= label.items() for label in labels] for selector in selectors]
+    assert found == [[True, False], [False, True]]
+    webhook = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["metadata"]["labels"]
+    assert rendered.get("Service", "bowline-webhook")["spec"]["selector"].items() <= webhook.items()
+    for budget in rendered.of_kind("PodDisruptionBudget"):
+        assert budget["spec"]["selector"]["matchLabels"].items() <= webhook.items()
+
+
+@pytest.mark.parametrize("values", PRESETS)
+def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, values: dict[str, Any]) -> None:
+    rendered = chart.render(values)
+    text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    settings = parse_settings(text)
+    expected = merged(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values)["config"]
+    assert list(settings.scheduler_names) == expected["schedulerNames"]
+    for deployment in workloads(rendered):
+        pod = deployment["spec"]["template"]
+        checksum = pod["metadata"]["annotations"]["checksum/config"]
+        assert checksum == hashlib.sha256(text.strip().encode()).hexdigest()
+        (mount,) = [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "config"]
+        assert f"--config={mount['mountPath']}/config.yaml" in pod["spec"]["containers"][0]["args"]
+        assert {"name": "config", "configMap": {"name": "bowline-config"}} in pod["spec"]["volumes"]
+
+
+def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered: Rendered) -> None:
+    changed = chart.render({"config": {"binding": {"workers": 8}}})
+    for before, after in zip(workloads(rendered), workloads(changed), strict=True):
+        old, new = (o["spec"]["template"]["metadata"]["annotations"] for o in (before, after))
+        assert old["checksum/config"] != new["checksum/config"]
+        del old["checksum/config"], new["checksum/config"]
+    unchanged = chart.render({"log": {"level": "debug"}})
+    checksums = [o["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for o in workloads(unchanged)]
+    assert len(set(checksums)) == 1
+
+
+# --- what single values do ---
+
+
+def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, rendered: Rendered) -> None:
+    crd = rendered.get("CustomResourceDefinition", "bindrequests.scheduling.run.ai")
+    generated = yaml.safe_load((CHART / "files" / "bindrequests.yaml").read_text(encoding="utf-8"))
+    assert crd["spec"] == generated["spec"]
+    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert not chart.render({"crds": {"enabled": False}}).of_kind("CustomResourceDefinition")
+    (mortal,) = chart.render({"crds": {"keep": False}}).of_kind("CustomResourceDefinition")
+    assert "annotations" not in mortal["metadata"]
+
+
+IMAGES = [
+    pytest.param({}, "bowline:0.1.0", id="the chart's version is the tag"),
+    pytest.param({"tag": "v2"}, "bowline:v2", id="a given tag"),
+    pytest.param({"registry": "r.example:5000/team"}, "r.example:5000/team/bowline:0.1.0", id="a registry"),
+    pytest.param(
+        {"tag": "v2", "digest": "sha256:" + "a" * 64}, "bowline@sha256:" + "a" * 64, id="a digest wins over the tag"
+    ),
+]
+
+
+@pytest.mark.parametrize(("image", "reference"), IMAGES)
+def test_image_reference(chart: Chart, image: dict[str, Any], reference: str) -> None:
+    for deployment in workloads(chart.render({"image": image})):
+        assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == reference
+
+
+def test_both_processes_ship_in_one_image_and_differ_in_their_command(rendered: Rendered) -> None:
+    assert container(rendered, "bowline-webhook")["command"] == ["python", "-m", "webhook"]
+    assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "reconciler"]
+
+
+def test_a_self_signed_webhook_is_told_where_to_publish_its_ca(rendered: Rendered) -> None:
+    arguments = container(rendered, "bowline-webhook")["args"]
+    assert "--webhook-configuration=bowline-webhook" in arguments
+    assert "--service-name=bowline-webhook" in arguments
+    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+
+
+def test_a_webhook_with_a_given_certificate_gets_no_token_and_no_rights(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}})
+    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "tls"]
+    arguments = pod["containers"][0]["args"]
+    assert pod["automountServiceAccountToken"] is False
+    assert ("ClusterRole", "bowline-webhook") not in rendered.by_kind
+    assert ("ClusterRoleBinding", "bowline-webhook") not in rendered.by_kind
+    assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in arguments
+    assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in arguments
+    assert not [a for a in arguments if a.startswith(("--webhook-configuration", "--service-name"))]
+    assert {"name": "tls", "secret": {"secretName": "serving-cert"}} in pod["volumes"]
+
+
+def test_accounts_mount_no_token_by_themselves(rendered: Rendered) -> None:
+    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False, False]
+
+
+def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, rendered: Rendered) -> None:
+    strategy = rendered.get("Deployment", "bowline-webhook")["spec"]["strategy"]
+    assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
+    assert not chart.render({"webhook": {"replicas": 1}}).of_kind("PodDisruptionBudget")
+    assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
+
+
+def test_replicas_are_spread_over_nodes_unless_told_otherwise(chart: Chart, rendered: Rendered) -> None:
+    spec = rendered.get("Deployment", "bowline-webhook")["spec"]
+    (constraint,) = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert constraint["labelSelector"] == spec["selector"]
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    own = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    other = chart.render({"webhook": {"topologySpreadConstraints": [own]}}).get("Deployment", "bowline-webhook")
+    assert other["spec"]["template"]["spec"]["topologySpreadConstraints"][0]["maxSkew"] == 2
+    none = chart.render({"webhook": {"topologySpreadConstraints": []}}).get("Deployment", "bowline-webhook")
+    assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
+
+
+def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
+    rendered = chart.render(EVERYTHING)
+    template = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]
+    pod, given = template["spec"], EVERYTHING["webhook"]
+    (only,) = pod["containers"]
+    for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName"):
+        assert pod[key] == given[key]
+    assert template["metadata"]["annotations"].items() >= given["podAnnotations"].items()
+    assert only["args"][-1] == "--drain=1s"
+    assert only["env"][-1] == {"name": "A", "value": "b"}
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert container(rendered, "bowline-reconciler")["args"][-1] == "--x"
+    for configuration in rendered.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert configuration["metadata"]["annotations"] == given["annotations"]
+
+
+def test_the_local_values_start_no_pod_and_call_outside(chart: Chart) -> None:
+    rendered = chart.render(LOCAL)
+    assert [o["spec"]["replicas"] for o in workloads(rendered)] == [0, 0]
+    assert {hook["clientConfig"]["url"].rsplit("/", 2)[0] for _, hook in rendered.hooks()} == {
+        LOCAL["webhook"]["url"]
+    }

@@ -1,0 +1,87 @@
+"""The rights of the two ServiceAccounts and of users, as the API server judges them."""
+
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from tests.chart.rendering import NAMESPACE, Chart
+
+WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
+ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"
+LEASES = "coordination.k8s.io:leases"
+MAY = [
+    pytest.param(WEBHOOK, "patch", ADMISSION, {"name": WEBHOOK}, True, id="the webhook writes its own CA"),
+    pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="but nobody else's"),
+    pytest.param(WEBHOOK, "list", ADMISSION, {}, False, id="and sees no other configuration"),
+    pytest.param(WEBHOOK, "get", ":pods", {}, False, id="the webhook reads no pods"),
+    pytest.param(WEBHOOK, "get", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook reads no secrets"),
+    pytest.param(RECONCILER, "create", ":pods/binding", {}, True, id="the reconciler binds pods"),
+    pytest.param(RECONCILER, "patch", ":pods/status", {}, True, id="the reconciler writes a pod's condition"),
+    pytest.param(RECONCILER, "patch", ":pods", {}, False, id="but no pod"),
+    pytest.param(RECONCILER, "delete", ":pods", {}, False, id="and deletes none"),
+    pytest.param(RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False, id="it makes no requests"),
+    pytest.param(RECONCILER, "patch", f"{names.GROUP}:bindrequests/status", {}, True, id="it reports on them"),
+    pytest.param(
+        RECONCILER, "update", LEASES, {"name": RECONCILER, "namespace": NAMESPACE}, True, id="it renews its Lease"
+    ),
+    pytest.param(
+        RECONCILER, "update", LEASES, {"name": "other", "namespace": NAMESPACE}, False, id="but no other Lease"
+    ),
+    pytest.param(RECONCILER, "update", LEASES, {"name": RECONCILER}, False, id="nor one elsewhere"),
+    pytest.param(RECONCILER, "watch", LEASES, {"namespace": NAMESPACE}, False, id="and watches no Lease but its own"),
+    pytest.param(RECONCILER, "get", ":secrets", {"namespace": NAMESPACE}, False, id="it reads no secrets"),
+]
+
+
+def may(cluster: Cluster, user: str, verb: str, resource: str, *, name: str = "", namespace: str = "default") -> bool:
+    """Ask the API server whether the user may do that to ``GROUP:RESOURCE[/SUBRESOURCE]``."""
+    group, _, rest = resource.partition(":")
+    kind, _, subresource = rest.partition("/")
+    asked = {"verb": verb, "group": group, "resource": kind, "subresource": subresource, "name": name}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user,
+            "resourceAttributes": {**asked, "namespace": namespace},
+        },
+    }
+    answer = cluster.api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+@pytest.fixture(scope="module")
+def installed(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
+    """The chart's roles and accounts, without the rest of it."""
+    roles = chart.render().of_kind("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    text = yaml.safe_dump_all(roles)
+    chart_cluster.kubectl("apply", "--server-side", "-f", "-", input=text)
+    yield chart_cluster
+    chart_cluster.kubectl("delete", "-f", "-", input=text)
+
+
+@pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)
+def test_what_the_accounts_may_do(
+    installed: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
+) -> None:
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    assert may(installed, user, verb, resource, **where) is allowed
+
+
+def test_who_may_view_a_namespace_may_view_its_requests_and_no_more(installed: Cluster) -> None:
+    installed.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default")
+    requests = f"{names.GROUP}:{names.PLURAL}"
+    # A controller adds the right to the role "view"; each try is a request, no sleep.
+    while not may(installed, "viewer", "list", requests):
+        pass
+    assert may(installed, "viewer", "watch", requests)
+    assert not may(installed, "viewer", "create", requests)
+    assert not may(installed, "viewer", "list", requests, namespace="kube-system")
+    for role in ("edit", "admin"):
+        installed.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default")
+        while not may(installed, role, "list", requests):
+            pass
+        assert not may(installed, role, "create", requests), "making requests is scheduler power"

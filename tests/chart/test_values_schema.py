@@ -1,0 +1,180 @@
+"""Values that cannot be meant are refused before anything is installed, with their place named."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.chart import ChartRelease
+from localcluster.errors import CommandError
+from localcluster.helm import HelmCli
+from shared.framework.config import Settings, parse_settings
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, Rendered
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+REFUSED = [
+    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section is refused"),
+    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key is refused"),
+    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process is refused"),
+    pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
+    pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
+    pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),
+    pytest.param({"webhook": {"url": "http://host"}}, "/webhook/url", "https", id="the API server only calls https"),
+    pytest.param({"webhook": {"url": "https://a?b=c"}}, "/webhook/url", "pattern", id="a URL has no query"),
+    pytest.param({"webhook": {"tls": {"mode": "auto"}}}, "/webhook/tls/mode", "self", id="unknown certificate mode"),
+    pytest.param(
+        {"webhook": {"tls": {"mode": "secret"}}},
+        "/webhook/tls/secretName",
+        "minLength",
+        id="a given certificate needs the name of its Secret",
+    ),
+    pytest.param({"webhook": {"caBundle": "x"}}, "/webhook", "caBundle", id="no caBundle can be given to render"),
+    pytest.param({"webhook": {"failurePolicy": "Ignore"}}, "/webhook", "failurePolicy", id="the gate stays closed"),
+    pytest.param(
+        {"webhook": {"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}},
+        "/webhook/namespaceSelector/matchExpressions/0/operator",
+        "NotIn",
+        id="unknown selector operator",
+    ),
+    pytest.param({"image": {"digest": "sha256:1"}}, "/image/digest", "pattern", id="a digest is a whole digest"),
+    pytest.param({"image": {"repository": ""}}, "/image/repository", "pattern", id="an image has a name"),
+    pytest.param({"image": {"pullSecrets": ["x"]}}, "/image/pullSecrets/0", "object", id="a pull secret has a name"),
+    pytest.param({"log": {"level": "trace"}}, "/log/level", "debug", id="unknown log level"),
+    pytest.param({"config": {"scheduler": "x"}}, "/config", "scheduler", id="an unknown configuration key"),
+    pytest.param({"config": {"schedulerNames": []}}, "/config/schedulerNames", "minItems", id="no scheduler at all"),
+    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers taken away"),
+    pytest.param(
+        {"config": {"schedulerNames": ["a'] || true"]}},
+        "/config/schedulerNames/0",
+        "pattern",
+        id="a scheduler name that would end the CEL expression",
+    ),
+    pytest.param(
+        {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "pattern", id="no duration"
+    ),
+    pytest.param(
+        {"config": {"plugins": [{"enabled": True}]}}, "/config/plugins/0", "name", id="a plugin without a name"
+    ),
+    pytest.param({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "pattern", id="an argument is a flag"),
+    pytest.param({"webhook": {"extraEnv": [{"value": "x"}]}}, "/webhook/extraEnv/0", "name", id="env without a name"),
+    pytest.param(
+        {"webhook": {"podAnnotations": {"a": 1}}}, "/webhook/podAnnotations/a", "string", id="annotations are strings"
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "place", "word"), REFUSED)
+def test_wrong_values_are_refused_at_their_place(chart: Chart, values: dict[str, Any], place: str, word: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        chart.render(values)
+    assert f"at '{place}'" in str(refused.value)
+    assert word in str(refused.value)
+
+
+def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
+    with pytest.raises(CommandError, match=r"webhook\.port and webhook\.metricsPort must differ"):
+        chart.render({"webhook": {"port": 8080}})
+
+
+def test_an_older_kubernetes_is_refused(helm_command: HelmCli) -> None:
+    release = ChartRelease(RELEASE, CHART, NAMESPACE)
+    assert helm_command.template(release, kube_version="1.32.0-rc.1")
+    with pytest.raises(CommandError, match=r"requires kubeVersion: >=1\.32\.0-0"):
+        helm_command.template(release, kube_version="1.31.9")
+
+
+def test_every_fault_is_named_at_once(chart: Chart) -> None:
+    with pytest.raises(CommandError) as refused:
+        chart.render({"webhook": {"replica": 1}, "config": {"foo": 1}})
+    assert "/webhook" in str(refused.value)
+    assert "/config" in str(refused.value)
+
+
+def test_no_object_of_the_schema_is_open_by_oversight() -> None:
+    """Open are only the words of others: labels, environment, what Kubernetes and plugins define."""
+    open_places = {
+        path
+        for path, node in _objects(SCHEMA)
+        if node.get("additionalProperties") is not False and not isinstance(node.get("additionalProperties"), dict)
+    }
+    assert open_places == {
+        "properties.global",
+        "definitions.resources.properties.claims.items",
+        "definitions.objects.items",
+        "definitions.extraEnv.items.properties.valueFrom",
+        "definitions.plugin.properties.args",
+        "properties.webhook.properties.affinity",
+        "properties.reconciler.properties.affinity",
+    }
+
+
+def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
+    """Below ``config`` the processes have their own defaults; below ``resources`` the names are Kubernetes'."""
+    elsewhere = (".global", ".config.", ".webhook.resources.", ".reconciler.resources.")
+    known = {path for path in _paths(SCHEMA, SCHEMA) if "[]" not in path and not path.startswith(elsewhere)}
+    assert {path for path in _value_paths(VALUES) if not path.startswith(elsewhere)} == known
+
+
+def test_the_configuration_in_the_schema_is_the_one_the_processes_read() -> None:
+    model = Settings.model_json_schema(by_alias=True, mode="serialization")
+    ours, theirs = SCHEMA["properties"]["config"], model
+    assert set(_paths(ours, SCHEMA)) == set(_paths(theirs, model))
+
+
+def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:
+    text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    assert parse_settings(text) == Settings()
+
+
+def test_the_whole_default_configuration_passes_the_schema_and_comes_back_equal(chart: Chart) -> None:
+    document = Settings().model_dump(mode="json", by_alias=True)
+    text = chart.render({"config": document}).get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    assert parse_settings(text) == Settings()
+
+
+# --- walking the two kinds of schema ---
+
+
+def _objects(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(node, list):
+        for item in node:
+            yield from _objects(item, path)
+    if not isinstance(node, dict):
+        return
+    if node.get("type") == "object":
+        yield path, node
+    for key, value in node.items():
+        if key not in ("if", "then"):
+            yield from _objects(value, f"{path}.{key}".lstrip("."))
+
+
+def _value_paths(values: Any, path: str = "") -> Iterator[str]:
+    if isinstance(values, dict):
+        for key, value in values.items():
+            yield f"{path}.{key}"
+            yield from _value_paths(value, f"{path}.{key}")
+
+
+def _resolved(node: Any, root: Any) -> Any:
+    for choice in node.get("anyOf", ()):
+        if choice != {"type": "null"}:
+            node = choice
+    while "$ref" in node:
+        target = root
+        for step in node["$ref"].removeprefix("#/").split("/"):
+            target = target[step]
+        node = target
+    return node
+
+
+def _paths(node: Any, root: Any, path: str = "") -> Iterator[str]:
+    node = _resolved(node, root)
+    for key, value in node.get("properties", {}).items():
+        yield f"{path}.{key}"
+        yield from _paths(value, root, f"{path}.{key}")
+    if "items" in node:
+        yield from _paths(node["items"], root, f"{path}[]")

@@ -1,0 +1,51 @@
+"""Fixtures of all tests: a real control plane once a session, a namespace of its own for each test.
+
+Three clusters' worth of state never mix: ``cluster`` has nodes and nothing of Bowline; ``pair`` is another one, with
+the chart installed and webhook and reconciler running from its objects as their ServiceAccounts.
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.spec import ClusterSpec
+from tests.live import Live
+
+# What the tests' plugins need of the configuration; everything else is the chart's default.
+TEST_CONFIG = {"config.plugins": [{"name": "example_flaky"}]}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A control plane with kwok and a few GPU nodes; nothing of Bowline is installed."""
+    with Cluster.start(ClusterSpec()) as started:
+        started.make_nodes(3)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
+    """A control plane with the chart installed by Helm and both processes running from its objects."""
+    with Cluster.start(ClusterSpec(audit="Metadata")) as started:
+        started.make_nodes(4)
+        started.make_runtime_class()
+        pair = Pair.install(started, find_helm(), PairOptions(set_values=TEST_CONFIG))
+        pair.start()
+        yield started, pair
+
+
+@pytest.fixture
+def pair(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
+    """The running pair, in a namespace of this test's own."""
+    started, running = pair_cluster
+    yield from _live(Live(started, running, f"test-{uuid.uuid4().hex[:8]}"))
+
+
+def _live(live: Live) -> Iterator[Live]:
+    live.cluster.make_namespace(live.namespace)
+    yield live
+    live.cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")

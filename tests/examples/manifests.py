@@ -1,0 +1,46 @@
+"""The example manifests with the verdict that each states about itself in its first lines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.manifests import read_manifests
+
+FOLDER = Path(__file__).parents[2] / "examples" / "manifests"
+# Kinds that no API server has without another project's CRD.
+FOREIGN_GROUPS = frozenset({"jobset.x-k8s.io"})
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A file and the rules that it says will refuse it and warn about it."""
+
+    path: Path
+    errors: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a plain cluster does not know one of its kinds."""
+        return any(manifest.group in FOREIGN_GROUPS for manifest in read_manifests(str(self.path)))
+
+
+def examples(folder: str) -> list[Any]:
+    """Return the examples of a folder as test parameters; none is a mistake in the folder's name."""
+    found = [read_example(path) for path in sorted((FOLDER / folder).glob("*.yaml"))]
+    assert found, f"no manifest in {FOLDER / folder}"
+    return [pytest.param(example, id=example.path.stem) for example in found]
+
+
+def read_example(path: Path) -> Example:
+    """Read the verdict in the second and third line of a file."""
+    lines = path.read_text("utf-8").splitlines()
+    return Example(path, _stated(path, lines[1], "# errors: "), _stated(path, lines[2], "# warnings: "))
+
+
+def _stated(path: Path, line: str, prefix: str) -> tuple[str, ...]:
+    assert line.startswith(prefix), f"{path}: a line must begin with {prefix!r}, not {line!r}"
+    rules = line.removeprefix(prefix)
+    return () if rules == "none" else tuple(rules.split(", "))

@@ -1,0 +1,55 @@
+"""What we say of quantities without asking is what a real API server says of them.
+
+Rows come from the tables of the unit tests, so neither can drift: a rule stricter or laxer than the API server
+turns a row red here.
+"""
+
+import math
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.plugins.gpu_request.tests.builders import Found
+from shared.plugins.gpu_request.tests.test_devices import RESOURCES
+from tests.unit.api.test_quantity import ACCEPTED, REFUSED
+
+QUOTAS = "/api/v1/namespaces/default/resourcequotas?dryRun=All"
+PODS = "/api/v1/namespaces/default/pods?dryRun=All"
+
+
+def answer(cluster: Cluster, path: str, body: dict[str, Any]) -> int:
+    """Return the status of a request that stores nothing."""
+    try:
+        cluster.api.post(path, body)
+    except ApiError as error:
+        return error.status
+    return 201
+
+
+def is_infinite(value: Any) -> bool:
+    """Return whether the value is none of JSON's: YAML has it, but it never gets as far as the API server."""
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def quota(quantity: Any) -> dict[str, Any]:
+    # A quota's cpu takes any quantity that is not negative: only the reading of it is tried.
+    return {"metadata": {"name": "q"}, "spec": {"hard": {"cpu": quantity}}}
+
+
+@pytest.mark.parametrize(("written", "value"), ACCEPTED)
+def test_quantities_that_can_be_read(cluster: Cluster, written: Any, value: str) -> None:
+    assert answer(cluster, QUOTAS, quota(written)) == (422 if str(value).startswith("-") else 201)
+
+
+@pytest.mark.parametrize("written", [row for row in REFUSED if not is_infinite(row.values[0])])
+def test_quantities_that_cannot_be_read(cluster: Cluster, written: Any) -> None:
+    assert answer(cluster, QUOTAS, quota(written)) == 400
+
+
+@pytest.mark.parametrize(("limits", "requests", "found"), RESOURCES)
+def test_resources_of_a_container(cluster: Cluster, limits: Any, requests: Any, found: Found) -> None:
+    resources = {"limits": limits, "requests": requests}
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
+    assert (answer(cluster, PODS, body) == 201) == (found == [])

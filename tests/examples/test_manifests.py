@@ -1,0 +1,106 @@
+"""Each example manifest gets the verdict that it states: offline, from the bare API server, and from the pair."""
+
+import re
+
+import pytest
+
+from cli.lint import Verdict, judge_manifest
+from cli.manifests import read_manifests
+from localcluster.cluster import Cluster
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+from tests.examples.manifests import FOLDER, Example, examples
+from tests.live import Live
+
+GOOD, BAD = examples("good"), examples("bad")
+# The API server refuses these by itself; of the others it knows nothing.
+ITS_OWN_RULES = {
+    "structure/type",
+    *(
+        f"gpu_request/{rule}"
+        for rule in ("quantity-format", "quantity-integer", "request-differs", "limit-missing", "pod-level")
+    ),
+}
+# Faults of reading an object: the API server answers before it asks any webhook.
+UNREADABLE = {"structure/type", "gpu_request/quantity-format"}
+
+
+def bowline_speaks_first(example: Example) -> bool:
+    """Whether the pair's answer is what the user sees.
+
+    The API server judges after mutating webhooks, which see pods, and before validating ones, which see workloads.
+    """
+    errors = {*example.errors}
+    is_pod = all(manifest.kind == "Pod" for manifest in read_manifests(str(example.path)))
+    return not errors & UNREADABLE and (is_pod or not errors & ITS_OWN_RULES)
+
+
+def lint(example: Example) -> list[Verdict]:
+    settings = Settings()
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
+    return [judge_manifest(chain, manifest) for manifest in read_manifests(str(example.path))]
+
+
+@pytest.mark.parametrize("example", [*GOOD, *BAD])
+def test_offline_it_gets_the_verdict_it_states(example: Example) -> None:
+    verdicts = lint(example)
+    errors = tuple(fault.rule for verdict in verdicts for fault in verdict.judgement.errors)
+    warnings = tuple(fault.rule for verdict in verdicts for fault in verdict.judgement.warnings)
+    assert (errors, warnings) == (example.errors, example.warnings)
+
+
+@pytest.mark.parametrize("example", GOOD)
+def test_a_good_one_states_no_errors(example: Example) -> None:
+    assert example.errors == ()
+
+
+@pytest.mark.parametrize("example", BAD)
+def test_a_bad_one_has_several_faults(example: Example) -> None:
+    assert len(example.errors) > 1
+
+
+@pytest.mark.parametrize("example", [param for param in GOOD if param.values[0].is_foreign])
+def test_a_kind_of_another_project_is_not_judged(example: Example) -> None:
+    assert [verdict.judged for verdict in lint(example)] == [False]
+
+
+@pytest.mark.parametrize("example", [param for param in GOOD if not param.values[0].is_foreign])
+def test_the_api_server_takes_a_good_one(cluster: Cluster, example: Example) -> None:
+    created = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), "-o", "name")
+    assert len(created.stdout.split()) == len(read_manifests(str(example.path)))
+
+
+@pytest.mark.parametrize("example", BAD)
+def test_without_bowline_a_bad_one_is_refused_only_for_the_api_servers_own_rules(
+    cluster: Cluster, example: Example
+) -> None:
+    done = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    assert (done.returncode != 0) == bool(ITS_OWN_RULES & set(example.errors)), done.stderr
+
+
+@pytest.mark.parametrize("example", [param for param in GOOD if not param.values[0].is_foreign])
+def test_the_pair_takes_a_good_one_with_its_warnings(pair: Live, example: Example) -> None:
+    done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
+    warned = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.judgement.warnings]
+    assert [line for line in done.stderr.splitlines() if line.startswith("Warning: ")] == warned
+
+
+@pytest.mark.parametrize("example", BAD)
+def test_with_the_pair_no_bad_one_gets_in(pair: Live, example: Example) -> None:
+    assert pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False).returncode != 0
+
+
+@pytest.mark.parametrize("example", [param for param in BAD if bowline_speaks_first(param.values[0])])
+def test_the_pair_refuses_a_bad_one_with_every_fault(pair: Live, example: Example) -> None:
+    done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    for verdict in lint(example):
+        for fault in verdict.judgement.errors:
+            assert fault.path in done.stderr
+            assert fault.message in done.stderr
+
+
+def test_every_manifest_has_a_line_in_the_readme_and_back() -> None:
+    listed = re.findall(r"^- `([a-z0-9-]+\.yaml)`: ", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(param.values[0].path.name for param in (*GOOD, *BAD))

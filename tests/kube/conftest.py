@@ -1,0 +1,69 @@
+"""An API server of its own: these tests stop, pause and restart it."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess, load_access
+from shared.kube.resources import NAMESPACES
+from tests.kube.wire import Wire
+
+
+@pytest.fixture(scope="session")
+def api_cluster() -> Iterator[Cluster]:
+    """etcd and an API server, nothing that changes objects by itself."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def access(api_cluster: Cluster) -> ClusterAccess:
+    """The administrator's way in."""
+    return await load_access(api_cluster.kubeconfig)
+
+
+@pytest.fixture
+async def client(access: ClusterAccess) -> AsyncIterator[KubeClient]:
+    """A client of the administrator."""
+    async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(client: KubeClient) -> str:
+    """A namespace of this test's own."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await client.create(NAMESPACES, "", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+async def wire(api_cluster: Cluster) -> AsyncIterator[Wire]:
+    """A wire to the API server that can be cut."""
+    server = urlsplit(api_cluster.server)
+    assert server.hostname is not None
+    assert server.port is not None
+    async with Wire(server.hostname, server.port) as wire:
+        yield wire
+
+
+@pytest.fixture
+async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
+    """A client at the other end of that wire."""
+    async with KubeClient(replace(access, server=f"https://127.0.0.1:{wire.port}")) as client:
+        yield client
+
+
+@pytest.fixture
+async def nobody(api_cluster: Cluster, namespace: str) -> AsyncIterator[KubeClient]:
+    """A client of the ServiceAccount ``nobody`` of the test's namespace, which has no rights."""
+    api_cluster.kubectl("create", "serviceaccount", "nobody", "-n", namespace)
+    path = api_cluster.service_account_kubeconfig(namespace, "nobody")
+    async with KubeClient(await load_access(path)) as client:
+        yield client

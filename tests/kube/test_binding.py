@@ -1,0 +1,151 @@
+"""What the API server says to a Binding, and what is made of it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from shared.kube.binding import BindingResult, BindOutcome, post_binding
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import Unreachable
+from shared.kube.resources import PODS
+from tests.kube.objects import pod
+from tests.kube.wire import Wire
+
+Prepare = Callable[[KubeClient, str, ObjectUID], Awaitable[object]]
+
+
+async def bind(
+    client: KubeClient, namespace: str, uid: str, node: str = "n1", budget: timedelta = timedelta(seconds=30)
+) -> BindingResult:
+    return await post_binding(client, ObjectKey(namespace, "a"), ObjectUID(uid), node, {"x": "1"}, budget=budget)
+
+
+@pytest.fixture
+async def made(client: KubeClient, namespace: str) -> Object:
+    """The pod ``a``, unbound."""
+    return await client.create(PODS, namespace, pod("a"))
+
+
+async def test_annotations_come_with_the_bind_and_leave_the_others(client: KubeClient, namespace: str) -> None:
+    made = pod("a")
+    made["metadata"]["annotations"] = {"kept": "yes", "x": "0"}
+    uid = uid_of(await client.create(PODS, namespace, made))
+    result = await bind(client, namespace, uid)
+    assert result == BindingResult(BindOutcome.BOUND, code=201)
+    bound = await client.get(PODS, namespace, "a")
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"kept": "yes", "x": "1"}
+
+
+async def already_bound(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
+    assert (await bind(client, namespace, uid)).outcome is BindOutcome.BOUND
+
+
+async def deleting(client: KubeClient, namespace: str, _: ObjectUID) -> None:
+    await client.patch(PODS, namespace, "a", {"metadata": {"finalizers": ["example.com/hold"]}})
+    await client.delete(PODS, namespace, "a", grace_period_s=0)
+
+
+async def gone(client: KubeClient, namespace: str, _: ObjectUID) -> None:
+    await client.delete(PODS, namespace, "a", grace_period_s=0)
+
+
+async def replaced(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
+    await gone(client, namespace, uid)
+    await client.create(PODS, namespace, pod("a"))
+
+
+async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("prepare", "node", "outcome", "code", "said"),
+    [
+        pytest.param(already_bound, "n1", BindOutcome.LOOK, 409, "already assigned", id="bound, to the same node"),
+        pytest.param(already_bound, "n2", BindOutcome.LOOK, 409, "already assigned", id="bound, to another node"),
+        pytest.param(deleting, "n1", BindOutcome.LOOK, 409, "is being deleted", id="deleting"),
+        pytest.param(replaced, "n1", BindOutcome.LOOK, 409, "UID in precondition", id="another pod of the name"),
+        pytest.param(gone, "n1", BindOutcome.GONE, 404, "not found", id="gone"),
+        pytest.param(untouched, "no-such-node", BindOutcome.BOUND, 201, "", id="a missing node is not noticed"),
+        pytest.param(untouched, "No Node!", BindOutcome.BOUND, 201, "", id="nor is an invalid one"),
+        pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node at all is not even sent"),
+    ],
+)
+async def test_answers(
+    client: KubeClient,
+    namespace: str,
+    made: Object,
+    *,
+    prepare: Prepare,
+    node: str,
+    outcome: BindOutcome,
+    code: int,
+    said: str,
+) -> None:
+    await prepare(client, namespace, uid_of(made))
+    result = await bind(client, namespace, uid_of(made), node)
+    assert (result.outcome, result.code, result.last_unknown) == (outcome, code, None)
+    assert said in result.message
+
+
+async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> None:
+    made = await client.create(PODS, namespace, pod("a", schedulingGates=[{"name": "example.com/gate"}]))
+    result = await bind(client, namespace, uid_of(made))
+    assert (result.outcome, result.code) == (BindOutcome.LOOK, 409)
+    assert "schedulingGates" in result.message
+
+
+async def test_a_missing_right_is_refused_in_the_api_servers_words(
+    nobody: KubeClient, namespace: str, made: Object
+) -> None:
+    result = await bind(nobody, namespace, uid_of(made))
+    assert (result.outcome, result.code) == (BindOutcome.REFUSED, 403)
+    assert 'cannot create resource "pods/binding"' in result.message
+
+
+async def test_a_lost_answer_is_repeated_and_the_pod_says_the_rest(
+    client: KubeClient, wire: Wire, wired: KubeClient, namespace: str, made: Object
+) -> None:
+    await wired.get(PODS, namespace, "a")  # so that the POST needs no handshake
+    wire.lose_answers(1)
+    result = await bind(wired, namespace, uid_of(made))
+    assert (result.outcome, result.code) == (BindOutcome.LOOK, 409)
+    assert result.last_unknown is not None
+    assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"
+
+
+async def test_without_a_connection_nothing_can_have_been_done(
+    wire: Wire, wired: KubeClient, namespace: str, made: Object
+) -> None:
+    await wire.cut()
+    with pytest.raises(Unreachable):
+        await bind(wired, namespace, uid_of(made))
+
+
+@pytest.fixture
+async def impatient(access: ClusterAccess) -> AsyncIterator[KubeClient]:
+    """A client that gives a request up soon."""
+    async with KubeClient(access, ClientOptions(timeout_s=0.2)) as client:
+        yield client
+
+
+async def test_when_the_budget_runs_out_nothing_is_known(
+    api_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
+) -> None:
+    await impatient.get(PODS, namespace, "a")
+    api_cluster.pause_apiserver()
+    try:
+        result = await bind(impatient, namespace, uid_of(made), budget=timedelta(seconds=1))
+    finally:
+        api_cluster.resume_apiserver()
+    assert result.outcome is BindOutcome.UNKNOWN
+    assert result.last_unknown is not None
+    # Once the API server is back, asking again tells: either an earlier POST was taken up, or this one binds.
+    later = await bind(client, namespace, uid_of(made))
+    assert later.outcome in (BindOutcome.BOUND, BindOutcome.LOOK)
+    assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"

@@ -1,0 +1,262 @@
+"""The client against the real API server."""
+
+import asyncio
+import ssl
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localcluster.cluster import Cluster
+from shared.api.meta import ObjectKey
+from shared.kube.calls import WriteClass
+from shared.kube.client import ClientOptions, KubeClient, PatchType
+from shared.kube.config import ClusterAccess, load_access
+from shared.kube.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    LostReply,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from shared.kube.metrics import KubeMetrics
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
+from shared.runtime.limiter import Limiter
+from tests.kube.objects import configmap, pod, until_awaited
+from tests.kube.wire import Wire
+
+
+async def test_an_object_from_its_creation_to_its_end(client: KubeClient, namespace: str) -> None:
+    made = await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
+    assert made["metadata"]["managedFields"][0]["manager"] == "bowline-test"
+    made["data"]["x"] = "2"
+    updated = await client.update(CONFIGMAPS, namespace, "a", made)
+    merged = await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": None, "y": "3"}})
+    assert (updated["data"], merged["data"]) == ({"x": "2"}, {"y": "3"})
+    patch = [{"op": "replace", "path": "/data/y", "value": "4"}]
+    assert (await client.patch(CONFIGMAPS, namespace, "a", patch, content_type=PatchType.JSON))["data"] == {"y": "4"}
+    assert (await client.get(CONFIGMAPS, namespace, "a"))["data"] == {"y": "4"}
+    await client.delete(CONFIGMAPS, namespace, "a", uid=made["metadata"]["uid"])
+    with pytest.raises(NotFound) as raised:
+        await client.get(CONFIGMAPS, namespace, "a")
+    assert raised.value.details == {"name": "a", "kind": "configmaps"}
+
+
+async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespace: str) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
+    await client.patch(CONFIGMAPS, namespace, "a", body, content_type=PatchType.APPLY)
+    body["data"] = {"x": "2"}
+    apply = {"content_type": PatchType.APPLY, "field_manager": "somebody-else"}
+    with pytest.raises(Conflict, match='conflict with "bowline-test"'):
+        await client.patch(CONFIGMAPS, namespace, "a", body, **apply)  # type: ignore[arg-type]  # a dict of both
+    await client.patch(
+        CONFIGMAPS, namespace, "a", body, content_type=PatchType.APPLY, field_manager="other", force=True
+    )
+
+
+async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str) -> None:
+    await client.create(PODS, namespace, pod("a"))
+    condition = {"type": "PodBound", "status": "True", "reason": "Bound", "message": ""}
+    body = {"status": {"conditions": [condition]}}
+    patched = await client.patch(PODS, namespace, "a", body, subresource="status", content_type=PatchType.STRATEGIC)
+    assert [found["type"] for found in patched["status"]["conditions"]] == ["PodBound"]
+
+
+async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -> None:
+    await client.create(PODS, namespace, pod("a"))
+    with pytest.raises(AlreadyExists):
+        await client.create(PODS, namespace, pod("a"))
+    with pytest.raises(Invalid) as invalid:
+        await client.create(PODS, namespace, pod("A_"))
+    assert [cause.field for cause in invalid.value.causes] == ["metadata.name"]
+    with pytest.raises(Conflict):
+        await client.patch(PODS, namespace, "a", {"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}})
+    with pytest.raises(Invalid) as other:
+        await client.patch(PODS, namespace, "a", {"metadata": {"uid": "another"}})
+    assert {cause.field for cause in other.value.causes} == {"metadata.uid"}
+    with pytest.raises(Conflict):
+        await client.delete(PODS, namespace, "a", uid="another")
+    with pytest.raises(NotFound, match="404 page not found"):
+        await client.list(Resource("example.com", "v1", "things", "Thing"))
+    with pytest.raises(BadRequest, match="field label not supported"):
+        await client.list(PODS, field_selector="spec.image=x")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("..", BadRequest, id="the parent of the collection"),
+        pytest.param("../secrets", NotFound, id="another collection"),
+        pytest.param("a?watch=1", NotFound, id="a query"),
+        pytest.param("ä", NotFound, id="beyond ASCII"),
+        pytest.param("x" * 1000, NotFound, id="far too long"),
+    ],
+)
+async def test_a_name_reaches_nothing_else(
+    client: KubeClient, namespace: str, name: str, expected: type[KubeError]
+) -> None:
+    with pytest.raises(expected):
+        await client.get(PODS, namespace, name)
+
+
+async def test_lists_come_in_pages_as_of_one_moment(client: KubeClient, namespace: str) -> None:
+    for number in range(7):
+        await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
+    selection = Selection(CONFIGMAPS, namespace)
+    pages = [page async for page in client.pages(selection, page_size=3)]
+    assert [len(page["items"]) for page in pages] == [3, 3, 1]
+    assert len({page["metadata"]["resourceVersion"] for page in pages}) == 1
+    assert [item["metadata"]["name"] for item in await client.list_all(CONFIGMAPS, namespace)] == [
+        f"m{number}" for number in range(7)
+    ]
+    assert await client.list_all(CONFIGMAPS, namespace, field_selector="metadata.name=nothing") == []
+
+
+async def test_metadata_alone(client: KubeClient, namespace: str) -> None:
+    await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
+    resource = CONFIGMAPS.as_metadata()
+    one = await client.get(resource, namespace, "a")
+    (listed,) = (await client.list(resource, namespace))["items"]
+    for found in (one, listed):
+        assert found["metadata"]["name"] == "a"
+        assert "data" not in found
+
+
+async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namespace: str) -> None:
+    version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
+    opened: list[str] = []
+    watch = client.watch(Selection(CONFIGMAPS, namespace), version, 30, on_open=lambda: opened.append("open"))
+    await client.create(CONFIGMAPS, namespace, configmap("big", x="ü" * 500_000))
+    async for event in watch:
+        assert (event["type"], len(event["object"]["data"]["x"])) == ("ADDED", 500_000)
+        break
+    await watch.aclose()
+    assert opened == ["open"]
+
+
+async def test_warnings_are_passed_on(access: ClusterAccess, namespace: str) -> None:
+    told: list[tuple[Resource, ObjectKey, str]] = []
+    options = ClientOptions(on_warning=lambda *warning: told.append(warning))
+    async with KubeClient(access, options) as client:
+        await client.create(CONFIGMAPS, namespace, {**configmap("a"), "surplus": 1})
+    assert told == [(CONFIGMAPS, ObjectKey(namespace, "a"), 'unknown field "surplus"')]
+
+
+async def test_requests_are_counted(access: ClusterAccess, namespace: str) -> None:
+    registry = CollectorRegistry()
+    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
+        await client.create(PODS, namespace, pod("a"))
+        with pytest.raises(NotFound):
+            await client.get(PODS, namespace, "b")
+
+    def count(verb: str, code: str) -> float | None:
+        labels = {"verb": verb, "resource": "pods", "code": code}
+        return registry.get_sample_value("bowline_kube_requests_total", labels)
+
+    assert (count("create", "201"), count("get", "404"), count("get", "200")) == (1, 1, None)
+
+
+async def test_a_limit_holds_up_writes_of_its_class_alone(access: ClusterAccess, namespace: str) -> None:
+    registry = CollectorRegistry()
+    limiters = {WriteClass.WRITE: Limiter(qps=5)}
+    options = ClientOptions(limiters=limiters, metrics=KubeMetrics(registry))
+    async with KubeClient(access, options) as client:
+        await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(3)))
+        await client.list(CONFIGMAPS, namespace)
+    waited = registry.get_sample_value("bowline_kube_limiter_wait_seconds_total", {"write_class": "write"})
+    assert waited == pytest.approx(0.6, abs=0.05), "0.2 and 0.4 s are reserved, however fast the machine is"
+
+
+async def test_a_lost_answer_is_told_from_no_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
+    await wired.get(NAMESPACES, "", namespace)  # so that the next request needs no handshake
+    wire.lose_answers(1)
+    with pytest.raises(LostReply) as lost:
+        await wired.create(CONFIGMAPS, namespace, configmap("a"))
+    assert lost.value.may_be_done
+    with pytest.raises(AlreadyExists):
+        await wired.create(CONFIGMAPS, namespace, configmap("a"))
+    await wire.cut()
+    with pytest.raises(Unreachable) as refused:
+        await wired.get(NAMESPACES, "", namespace)
+    assert not refused.value.may_be_done
+
+
+async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
+    stranger = replace(access, ssl_context=ssl.create_default_context())
+    async with KubeClient(stranger) as client:
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await client.list(PODS)
+
+
+async def test_an_answer_that_does_not_come_in_time(
+    api_cluster: Cluster, access: ClusterAccess, namespace: str
+) -> None:
+    async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:
+        await client.list(PODS, namespace)
+        api_cluster.pause_apiserver()
+        try:
+            with pytest.raises(LostReply, match="did not answer in time"):
+                await client.create(CONFIGMAPS, namespace, configmap("a"))
+        finally:
+            api_cluster.resume_apiserver()
+        await until_awaited(lambda: client.list(PODS, namespace), lambda _: True)
+
+
+async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
+    api_cluster: Cluster, nobody: KubeClient, namespace: str
+) -> None:
+    path = api_cluster.service_account_kubeconfig(namespace, "nobody")
+    token_file = path.with_name(f"{path.name}.token")
+    good = token_file.read_text()
+    token_file.write_text("worthless")
+    async with KubeClient(await load_access(path)) as client:
+        with pytest.raises(Unauthorized):
+            await client.list(PODS, namespace)
+    token_file.write_text("worthless")
+    async with KubeClient(await load_access(path)) as client:
+        token_file.write_text(good)
+        with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # known, and without rights
+            await client.list(PODS, namespace)
+
+
+async def test_fairness_turns_requests_away(client: KubeClient, nobody: KubeClient, namespace: str) -> None:
+    """A priority level without shares has one seat; who comes while it is taken gets a 429."""
+    group = "flowcontrol.apiserver.k8s.io"
+    levels = Resource(group, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False)
+    flows = Resource(group, "v1", "flowschemas", "FlowSchema", namespaced=False)
+    limited = {"nominalConcurrencyShares": 0, "lendablePercent": 0, "borrowingLimitPercent": 0}
+    limited |= {"limitResponse": {"type": "Reject"}}  # type: ignore[dict-item]  # JSON
+    await client.create(
+        levels, "", {"metadata": {"name": namespace}, "spec": {"type": "Limited", "limited": limited}}
+    )
+    subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": "nobody"}}
+    rules = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
+    spec = {
+        "matchingPrecedence": 2,
+        "priorityLevelConfiguration": {"name": namespace},
+        "rules": [{"subjects": [subject], "resourceRules": [rules]}],
+    }
+    await client.create(flows, "", {"metadata": {"name": namespace}, "spec": spec})
+
+    async def refusals() -> list[BaseException]:
+        lists = (nobody.list(PODS, namespace) for _ in range(50))
+        answers = await asyncio.gather(*lists, return_exceptions=True)
+        return [answer for answer in answers if isinstance(answer, TooManyRequests)]
+
+    error, *_ = await until_awaited(refusals, bool)
+    assert isinstance(error, TooManyRequests)
+    assert error.retry_after is not None
+    await client.delete(flows, "", namespace)
+    await client.delete(levels, "", namespace)
+
+
+async def test_a_resource_that_is_not_there_and_a_client_that_is_not_open(access: ClusterAccess) -> None:
+    client = KubeClient(access)
+    with pytest.raises(RuntimeError, match="is not open"):
+        await client.list(BINDREQUESTS)

@@ -1,0 +1,168 @@
+"""Events as the API server stores them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.api.meta import ObjectKey, ObjectRef, ObjectUID
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.events import EventNote, EventRecorder
+from shared.kube.metrics import KubeMetrics
+from shared.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from tests.kube.objects import configmap
+from tests.kube.wire import Wire
+
+
+def note(namespace: str, text: str = "Pod bound to node n1", name: str = "a") -> EventNote:
+    return EventNote(ObjectRef("v1", "Pod", ObjectKey(namespace, name), ObjectUID("u")), "Bound", text)
+
+
+@asynccontextmanager
+async def running(client: KubeClient, capacity: int = 100) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(client, "test-host_1", capacity=capacity)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        yield recorder
+        await recorder.flush()
+        task.cancel()
+
+
+@pytest.fixture
+async def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def counted(access: ClusterAccess, registry: CollectorRegistry) -> AsyncIterator[KubeClient]:
+    """A client whose events are counted."""
+    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
+        yield client
+
+
+def outcomes(registry: CollectorRegistry) -> dict[str, float]:
+    found = {
+        word: registry.get_sample_value("bowline_events_total", {"outcome": word})
+        for word in ("written", "dropped", "failed")
+    }
+    return {word: value for word, value in found.items() if value}
+
+
+async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
+    return await client.list_all(EVENTS, namespace)
+
+
+async def test_an_event_is_stored_with_everything_it_says(client: KubeClient, namespace: str) -> None:
+    related = ObjectRef("scheduling.run.ai/v1alpha2", "BindRequest", ObjectKey(namespace, "a"), ObjectUID("r"))
+    regarding = ObjectRef("v1", "Pod", ObjectKey(namespace, "a"), ObjectUID("u"))
+    async with running(client) as recorder:
+        recorder.record(EventNote(regarding, "BindingFailed", "no node", type="Warning", related=related))
+    (event,) = await stored(client, namespace)
+    said = {key: event[key] for key in ("type", "reason", "action", "note", "reportingController")}
+    assert said == {
+        "type": "Warning",
+        "reason": "BindingFailed",
+        "action": "Binding",
+        "note": "no node",
+        "reportingController": "bowline",
+    }
+    assert (event["regarding"]["uid"], event["related"]["kind"]) == ("u", "BindRequest")
+    assert event["reportingInstance"] == "test-host_1"
+
+
+async def test_repeats_are_a_series_and_other_notes_are_not(client: KubeClient, namespace: str) -> None:
+    async with running(client) as recorder:
+        recorder.record(note(namespace))
+        await recorder.flush()
+        recorder.record(note(namespace))
+        await recorder.flush()
+        for _ in range(3):
+            recorder.record(note(namespace))  # one PATCH for the three
+        recorder.record(note(namespace, "another note"))
+    counts = {event["note"]: event.get("series", {}).get("count") for event in await stored(client, namespace)}
+    assert counts == {"Pod bound to node n1": 5, "another note": None}
+
+
+async def test_repeats_in_line_are_one_request(
+    counted: KubeClient, registry: CollectorRegistry, namespace: str
+) -> None:
+    async with running(counted) as recorder:
+        for _ in range(1000):
+            recorder.record(note(namespace))
+    (event,) = await stored(counted, namespace)
+    assert event["series"]["count"] == 1000
+    assert outcomes(registry) == {"written": 1}
+
+
+async def test_an_event_whose_series_has_expired_starts_anew(client: KubeClient, namespace: str) -> None:
+    async with running(client) as recorder:
+        recorder.record(note(namespace))
+        await recorder.flush()
+        (event,) = await stored(client, namespace)
+        await client.delete(EVENTS, namespace, event["metadata"]["name"])
+        recorder.record(note(namespace))
+    (event,) = await stored(client, namespace)
+    assert "series" not in event
+
+
+async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespace: str) -> None:
+    async with running(client) as recorder:
+        recorder.record(note(namespace, "ü" * 5000, name="x" * 253))
+    (event,) = await stored(client, namespace)
+    assert len(event["metadata"]["name"]) == 253
+    assert len(event["note"].encode()) == 1024
+
+
+async def test_a_full_line_drops_the_newest_without_waiting(
+    counted: KubeClient, registry: CollectorRegistry, namespace: str
+) -> None:
+    recorder = EventRecorder(counted, "i", capacity=2)
+    for number in range(5):
+        recorder.record(note(namespace, f"note {number}"))
+    assert outcomes(registry) == {"dropped": 3}
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(recorder.run())
+        await recorder.flush()
+        task.cancel()
+    assert {event["note"] for event in await stored(counted, namespace)} == {"note 0", "note 1"}
+
+
+async def test_a_lost_answer_makes_no_second_event(
+    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
+) -> None:
+    await wired.get(NAMESPACES, "", namespace)
+    wire.lose_answers(1)
+    async with running(wired) as recorder:
+        recorder.record(note(namespace))
+    assert len(await stored(client, namespace)) == 1
+
+
+async def test_a_namespace_that_goes_takes_its_events_with_it(
+    counted: KubeClient, registry: CollectorRegistry, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    held = configmap("held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await counted.create(CONFIGMAPS, namespace, held)
+    await counted.delete(NAMESPACES, "", namespace)  # no controller here ever finishes that
+    with caplog.at_level(logging.WARNING):
+        async with running(counted) as recorder:
+            recorder.record(note(namespace))
+            recorder.record(note("no-such-namespace"))
+    assert outcomes(registry) == {"failed": 2}
+    assert caplog.records == []
+
+
+async def test_a_missing_right_is_said_once(
+    nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with running(nobody) as recorder:
+            for number in range(5):
+                recorder.record(note(namespace, f"note {number}"))
+    (line,) = caplog.records
+    assert 'cannot create resource "events"' in line.__dict__["error"]

@@ -1,0 +1,199 @@
+"""Leader election on a real Lease."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api.meta import Object, ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.lease import LeaderElector, LeaseTimings
+from shared.kube.resources import LEASES
+from tests.kube.objects import LIMIT_S, until, until_awaited
+from tests.kube.wire import Wire
+
+QUICK = LeaseTimings(timedelta(seconds=2), timedelta(seconds=1.5), timedelta(seconds=0.2))
+# So slow that nothing but the watch can explain a quick change.
+SLOW = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
+
+
+@asynccontextmanager
+async def electing(elector: LeaderElector) -> AsyncIterator[asyncio.Event]:
+    """Take part until the block ends; the event it gives is the elector's stop."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(elector.run(stop))
+        yield stop
+        stop.set()
+
+
+def elector(client: KubeClient, namespace: str, name: str, timings: LeaseTimings = QUICK) -> LeaderElector:
+    return LeaderElector(client, ObjectKey(namespace, "bowline"), name, timings)
+
+
+async def lease(client: KubeClient, namespace: str) -> Object:
+    return await client.get(LEASES, namespace, "bowline")
+
+
+async def set_(event: asyncio.Event) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        await event.wait()
+
+
+async def test_the_first_leads_and_leaves_the_lease_free(client: KubeClient, namespace: str) -> None:
+    one = elector(client, namespace, "one")
+    async with electing(one):
+        await set_(one.is_leader)
+        spec = (await lease(client, namespace))["spec"]
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 2, 0)
+    assert not one.is_leader.is_set()
+    assert not one.lost.is_set()
+    # A release names nobody; the API server leaves the empty name out.
+    assert not (await lease(client, namespace))["spec"].get("holderIdentity")
+
+
+async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
+    one = elector(client, namespace, "one")
+    async with electing(one):
+        await set_(one.is_leader)
+        first = (await lease(client, namespace))["spec"]
+        seen: set[str] = set()
+        async with asyncio.timeout(LIMIT_S):
+            while len(seen) < 4:
+                spec = (await lease(client, namespace))["spec"]
+                seen.add(spec["renewTime"])
+        assert (spec["acquireTime"], spec["leaseTransitions"]) == (first["acquireTime"], 0)
+
+
+async def test_a_release_is_taken_up_by_way_of_the_watch(client: KubeClient, namespace: str) -> None:
+    one, two = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
+    async with electing(one) as stop:
+        await set_(one.is_leader)
+        async with electing(two):
+            await until(lambda: two.leader == "one")
+            assert not two.is_leader.is_set()
+            stop.set()
+            await set_(two.is_leader)
+            spec = (await lease(client, namespace))["spec"]
+            assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
+
+
+async def test_a_silent_death_is_taken_over_when_the_lease_has_run_out(client: KubeClient, namespace: str) -> None:
+    one, two = (elector(client, namespace, name) for name in ("one", "two"))
+    async with asyncio.TaskGroup() as group:
+        dying = group.create_task(one.run(asyncio.Event()))
+        await set_(one.is_leader)
+        async with electing(two):
+            await until(lambda: two.leader == "one")
+            dying.cancel()
+            await asyncio.wait([dying])
+            last = (await lease(client, namespace))["spec"]
+            assert last["holderIdentity"] == "one", "a cancelled run does not release"
+            await set_(two.is_leader)
+            assert (await lease(client, namespace))["spec"]["leaseTransitions"] == 1
+
+
+async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: str) -> None:
+    many = [elector(client, namespace, f"e{number}") for number in range(5)]
+    async with asyncio.TaskGroup() as group:
+        stops = [asyncio.Event() for _ in many]
+        for one, stop in zip(many, stops, strict=True):
+            group.create_task(one.run(stop))
+        await until(lambda: any(one.is_leader.is_set() for one in many))
+        await until(lambda: len({one.leader for one in many}) == 1)
+        assert sum(one.is_leader.is_set() for one in many) == 1
+        for stop in stops:
+            stop.set()
+
+
+async def test_a_leader_that_cannot_renew_stops_leading_before_anybody_else_may_start(
+    client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+) -> None:
+    one, two = elector(wired, namespace, "one"), elector(client, namespace, "two")
+    was_leading = []
+    async with electing(one):
+        await set_(one.is_leader)
+        async with electing(two):
+            await until(lambda: two.leader == "one")
+            await wire.cut()
+            await set_(two.is_leader)
+            was_leading.append(one.is_leader.is_set())
+            await set_(one.lost)
+    assert was_leading == [False]
+
+
+async def test_a_hanging_api_server_costs_the_leadership_too(
+    api_cluster: Cluster, client: KubeClient, namespace: str
+) -> None:
+    one = elector(client, namespace, "one")
+    async with electing(one):
+        await set_(one.is_leader)
+        api_cluster.pause_apiserver()
+        try:
+            await set_(one.lost)
+        finally:
+            api_cluster.resume_apiserver()
+    assert not one.is_leader.is_set()
+
+
+async def test_a_short_outage_costs_nothing(
+    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
+) -> None:
+    timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=50), timedelta(seconds=0.1))
+    one = elector(wired, namespace, "one", timings)
+    async with electing(one):
+        await set_(one.is_leader)
+        await wire.cut()
+        await until(lambda: one.troubled)
+        await wire.mend()
+        await until(lambda: not one.troubled)
+        assert one.is_leader.is_set()
+
+
+@pytest.mark.parametrize(
+    ("patch", "lost"),
+    [
+        pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken by force"),
+        pytest.param({"metadata": {"labels": {"x": "y"}}}, False, id="only labelled by somebody"),
+        pytest.param({"spec": {"holderIdentity": ""}}, False, id="freed by somebody and still ours"),
+    ],
+)
+async def test_somebody_else_writes_the_lease(
+    client: KubeClient, namespace: str, patch: dict[str, object], lost: bool
+) -> None:
+    one = elector(client, namespace, "one")
+    async with electing(one):
+        await set_(one.is_leader)
+        version = (await client.patch(LEASES, namespace, "bowline", patch))["metadata"]["resourceVersion"]
+        if lost:
+            await set_(one.lost)
+        else:
+            now = await until_awaited(
+                lambda: lease(client, namespace), lambda seen: seen["metadata"]["resourceVersion"] != version
+            )
+            assert now["spec"]["holderIdentity"] == "one"
+        assert one.is_leader.is_set() is not lost
+
+
+async def test_a_deleted_lease_is_made_again(client: KubeClient, namespace: str) -> None:
+    one = elector(client, namespace, "one")
+    async with electing(one):
+        await set_(one.is_leader)
+        old = (await lease(client, namespace))["metadata"]["uid"]
+        await client.delete(LEASES, namespace, "bowline")
+        leases: list[dict[str, object]] = []
+        async with asyncio.timeout(LIMIT_S):
+            while not leases:
+                leases = await client.list_all(LEASES, namespace)
+        assert one.is_leader.is_set()
+        assert (await lease(client, namespace))["metadata"]["uid"] != old
+
+
+async def test_without_rights_nobody_leads_and_a_stop_is_heard(nobody: KubeClient, namespace: str) -> None:
+    one = elector(nobody, namespace, "one")
+    async with electing(one):
+        await until(lambda: one.troubled)
+        assert not one.is_leader.is_set()

@@ -1,0 +1,276 @@
+"""Reflectors against the real API server, through changes, faults and restarts of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localcluster.cluster import Cluster
+from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
+from shared.kube.binding import post_binding
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import FieldSelectorUnsupported
+from shared.kube.metrics import KubeMetrics
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from tests.kube.objects import configmap, pod, until
+from tests.kube.wire import Wire
+
+ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
+
+
+class Told:
+    """What a reflector has told: type, name, and ``data.x`` before and after."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[EventType, str, str | None, str | None]] = []
+
+    def __call__(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        def x(seen: Object | None) -> str | None:
+            return str((seen.get("data") or {}).get("x", "")) if seen is not None else None
+
+        self.all.append((kind, key.name, x(old), x(new)))
+
+    def of(self, name: str) -> list[tuple[EventType, str | None, str | None]]:
+        return [(kind, old, new) for kind, found, old, new in self.all if found == name]
+
+
+@asynccontextmanager
+async def running(reflector: Reflector, *, synced: bool = True) -> AsyncIterator[Reflector]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reflector.run())
+        if synced:
+            await until(reflector.synced.is_set)
+        yield reflector
+        task.cancel()
+
+
+async def test_from_the_first_list_on_every_change_is_told_once(client: KubeClient, namespace: str) -> None:
+    await client.create(CONFIGMAPS, namespace, configmap("there", x="0"))
+    told = Told()
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
+        assert told.all == [(ADDED, "there", None, "0")], "synced is set after the list was delivered"
+        await client.create(CONFIGMAPS, namespace, configmap("new", x="1"))
+        await client.patch(CONFIGMAPS, namespace, "new", {"data": {"x": "2"}})
+        await client.delete(CONFIGMAPS, namespace, "new")
+        await until(lambda: len(told.all) == 4)
+        assert told.of("new") == [(ADDED, None, "1"), (MODIFIED, "1", "2"), (DELETED, "2", None)]
+        assert list(reflector.store) == [ObjectKey(namespace, "there")]
+        assert reflector.problem is None
+        assert reflector.last_contact is not None
+
+
+async def test_an_empty_selection_is_synced(client: KubeClient, namespace: str) -> None:
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
+        assert len(reflector.store) == 0
+
+
+async def test_objects_are_slimmed_as_they_come_in(client: KubeClient, namespace: str) -> None:
+    def slim(raw: dict[str, Any]) -> Object:
+        kept = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
+        return {"metadata": kept}
+
+    await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), slim=slim)) as reflector:
+        await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
+        await until(lambda: len(reflector.store) == 2)
+        assert [list(found) for found in reflector.store.values()] == [["metadata"], ["metadata"]]
+
+
+async def test_metadata_alone_is_kept(client: KubeClient, namespace: str) -> None:
+    await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
+    async with running(Reflector(client, Selection(CONFIGMAPS.as_metadata(), namespace))) as reflector:
+        await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
+        await until(lambda: len(reflector.store) == 2)
+        assert not any("data" in found for found in reflector.store.values())
+
+
+async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_content(
+    client: KubeClient, namespace: str
+) -> None:
+    seen: list[tuple[EventType, Object | None, Object | None]] = []
+    selection = Selection(PODS, namespace, field_selector="spec.nodeName=")
+    made = await client.create(PODS, namespace, pod("a"))
+    reflector = Reflector(client, selection, on_event=lambda kind, _, old, new: seen.append((kind, old, new)))
+    async with running(reflector):
+        await post_binding(client, ObjectKey(namespace, "a"), uid_of(made), "n1", {})
+        await until(lambda: len(seen) == 2)
+    (kind, old, new) = seen[1]
+    assert (kind, new) == (DELETED, None)
+    assert old is not None
+    assert "nodeName" not in old["spec"]
+
+
+async def test_changes_during_a_cut_are_told_by_the_resumed_watch(
+    client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+) -> None:
+    for name in ("stays", "changes", "goes"):
+        await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
+    told = Told()
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
+        await wire.cut()
+        await until(lambda: reflector.problem is not None)
+        assert reflector.contact_since is None
+        await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
+        await client.delete(CONFIGMAPS, namespace, "goes")
+        await client.create(CONFIGMAPS, namespace, configmap("comes", x="0"))
+        told.all.clear()
+        await wire.mend()
+        await until(lambda: len(told.all) == 3)
+        assert reflector.problem is None
+        assert reflector.contact_since is not None
+    assert told.all == [
+        (MODIFIED, "changes", "0", "1"),
+        (DELETED, "goes", "0", None),
+        (ADDED, "comes", None, "0"),
+    ]
+
+
+async def test_a_restarted_api_server_has_forgotten_the_place_and_the_list_tells_what_has_changed(
+    api_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+) -> None:
+    """Its watch cache begins at its start: our resourceVersion, older than a later change, gets a 410."""
+    for name in ("stays", "changes", "goes", "replaced"):
+        await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
+    told = Told()
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
+        await wire.cut()
+        await until(lambda: reflector.problem is not None)
+        told.all.clear()
+        await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
+        await client.delete(CONFIGMAPS, namespace, "goes")
+        await client.delete(CONFIGMAPS, namespace, "replaced")
+        await client.create(CONFIGMAPS, namespace, configmap("replaced", x="2"))
+        await client.create(CONFIGMAPS, namespace, configmap("comes", x="3"))
+        await asyncio.to_thread(api_cluster.restart_apiserver)
+        await wire.mend()
+        await until(lambda: len(told.all) >= 5)
+        async with KubeClient(access) as fresh:
+            await fresh.patch(CONFIGMAPS, namespace, "comes", {"data": {"x": "4"}})
+        await until(lambda: told.all[-1] == (MODIFIED, "comes", "3", "4"))
+    assert told.of("stays") == [], "unchanged, and so not told again"
+    assert told.of("changes") == [(MODIFIED, "0", "1")]
+    assert told.of("goes") == [(DELETED, "0", None)]
+    assert told.of("replaced") == [(DELETED, "0", None), (ADDED, None, "2")]
+    assert told.of("comes") == [(ADDED, None, "3"), (MODIFIED, "3", "4")]
+
+
+async def test_a_place_in_the_future_or_out_of_memory_ends_in_a_list(
+    access: ClusterAccess, client: KubeClient, namespace: str
+) -> None:
+    registry = CollectorRegistry()
+    options = ClientOptions(metrics=KubeMetrics(registry), watch_silence_s=0.5)
+    async with (
+        KubeClient(access, options) as impatient,
+        running(Reflector(impatient, Selection(CONFIGMAPS, namespace))) as reflector,
+    ):
+        await client.create(CONFIGMAPS, namespace, configmap("a"))
+        await until(lambda: len(reflector.store) == 1)
+        # Silence ends the watch again and again; each is opened where the one before has ended.
+        restarts = {"resource": "configmaps", "cause": "lost"}
+
+        def restarted() -> bool:
+            return (registry.get_sample_value("bowline_reflector_watch_restarts_total", restarts) or 0) >= 2
+
+        await until(restarted)
+        await client.create(CONFIGMAPS, namespace, configmap("b"))
+        await until(lambda: len(reflector.store) == 2)
+        relists = registry.get_sample_value("bowline_reflector_relists_total", {"resource": "configmaps"})
+        assert relists == 1
+        assert registry.get_sample_value("bowline_reflector_objects", {"resource": "configmaps"}) == 2
+        contact = {"resource": "configmaps"}
+        assert registry.get_sample_value("bowline_reflector_last_contact_timestamp_seconds", contact)
+
+
+async def test_an_api_server_away_at_start_is_waited_for(
+    wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
+) -> None:
+    await client.create(CONFIGMAPS, namespace, configmap("a"))
+    await wire.cut()
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
+        await until(lambda: "no connection to the API server" in (reflector.problem or ""))
+        assert not reflector.synced.is_set()
+        await wire.mend()
+        await until(reflector.synced.is_set)
+        assert (reflector.problem, len(reflector.store)) == (None, 1)
+
+
+async def test_a_missing_right_is_named_once_and_taken_up_when_granted(
+    api_cluster: Cluster, nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(Reflector(nobody, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
+        await until(lambda: "list and watch on configmaps in namespace" in (reflector.problem or ""))
+        role = ["role", "reader", "--verb=list,watch", "--resource=configmaps", f"--namespace={namespace}"]
+        binding = ["--role=reader", f"--serviceaccount={namespace}:nobody", f"--namespace={namespace}"]
+        api_cluster.kubectl("create", *role)
+        api_cluster.kubectl("create", "rolebinding", "reader", *binding)
+        await until(reflector.synced.is_set)
+        assert reflector.problem is None
+    assert len([line for line in caplog.records if "not granted" in str(line.__dict__.get("problem"))]) == 1
+
+
+def definition(plural: str, **version: Any) -> dict[str, Any]:
+    """Return a CRD ``<plural>.test.bowline.dev`` with a status phase."""
+    schema = {
+        "type": "object",
+        "properties": {"status": {"type": "object", "properties": {"phase": {"type": "string"}}}},
+    }
+    return {
+        "metadata": {"name": f"{plural}.test.bowline.dev"},
+        "spec": {
+            "group": "test.bowline.dev",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": plural.capitalize()},
+            "versions": [
+                {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **version}
+            ],
+        },
+    }
+
+
+def custom(plural: str) -> Resource:
+    return Resource("test.bowline.dev", "v1", plural, plural.capitalize())
+
+
+async def test_a_resource_that_is_installed_later_is_taken_up(client: KubeClient, namespace: str) -> None:
+    selection = Selection(custom("laters"), namespace)
+    async with running(Reflector(client, selection), synced=False) as reflector:
+        await until(lambda: "install its CustomResourceDefinition" in (reflector.problem or ""))
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition("laters"))
+        await until(reflector.synced.is_set)
+
+
+async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
+    client: KubeClient, namespace: str
+) -> None:
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition("plains"))
+    selectable = definition("selects", selectableFields=[{"jsonPath": ".status.phase"}])
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", selectable)
+    for plural in ("plains", "selects"):
+        async with running(Reflector(client, Selection(custom(plural), namespace))):
+            pass  # served now
+    selector = "status.phase!=Succeeded"
+    async with running(Reflector(client, Selection(custom("selects"), namespace, field_selector=selector))):
+        pass
+    with pytest.raises(FieldSelectorUnsupported, match="field label not supported"):
+        await Reflector(client, Selection(custom("plains"), namespace, field_selector=selector)).run()
+
+
+async def test_a_handler_that_raises_ends_the_reflector(client: KubeClient, namespace: str) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    await client.create(CONFIGMAPS, namespace, configmap("a"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await Reflector(client, Selection(CONFIGMAPS, namespace), on_event=broken).run()
+
+
+async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> None:
+    await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(1100)))
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
+        assert len(reflector.store) == 1100
+        assert ObjectUID("") not in {uid_of(found) for found in reflector.store.values()}

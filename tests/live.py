@@ -1,0 +1,118 @@
+"""A test's view of a running pair: apply, wait for what the API server says, look.
+
+Waiting is for conditions with a deadline; nothing here sleeps for its own sake or judges how long something took.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from localcluster.pair import Pair
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+
+# Generous: a machine under load is slow, and a test that fails has nothing better to do.
+DEADLINE_S = 30.0
+POLL_S = 0.05
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A namespace on a cluster with the pair running."""
+
+    cluster: Cluster
+    pair: Pair
+    namespace: str
+
+    # --- acting ---
+
+    def kubectl(self, *args: str, objects: Any = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """Run kubectl in the namespace; ``objects`` are given as JSON on its standard input."""
+        text = None if objects is None else _stream(objects)
+        return self.cluster.kubectl(f"--namespace={self.namespace}", *args, input=text, check=check)
+
+    def create(self, *objects: Mapping[str, Any]) -> None:
+        """Create objects in this namespace."""
+        placed = [{**o, "metadata": {**o["metadata"], "namespace": self.namespace}} for o in objects]
+        self.kubectl("create", "-f", "-", objects=placed)
+
+    def create_pod(self, name: str = "pod", annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
+        """Create an unbound pod; returns its UID."""
+        wanted = pod(name, self.namespace, **spec)
+        if annotations:
+            wanted["metadata"]["annotations"] = dict(annotations)
+        self.create(wanted)
+        return str(self.pod(name)["metadata"]["uid"])
+
+    def request_bind(self, name: str = "pod", node: str = "gpu-node-0", uid: str = "", **spec: Any) -> None:
+        """Create the BindRequest of a pod, owned by it as a scheduler's are."""
+        owner = uid or str(self.pod(name)["metadata"]["uid"])
+        self.create(bind_request(name, node, self.namespace, owner, **spec))
+
+    # --- looking ---
+
+    def pod(self, name: str = "pod") -> dict[str, Any]:
+        """The pod as stored."""
+        return self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+
+    def request(self, name: str = "pod") -> dict[str, Any]:
+        """The BindRequest as stored."""
+        return self.cluster.api.get(self.request_path(name))
+
+    def request_path(self, name: str = "pod") -> str:
+        """Where the BindRequest is served."""
+        return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}/{name}"
+
+    def events(self, name: str = "pod") -> list[tuple[str, str]]:
+        """Reason and note of Bowline's events about an object, oldest first."""
+        found = self.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        ours = [e for e in found if e.get("reportingController") == names.EVENT_SOURCE]
+        mine = [e for e in ours if e.get("regarding", {}).get("name") == name]
+        mine.sort(key=lambda event: event["eventTime"])
+        return [(event["reason"], event["note"]) for event in mine]
+
+    def gone(self, path: str) -> bool:
+        """Whether the API server denies the object."""
+        try:
+            self.cluster.api.get(path)
+        except ApiError as error:
+            return error.status == 404
+        return False
+
+    # --- waiting ---
+
+    def phase(self, name: str, *phases: str) -> dict[str, Any]:
+        """Wait until the request is in one of the phases; returns it."""
+
+        def settled() -> dict[str, Any] | None:
+            found = self.request(name)
+            return found if (found.get("status") or {}).get("phase") in phases else None
+
+        return self.until(f"request {name} is {' or '.join(phases)}", settled)
+
+    def event(self, name: str, reason: str) -> str:
+        """Wait for an event about the object; returns its note."""
+        return self.until(
+            f"event {reason} about {name}",
+            lambda: next((note for seen, note in self.events(name) if seen == reason), None),
+        )
+
+    def until(self, what: str, look: Callable[[], T | None]) -> T:
+        """Wait until ``look`` finds something; fails with what it was and the processes' last words."""
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := look()) is None or found is False:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {DEADLINE_S:g} s for: {what}\n{self.cluster.log_tails(15)}")
+            time.sleep(POLL_S)
+        return found
+
+
+def _stream(objects: Any) -> str:
+    return "\n".join(json.dumps(o) for o in (objects if isinstance(objects, list) else [objects]))

@@ -1,0 +1,177 @@
+"""Child processes: started with a log, ended for certain, also when their starter is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster.errors import LocalClusterError, StartError
+from localcluster.ports import free_ports, says_port_taken
+from localcluster.process import Launch, Process, ProcessRecord
+from localcluster.state import load_state, save_state
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
+# Starts a cluster's watchdog and a child with a child of its own, then waits to be killed.
+STARTER = """
+import sys, time
+from pathlib import Path
+from localcluster.process import Launch, Process, Watchdog
+folder = Path(sys.argv[1])
+dog = Watchdog()
+dog.remove_at_end(folder / "data")
+sleep = "import time; time.sleep(600)"
+code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleep}']); {sleep}"
+child = Process.start(Launch("child", [sys.executable, "-c", code], folder / "child.log"))
+dog.watch(child)
+print(child.pid, flush=True)
+if sys.argv[2] == "release":
+    dog.release()
+else:
+    time.sleep(600)
+"""
+
+
+def until(condition: object, what: str) -> None:
+    """Wait for something that another process is about to do."""
+    assert callable(condition)
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.01)
+
+
+def group_is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[Process]]:
+    """Processes to be ended after the test, whatever it did."""
+    processes: list[Process] = []
+    yield processes
+    for process in processes:
+        process.kill()
+
+
+def start(started: list[Process], tmp_path: Path, code: str) -> Process:
+    process = Process.start(Launch("one", [sys.executable, "-c", code], tmp_path / "one.log"))
+    started.append(process)
+    until(lambda: "up" in process.tail().split("\n") or not process.alive, "the first line")
+    return process
+
+
+def test_output_goes_to_the_log_below_the_command(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    lines = process.tail().splitlines()
+    assert lines[0].startswith("$ ")
+    assert lines[-1] == "up"
+    assert process.alive
+    assert process.returncode is None
+
+
+def test_stop_lets_a_process_end_by_itself(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    assert process.stop() is True
+    assert process.returncode == -signal.SIGTERM
+    assert not process.alive
+
+
+def test_stop_kills_a_process_that_does_not_end(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, STUBBORN)
+    assert process.stop(timeout=0.1) is False
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_a_paused_process_can_be_stopped(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    process.pause()
+    assert process.stop() is True
+
+
+def test_stopping_twice_is_no_fault(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    process.stop()
+    assert process.stop() is True
+    process.kill()
+
+
+def test_a_command_that_does_not_exist_is_a_start_error(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="one cannot be started"):
+        Process.start(Launch("one", [str(tmp_path / "nothing")], tmp_path / "one.log"))
+
+
+def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    note = tmp_path / "state.json"
+    save_state(note, "https://127.0.0.1:1", [process])
+    state = load_state(note)
+    assert state is not None
+    [again] = state.attached()
+    assert (again.name, again.alive, again.returncode) == ("one", True, None)
+    assert again.stop() is True
+    assert not process.alive
+
+
+def test_a_process_id_that_now_is_anothers_is_not_taken_for_ours(tmp_path: Path, started: list[Process]) -> None:
+    process = start(started, tmp_path, SLEEP)
+    record = process.record()
+    other = Process.attach(ProcessRecord(record.name, record.pid, f"{record.started}0", record.log))
+    assert not other.alive
+    other.stop()
+    assert process.alive, "it must not have been signalled"
+
+
+def test_state_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
+    note = tmp_path / "state.json"
+    assert load_state(note) is None
+    note.write_text('{"server": 1}')
+    with pytest.raises(LocalClusterError, match="cannot be read"):
+        load_state(note)
+
+
+def test_when_the_starter_is_killed_its_processes_end_and_its_data_goes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    command = [sys.executable, "-c", STARTER, str(tmp_path), "stay"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        group = int(starter.stdout.readline())
+        assert not group_is_gone(group)
+        starter.kill()
+    until(lambda: group_is_gone(group), "the end of the process group")
+    until(lambda: not (tmp_path / "data").exists(), "the removal of the data")
+
+
+def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STARTER, str(tmp_path), "release"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    group = int(done.stdout)
+    try:
+        assert not group_is_gone(group)
+    finally:
+        os.killpg(group, signal.SIGKILL)
+
+
+def test_free_ports_are_distinct() -> None:
+    assert len(set(free_ports(20))) == 20
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        pytest.param("listen tcp 127.0.0.1:1: bind: address already in use", True, id="a Go program"),
+        pytest.param("[Errno 98] Address already in use", True, id="a Python program"),
+        pytest.param("connection refused", False, id="another fault"),
+    ],
+)
+def test_a_taken_port_is_recognised(log: str, expected: bool) -> None:
+    assert says_port_taken(log) is expected

@@ -1,0 +1,274 @@
+"""Admission as the API server sees it: the chart's configurations, our webhook, and what is stored afterwards.
+
+The webhook runs alone here: nothing of admission needs the reconciler.
+"""
+
+import base64
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair
+from localcluster.spec import ClusterSpec
+from localcluster.workload import LocalProcess, WorkloadOptions
+from shared.api import names
+from shared.kube.client import KubeClient, PatchType
+from shared.kube.config import load_access
+from shared.kube.errors import ApiStatus, Invalid
+from shared.kube.resources import Resource
+from shared.testing.builders import bind_request, pod
+from tests.live import Live
+from webhook.certs.publish import CONFIGURATIONS
+
+PODS = Resource("", "v1", "pods", "Pod")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[tuple[Cluster, Pair]]:
+    """A control plane with the chart and the webhook."""
+    with Cluster.start(ClusterSpec()) as cluster:
+        cluster.make_nodes(1)
+        cluster.make_runtime_class()
+        pair = Pair.install(cluster, find_helm())
+        pair.launch_webhook(NO_DRAIN).wait_ready()
+        yield cluster, pair
+
+
+@pytest.fixture
+def live(installed: tuple[Cluster, Pair]) -> Iterator[Live]:
+    """A namespace of this test's own."""
+    cluster, pair = installed
+    found = Live(cluster, pair, f"test-{uuid.uuid4().hex[:8]}")
+    cluster.make_namespace(found.namespace)
+    yield found
+    cluster.kubectl("delete", "namespace", found.namespace, "--wait=false")
+
+
+@pytest.fixture
+async def client(live: Live) -> AsyncIterator[KubeClient]:
+    """The administrator's access."""
+    async with KubeClient(await load_access(live.cluster.kubeconfig)) as opened:
+        yield opened
+
+
+def shared_pod(live: Live, annotations: dict[str, str], name: str = "p", **spec: Any) -> dict[str, Any]:
+    raw = pod(name, live.namespace, **spec)
+    raw["metadata"]["annotations"] = annotations
+    return raw
+
+
+def deployment(live: Live, annotations: dict[str, str], replicas: int = 0) -> dict[str, Any]:
+    labels = {"app": "serve"}
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod()["spec"]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serve", "namespace": live.namespace},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def webhook(live: Live) -> LocalProcess:
+    assert live.pair.webhook is not None
+    return live.pair.webhook
+
+
+def calls(live: Live, path: str) -> int:
+    """Return how many reviews the webhook has answered at the path."""
+    _, text = webhook(live).get("/metrics")
+    lines = [line for line in text.splitlines() if line.startswith("bowline_admission_requests_total{")]
+    return sum(int(float(line.split()[-1])) for line in lines if f'hook="{path}"' in line)
+
+
+async def refusal(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
+    with pytest.raises(Invalid) as caught:
+        await client.create(resource, live.namespace, raw)
+    return caught.value.status
+
+
+class TestRefusals:
+    async def test_a_bad_pod_is_refused_with_every_fault_in_message_and_causes(
+        self, live: Live, client: KubeClient
+    ) -> None:
+        raw = shared_pod(
+            live, {names.GPU_FRACTION: "2", names.GPU_MEMORY: "much", names.GPU_FRACTION_NUM_DEVICES: "0"}
+        )
+        status = await refusal(client, live, PODS, raw)
+        assert (status.code, status.reason) == (422, "Invalid")
+        assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
+        fields = {cause.field for cause in status.causes}
+        assert fields == {f"metadata.annotations[{key}]" for key in raw["metadata"]["annotations"]}
+        for cause in status.causes:
+            assert cause.field in status.message
+            assert cause.message in status.message
+        assert live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p")
+
+    async def test_a_deployment_is_refused_with_paths_into_its_template(self, live: Live, client: KubeClient) -> None:
+        status = await refusal(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
+        assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
+        assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
+
+    async def test_a_cron_job_is_refused_with_its_longer_path(self, live: Live) -> None:
+        template = deployment(live, {names.GPU_FRACTION: "2"})["spec"]["template"]
+        template["spec"]["restartPolicy"] = "Never"
+        raw = {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": {"name": "c", "namespace": live.namespace},
+            "spec": {"schedule": "@hourly", "jobTemplate": {"spec": {"template": template}}},
+        }
+        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "spec.jobTemplate.spec.template.metadata.annotations[gpu-fraction]" in done.stderr
+
+    def test_kubectl_shows_each_fault_once(self, live: Live) -> None:
+        live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
+        done = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
+        assert done.returncode == 1
+        assert done.stderr.startswith('The Pod "p" is invalid: metadata.annotations[gpu-fraction]: "0.4": ')
+        assert done.stderr.count("metadata.annotations") == 1
+
+    def test_a_server_side_dry_run_is_judged_too(self, live: Live) -> None:
+        good, bad = (shared_pod(live, {names.GPU_FRACTION: share}) for share in ("0.5", "2"))
+        assert live.kubectl("create", "--dry-run=server", "-f", "-", objects=good).returncode == 0
+        done = live.kubectl("create", "--dry-run=server", "-f", "-", objects=bad, check=False)
+        assert "gpu-fraction" in done.stderr
+
+    def test_a_generated_name_is_no_obstacle(self, live: Live) -> None:
+        raw = shared_pod(live, {names.GPU_FRACTION: "2"})
+        raw["metadata"] = {**raw["metadata"], "generateName": "train-"}
+        del raw["metadata"]["name"]
+        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "metadata.annotations[gpu-fraction]" in done.stderr
+
+
+class TestPasses:
+    def test_a_good_pod_is_stored_as_it_was_sent(self, live: Live) -> None:
+        live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
+        assert live.pod("p")["metadata"]["annotations"][names.GPU_FRACTION] == "0.5"
+
+    def test_a_share_for_another_scheduler_passes_with_a_warning(self, live: Live) -> None:
+        raw = shared_pod(live, {names.GPU_FRACTION: "2"}, schedulerName="default-scheduler")
+        done = live.kubectl("create", "-f", "-", objects=raw)
+        assert re.search(r"Warning: metadata\.annotations\[gpu-fraction\].*default-scheduler", done.stderr)
+
+    @pytest.mark.parametrize("namespace", ["kube-system", "bowline-system"])
+    def test_system_namespaces_make_no_call(self, live: Live, namespace: str) -> None:
+        before = calls(live, "/mutate/pods"), calls(live, "/validate/pods")
+        raw = pod(f"p-{live.namespace}", namespace)
+        raw["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
+        live.cluster.kubectl("create", "-f", "-", input=json.dumps(raw))
+        live.cluster.kubectl("delete", "pod", f"p-{live.namespace}", f"--namespace={namespace}", "--wait=false")
+        assert (calls(live, "/mutate/pods"), calls(live, "/validate/pods")) == before
+
+
+class TestUpdates:
+    def test_what_we_do_not_own_makes_no_call(self, live: Live) -> None:
+        raw = shared_pod(live, {names.GPU_FRACTION: "0.5"})
+        raw["metadata"]["finalizers"] = ["test.bowline.dev/keep"]
+        live.kubectl("create", "-f", "-", objects=raw)
+        before = calls(live, "/validate/pods")
+        live.kubectl("annotate", "pod", "p", "other=1")
+        live.kubectl("label", "pod", "p", "other=1")
+        live.kubectl("delete", "pod", "p", "--wait=false", "--grace-period=0", "--force")
+        live.kubectl("patch", "pod", "p", "--type=merge", '-p={"metadata":{"finalizers":null}}')
+        live.until("the pod is gone", lambda: live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p"))
+        assert calls(live, "/validate/pods") == before
+
+    def test_a_bad_pod_from_before_keeps_its_faults_but_gets_no_new_ones(self, live: Live) -> None:
+        webhook(live).stop()
+        # Nobody answers: the mutating hook fails open, the validating one closed.
+        done = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
+        assert "failed calling webhook" in done.stderr
+        live.kubectl("create", "-f", "-", objects=deployment(live, {names.GPU_FRACTION: "2"}))
+        live.pair.launch_webhook(NO_DRAIN).wait_ready()
+        before = calls(live, "/validate/workloads")
+        live.kubectl("scale", "deployment", "serve", "--replicas=1")
+        live.kubectl("annotate", "deployment", "serve", "other=1")
+        assert calls(live, "/validate/workloads") == before
+        changed = live.kubectl("set", "image", "deployment/serve", "main=other:1", check=False)
+        assert "spec.template.metadata.annotations[gpu-fraction]" in changed.stderr
+
+
+class TestBindRequests:
+    def test_the_pod_uid_is_filled_in_from_the_owner(self, live: Live) -> None:
+        live.create(pod("p"))
+        uid = live.pod("p")["metadata"]["uid"]
+        live.create(bind_request("p", "gpu-node-0", live.namespace, uid))
+        assert live.request("p")["spec"]["podUID"] == uid
+
+    def test_a_uid_that_contradicts_the_owner_is_refused(self, live: Live) -> None:
+        raw = bind_request("p", "gpu-node-0", live.namespace, "uid-1", podUID="uid-2")
+        done = live.kubectl("create", "-f", "-", objects=raw, check=False)
+        assert "spec.podUID" in done.stderr
+
+    def test_schema_faults_are_told_all_at_once(self, live: Live) -> None:
+        raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
+        done = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
+        for path in ("spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
+            assert path in done.stderr
+
+
+class TestCertificate:
+    async def test_a_restarted_webhook_is_trusted_beside_the_one_before(self, live: Live, client: KubeClient) -> None:
+        name = "bowline-webhook"
+        before = await bundles(client, name)
+        webhook(live).stop()
+        live.pair.launch_webhook(NO_DRAIN).wait_ready()
+        after = await bundles(client, name)
+        assert len(after) == len(before) == 5
+        for old, new in zip(before, after, strict=True):
+            assert new.startswith(old)
+            assert new.count(b"BEGIN CERTIFICATE") == old.count(b"BEGIN CERTIFICATE") + 1
+        live.kubectl("create", "--dry-run=server", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
+
+    async def test_only_the_bundle_belongs_to_us(self, live: Live, client: KubeClient) -> None:
+        for resource in CONFIGURATIONS:
+            found = await client.get(resource, "", "bowline-webhook")
+            fields = [
+                entry["fieldsV1"]
+                for entry in found["metadata"]["managedFields"]
+                if entry["manager"] == names.FIELD_MANAGER_CABUNDLE
+            ]
+            assert len(fields) == 1
+            hooks = fields[0]["f:webhooks"].values()
+            assert all(hook == {"f:clientConfig": {"f:caBundle": {}}} for hook in hooks)
+
+    async def test_a_patch_of_a_configuration_that_has_changed_is_refused(
+        self, live: Live, client: KubeClient
+    ) -> None:
+        # By this two replicas that publish at once do not undo each other.
+        patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]
+        with pytest.raises(Invalid):
+            await client.patch(CONFIGURATIONS[0], "", "bowline-webhook", patch, content_type=PatchType.JSON)
+
+    async def test_it_waits_for_configurations_that_come_later(self, live: Live) -> None:
+        waiting = live.pair._launch(
+            "webhook",
+            WorkloadOptions(name="early", extra_args=("--drain=0s", "--webhook-configuration=later")),
+        )
+        status, text = live.until("it says what is missing", lambda: _unready(waiting, "not found"))
+        assert status == 503
+        assert "later" in text
+        waiting.stop()
+
+
+def _unready(process: LocalProcess, part: str) -> tuple[int, str] | None:
+    try:
+        status, text = process.get("/readyz")
+    except OSError:
+        return None
+    return (status, text) if part in text else None
+
+
+async def bundles(client: KubeClient, name: str) -> list[bytes]:
+    """Return the bundle of every webhook of the release."""
+    found = [await client.get(resource, "", name) for resource in CONFIGURATIONS]
+    return [base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in found for hook in entry["webhooks"]]

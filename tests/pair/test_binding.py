@@ -1,0 +1,232 @@
+"""From a BindRequest to a bound pod, or to a true reason why not: what the API server says afterwards."""
+
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.testing.builders import bind_request
+from tests.audit import writes_about
+from tests.live import Live
+
+
+def conditions(obj: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in (obj.get("status") or {}).get("conditions") or ()}
+
+
+def test_a_request_becomes_a_bound_pod(pair: Live) -> None:
+    uid = pair.create_pod()
+    pair.request_bind()
+    done = pair.phase("pod", "Succeeded")
+    bound = pair.pod()
+    assert bound["spec"]["nodeName"] == "gpu-node-0"
+    assert bound["metadata"]["uid"] == uid
+    assert bound["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Regular"
+    assert done["status"]["nodeName"] == "gpu-node-0"
+    assert conditions(done) == {"Prepared": "True", "Bound": "True"}
+    assert "reason" not in done["status"]
+    assert "failedAttempts" not in done["status"]
+    assert not done["metadata"].get("finalizers")
+    assert pair.event("pod", "Bound") == "bound to node gpu-node-0"
+    # kwok plays the kubelet: the pod really starts there.
+    pair.until("the pod runs", lambda: pair.pod()["status"]["phase"] == "Running" or None)
+
+
+def test_a_bind_costs_two_writes_and_one_event(pair: Live) -> None:
+    pair.create_pod("cheap")
+    pair.request_bind("cheap")
+    pair.phase("cheap", "Succeeded")
+    pair.event("cheap", "Bound")
+    writes = writes_about(pair, user="bowline-reconciler")
+    assert writes == [
+        ("create", "pods/binding"),
+        ("patch", "bindrequests/status"),
+        ("create", "events"),
+    ]
+
+
+def test_what_the_unmodified_scheduler_writes_is_carried_out(pair: Live) -> None:
+    pair.create_pod("whole", containers=[gpu_container(2)])
+    pair.request_bind("whole", receivedGPU={"count": 2, "portion": "1.00"})
+    pair.phase("whole", "Succeeded")
+    pair.create_pod("odd")
+    pair.request_bind("odd", receivedResourceType="", receivedGPU={"portion": "0.00"})
+    pair.phase("odd", "Succeeded")
+    assert pair.pod("odd")["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Regular"
+
+
+def gpu_container(count: int) -> dict[str, Any]:
+    return {
+        "name": "main",
+        "image": "registry.example/train:1",
+        "resources": {"limits": {names.RESOURCE_GPU: str(count)}},
+    }
+
+
+def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) -> None:
+    pair.create_pod()
+    pair.request_bind(node="no-such-node", backoffLimit=3)
+    status = pair.phase("pod", "Failed")["status"]
+    assert status["reason"] == "NodeGone: node no-such-node does not exist"
+    assert status["suggestion"] == "RescheduleElsewhere"
+    # Raised to the limit: a scheduler in the field reads fewer as "still trying".
+    assert status["failedAttempts"] == 3
+    assert "NodeGone" in pair.event("pod", "BindingFailed")
+    assert "nodeName" not in pair.pod()["spec"]
+    assert conditions(pair.pod())[names.CONDITION_POD_BOUND] == "False"
+
+
+def test_fault_07_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
+    pair.create(bind_request("nobody", uid="7e5f9a3c-0000-4000-8000-000000000000"))
+    # The garbage collector removes a request whose owner is not there; either it is gone or it says why.
+    path = pair.request_path("nobody")
+
+    def ended() -> bool | None:
+        return (pair.gone(path) or (pair.request("nobody").get("status") or {}).get("phase") == "Failed") or None
+
+    pair.until("the request is gone or Failed", ended)
+    about_pods = [
+        e
+        for e in pair.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events")["items"]
+        if e["regarding"]["kind"] == "Pod"
+    ]
+    assert about_pods == []
+
+
+def test_a_request_without_uid_is_pinned_and_bound(pair: Live) -> None:
+    uid = pair.create_pod()
+    pair.create(bind_request(node="gpu-node-1"))
+    done = pair.phase("pod", "Succeeded")
+    assert [o["uid"] for o in done["metadata"]["ownerReferences"]] == [uid]
+    assert pair.pod()["spec"]["nodeName"] == "gpu-node-1"
+
+
+def test_a_request_may_come_a_moment_before_its_pod(pair: Live) -> None:
+    pair.create(bind_request("late"))
+    pair.create_pod("late")
+    # node-0 of the builder does not exist here; what counts is that the pod was waited for and then judged.
+    assert pair.phase("late", "Failed")["status"]["reason"].startswith("NodeGone")
+
+
+def test_fault_06_a_pod_on_another_node_is_no_success(pair: Live) -> None:
+    pair.create_pod()
+    pair.request_bind(node="gpu-node-0")
+    pair.phase("pod", "Succeeded")
+    uid = pair.pod()["metadata"]["uid"]
+    second = bind_request("pod", "gpu-node-1", uid=uid)
+    second["metadata"]["name"] = "second"
+    pair.create(second)
+    status = pair.phase("second", "Failed")["status"]
+    assert status["reason"].startswith("BoundElsewhere")
+    assert status["nodeName"] == "gpu-node-0"
+
+
+def test_fault_08_a_predecessors_request_never_binds_the_successor(pair: Live) -> None:
+    first = pair.create_pod()
+    pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    second = pair.create_pod()
+    assert first != second
+    stale = bind_request("pod", "gpu-node-0", uid=first)
+    # Named by UID only: with an owner reference to a dead pod the garbage collector would be faster than the test.
+    stale["metadata"].pop("ownerReferences")
+    stale["spec"]["podUID"] = first
+    pair.create(stale)
+    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("PodGone")
+    assert "nodeName" not in pair.pod()["spec"]
+
+
+SHARE = {
+    "receivedResourceType": "Fraction",
+    "receivedGPU": {"count": 1, "portion": "0.50"},
+    "selectedGPUGroups": ["group"],
+}
+CLAIM = {"resourceClaimAllocations": [{"name": "dev", "allocation": {}}]}
+
+
+@pytest.mark.parametrize(
+    "change", [pytest.param(SHARE, id="a share no plugin serves"), pytest.param(CLAIM, id="a claim no plugin serves")]
+)
+def test_a_pod_is_never_bound_without_its_device(pair: Live, change: dict[str, Any]) -> None:
+    pair.create_pod()
+    pair.request_bind(**change)
+    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("NoPlugin")
+    assert "nodeName" not in pair.pod()["spec"]
+
+
+def test_another_schedulers_pod_is_not_ours(pair: Live) -> None:
+    pair.create_pod(schedulerName="somebody-else")
+    pair.request_bind()
+    reason = pair.phase("pod", "Failed")["status"]["reason"]
+    assert reason.startswith("NotOurs")
+    assert "schedulerNames" in reason
+
+
+def test_a_gated_pod_is_waited_for(pair: Live) -> None:
+    pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+    pair.request_bind()
+    note = pair.event("pod", "BindingWaiting")
+    assert "scheduling gates" in note
+    waiting = pair.request()["status"]
+    assert waiting["phase"] == "Pending"
+    assert waiting["reason"].startswith("Waiting")
+    assert "failedAttempts" not in waiting
+    pair.kubectl("patch", "pod", "pod", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
+    pair.phase("pod", "Succeeded")
+
+
+def test_fault_01_02_failures_are_counted_and_bound_is_said_last(pair: Live) -> None:
+    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "2"})
+    pair.request_bind()
+    done = pair.phase("pod", "Succeeded")["status"]
+    assert done["failedAttempts"] == 2
+    pair.event("pod", "Bound")
+    assert [reason for reason, _ in pair.events()] == ["BindingRetry", "BindingRetry", "Bound"]
+    assert conditions(pair.pod())[names.CONDITION_POD_BOUND] == "True"
+
+
+def test_fault_03_05_the_limit_ends_it_for_good(pair: Live) -> None:
+    pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
+    pair.request_bind(backoffLimit=1)
+    failed = pair.phase("pod", "Failed")
+    assert failed["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
+    assert failed["status"]["failedAttempts"] == 2
+    # A later event about the pod wakes nothing: what has failed is not tried again.
+    pair.kubectl("annotate", "pod", "pod", "touched=yes")
+    pair.create_pod("other")
+    pair.request_bind("other")
+    pair.phase("other", "Succeeded")
+    assert pair.request()["metadata"]["resourceVersion"] == failed["metadata"]["resourceVersion"]
+
+
+def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
+    uid = pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "1"})
+    for name in ("a", "b"):
+        wanted = bind_request("pod", "gpu-node-2", uid=uid)
+        wanted["metadata"]["name"] = name
+        pair.create(wanted)
+    assert pair.phase("a", "Succeeded")["status"]["failedAttempts"] == 1
+    # The second finds the pod where it was to be: success without an attempt of its own.
+    assert "failedAttempts" not in pair.phase("b", "Succeeded")["status"]
+
+
+def test_a_reconciler_that_was_away_takes_up_what_it_missed(pair: Live) -> None:
+    old = pair.pair.reconcilers[0]
+    assert old.stop()
+    pair.create_pod()
+    pair.request_bind()
+    pair.pair.launch_reconciler().wait_ready()
+    pair.phase("pod", "Succeeded")
+
+
+def test_right_is_least_right(pair: Live) -> None:
+    """The reconciler's ServiceAccount may do what it does and nothing that would be worth stealing its token for."""
+
+    def can(verb: str, resource: str, subresource: str = "") -> bool:
+        account = f"--as=system:serviceaccount:{pair.pair.options.namespace}:bowline-reconciler"
+        asked = ("auth", "can-i", verb, resource, f"--subresource={subresource}", account)
+        return pair.kubectl(*asked, check=False).stdout.strip() == "yes"
+
+    assert can("create", "pods", "binding")
+    assert can("patch", "bindrequests.scheduling.run.ai", "status")
+    for verb, resource in (("get", "secrets"), ("create", "pods"), ("delete", "pods"), ("update", "nodes")):
+        assert not can(verb, resource), f"{verb} {resource}"

@@ -1,0 +1,217 @@
+"""``bowline lint``: verdicts, output for people and programs, exit status."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from cli.main import main
+from tests.unit.webhook.chains import built_in
+from tests.unit.webhook.reviews import encoded, review
+from webhook.review import Hook, decode_review, encode_answer, judge
+
+GOOD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: good, namespace: team, annotations: {gpu-fraction: "0.5"}}
+spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+"""
+BAD = """
+apiVersion: v1
+kind: Pod
+metadata: {generateName: train-, annotations: {gpu-fraction: "2", gpu-fraction-num-devices: none}}
+spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+"""
+BAD_DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve}
+spec: {template: {metadata: {annotations: {gpu-fraction: 0.5}}, spec: {schedulerName: bowline, containers: []}}}
+"""
+BAD_REQUEST = """
+apiVersion: scheduling.run.ai/v1alpha2
+kind: BindRequest
+metadata: {name: r}
+spec: {podName: p, receivedGPU: {portion: "1.5"}}
+"""
+FOREIGN = """
+apiVersion: v1
+kind: Pod
+metadata: {name: foreign, annotations: {gpu-fraction: "0.5"}}
+spec: {containers: [{name: main, image: x}]}
+"""
+OTHER = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}"
+
+
+@pytest.fixture
+def lint(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command on texts written to files; returns exit status, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*texts: str, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+        files = []
+        for index, text in enumerate(texts):
+            Path(f"{index}.yaml").write_text(text)
+            files.append(f"{index}.yaml")
+        status = main(["lint", *options, *files])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return run
+
+
+def test_good_pods_are_allowed(lint: Any) -> None:
+    assert lint(GOOD) == (0, "0.yaml: Pod team/good: allowed\n1 object: 1 allowed\n", "")
+
+
+def test_every_fault_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> None:
+    status, out, _ = lint(GOOD + "---" + BAD)
+    lines = out.splitlines()
+    assert status == 1
+    assert lines[1] == "0.yaml: Pod train-*: refused"
+    assert lines[2].startswith('  metadata.annotations[gpu-fraction]: "2": must be ')
+    assert lines[2].endswith("(gpu_request/fraction-range)")
+    assert lines[3].startswith('  metadata.annotations[gpu-fraction-num-devices]: "none": must be ')
+    assert lines[-1] == "2 objects: 1 allowed, 1 refused"
+
+
+def test_the_output_for_programs(lint: Any) -> None:
+    status, out, _ = lint(BAD, FOREIGN, OTHER, options=("-o", "json"))
+    found = json.loads(out)
+    assert status == 1
+    assert [set(entry) for entry in found] == [
+        {"file", "kind", "namespace", "name", "allowed", "errors", "warnings"}
+    ] * 3
+    refused, warned, skipped = found
+    assert (refused["file"], refused["name"], refused["allowed"]) == ("0.yaml", "train-*", False)
+    assert {"rule", "path", "value", "message"} == set(refused["errors"][0])
+    assert (refused["errors"][0]["path"], refused["errors"][0]["value"]) == (
+        "metadata.annotations[gpu-fraction]",
+        "2",
+    )
+    assert warned["allowed"]
+    assert [fault["rule"] for fault in warned["warnings"]] == ["scope/scheduler"]
+    assert skipped == {
+        "file": "2.yaml",
+        "kind": "ConfigMap",
+        "namespace": "",
+        "name": "other",
+        "allowed": True,
+        "errors": [],
+        "warnings": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        pytest.param(BAD_DEPLOYMENT, ["spec.template.metadata.annotations[gpu-fraction]"], id="a workload"),
+        pytest.param(BAD_REQUEST, ["spec.selectedNode", "spec.receivedGPU.portion"], id="a BindRequest"),
+        pytest.param("{apiVersion: v1, kind: Pod}", ["metadata", "spec"], id="a pod without anything"),
+        pytest.param(
+            "{apiVersion: v1, kind: Pod, metadata: [], spec: x}", ["metadata", "spec"], id="a misshapen pod"
+        ),
+    ],
+)
+def test_faults_point_into_the_object(lint: Any, text: str, paths: list[str]) -> None:
+    status, out, _ = lint(text, options=("--output=json",))
+    assert status == 1
+    assert [fault["path"] for fault in json.loads(out)[0]["errors"]] == paths
+
+
+def test_what_is_not_judged_says_so(lint: Any) -> None:
+    assert lint(OTHER) == (0, "0.yaml: ConfigMap other: not judged\n1 object: 1 not judged\n", "")
+
+
+def test_nothing_to_judge_says_so(lint: Any) -> None:
+    assert lint("# nothing") == (0, "no objects found\n", "")
+    assert lint("# nothing", options=("-o", "json")) == (0, "[]\n", "")
+
+
+def test_a_warning_is_no_refusal(lint: Any) -> None:
+    status, out, _ = lint(FOREIGN)
+    assert status == 0
+    assert "  warning: metadata.annotations[gpu-fraction]" in out
+
+
+def test_the_configuration_decides(lint: Any) -> None:
+    head = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+    Path("config.yaml").write_text(head + "gpuSharing: {enabled: false}\n")
+    status, out, _ = lint(GOOD, options=("--config", "config.yaml"))
+    assert status == 1
+    assert "gpuSharing" in out
+
+
+class TestBadUsage:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            pytest.param("kind: [", "0.yaml: line 1", id="broken YAML, with its line"),
+            pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="no object"),
+        ],
+    )
+    def test_an_unreadable_file(self, lint: Any, text: str, message: str) -> None:
+        status, out, err = lint(text, GOOD)
+        assert (status, out) == (2, "")
+        assert message in err
+
+    def test_every_unreadable_file_is_named(self, lint: Any) -> None:
+        status, _, err = lint("kind: [", options=("missing.yaml", "absent.yaml"))
+        assert status == 2
+        assert [line.split(":")[0] for line in err.splitlines()] == ["missing.yaml", "absent.yaml", "0.yaml"]
+
+    def test_a_configuration_with_faults(self, lint: Any) -> None:
+        Path("config.yaml").write_text("kind: x\nnope: 1\n")
+        status, out, err = lint(GOOD, options=("--config", "config.yaml"))
+        assert (status, out) == (2, "")
+        assert "nope" in err
+        assert "apiVersion" in err
+
+    @pytest.mark.parametrize("arguments", [[], ["lint"], ["lint", "-o", "xml", "f"], ["knot"]])
+    def test_a_bad_command_line(self, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert "usage: bowline" in capsys.readouterr().err
+
+
+def test_lint_and_webhook_say_the_same(lint: Any) -> None:
+    out = json.loads(lint(BAD, options=("-o", "json"))[1])
+    raw = {
+        "metadata": {"annotations": {"gpu-fraction": "2", "gpu-fraction-num-devices": "none"}},
+        "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "x"}]},
+    }
+    decoded = decode_review(encoded(review(raw)))
+    answer = orjson.loads(encode_answer(decoded, judge(Hook.MUTATE_PODS, decoded, built_in())))
+    for fault, cause in zip(out[0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True):
+        assert cause["field"] == fault["path"]
+        assert cause["message"] == f'"{fault["value"]}": {fault["message"]}'
+
+
+def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "cli", *arguments], input=text.encode(), capture_output=True, check=False
+    )
+
+
+def test_the_module_reads_standard_input_and_ends_with_the_status() -> None:
+    done = run_module("lint", "-", text=BAD)
+    assert done.returncode == 1
+    assert done.stdout.startswith(b"-: Pod train-*: refused\n")
+
+
+def test_the_version_is_shown() -> None:
+    done = run_module("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"bowline ")
+
+
+def test_what_the_terminal_cannot_show_is_escaped() -> None:
+    text = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "\\ud800"}}'
+    done = run_module("lint", "-", text=text)
+    assert done.returncode == 0
+    assert b"\\ud800" in done.stdout

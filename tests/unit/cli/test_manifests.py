@@ -1,0 +1,114 @@
+"""Manifest files: from text to objects."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.manifests import UnreadableError, parse_manifests, read_manifests
+
+POD = "apiVersion: v1\nkind: Pod\n"
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [manifest.object for manifest in parse_manifests("f", text)]
+
+
+def kinds(text: str) -> list[tuple[str, str]]:
+    return [(manifest.group, manifest.kind) for manifest in parse_manifests("f", text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", [], id="an empty file"),
+        pytest.param("# nothing\n---\n---\n", [], id="nothing but separators"),
+        pytest.param(POD, [("", "Pod")], id="one document"),
+        pytest.param(f"---\n{POD}---\n# empty\n---\n{POD}...\n", [("", "Pod")] * 2, id="several documents"),
+        pytest.param('{"apiVersion": "apps/v1", "kind": "Deployment"}', [("apps", "Deployment")], id="JSON"),
+        pytest.param('\n\t{"apiVersion": "v1",\n\t"kind": "Pod"}', [("", "Pod")], id="JSON with tabs"),
+        pytest.param("{apiVersion: v1, kind: Pod}", [("", "Pod")], id="YAML in flow style"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod}, {apiVersion: apps/v1, kind: Job}]",
+            [("", "Pod"), ("apps", "Job")],
+            id="a List is opened",
+        ),
+        pytest.param(
+            "apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {}}]",
+            [("apps", "Deployment")],
+            id="a typed list's items inherit its kind",
+        ),
+        pytest.param("apiVersion: v1\nkind: List\nitems:\n", [], id="a List without items"),
+        pytest.param("apiVersion: x/v1\nkind: AllowList\nspec: {}", [("x", "AllowList")], id="a kind called so"),
+    ],
+)
+def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
+    assert kinds(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("a: [", "f: line 1, column 5: expected the node content", id="half a list"),
+        pytest.param(POD + "\tx: 1", "f: line 3, column 1: found character", id="a tab"),
+        pytest.param(POD + "---\n- a", "f: line 4: must be an object", id="a list, in the second document"),
+        pytest.param("text", "f: line 1: must be an object", id="a string"),
+        pytest.param("kind: Pod", "f: line 1: apiVersion must be given", id="no apiVersion"),
+        pytest.param("apiVersion: v1", "f: line 1: kind must be given", id="no kind"),
+        pytest.param("apiVersion: 1\nkind: Pod", "f: line 1: apiVersion must be given, as a string", id="a number"),
+        pytest.param(POD + "kind: Pod", "f: line 3, column 1: key 'kind' is given twice", id="a key given twice"),
+        pytest.param('{"apiVersion": "v1", "kind": "a", "kind": "b"}', "is given twice", id="in JSON, too"),
+        pytest.param(POD + "x: !custom y", "f: line 3, column 4: could not determine", id="a tag"),
+        pytest.param(POD + "x: !!binary aGk=", "f: holds what JSON cannot", id="bytes"),
+        pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="a number that is none"),
+        pytest.param(POD + "x: &a [*a]", "f: holds what JSON cannot: Circular", id="a circle"),
+        pytest.param(POD + "x: " + "[" * 5000, "f: is nested too deeply", id="deep nesting"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems: [1]", "f: line 1, items[0]: must be an object", id="an item"
+        ),
+        pytest.param("apiVersion: v1\nkind: List\nitems: {a: 1}", "items of a List must be a list", id="items"),
+        pytest.param("a: \x00", "f: unacceptable character", id="a control character"),
+    ],
+)
+def test_what_cannot_be_read_names_file_line_and_fault(text: str, message: str) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        parse_manifests("f", text)
+    assert message in str(caught.value)
+
+
+def test_keys_are_strings_and_anchors_share_nothing() -> None:
+    found = objects(POD + "a: &a {x: 1}\nb: *a\n1: {true: z}\n")[0]
+    found["a"]["x"] = 2
+    assert found["b"] == {"x": 1}
+    assert found["1"] == {"true": "z"}
+
+
+def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_bytes(b"\xef\xbb\xbf" + POD.encode())
+    assert [manifest.kind for manifest in read_manifests(str(file))] == ["Pod"]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(POD.encode())))
+    assert [(manifest.file, manifest.kind) for manifest in read_manifests("-")] == [("-", "Pod")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), (b"\xff\xfe", "is not UTF-8 text (byte 0)")],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "pod.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UnreadableError) as caught:
+        read_manifests(str(file))
+    assert str(caught.value).startswith(f"{file}: ")
+    assert message in str(caught.value)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="Is a directory"):
+        read_manifests(str(tmp_path))

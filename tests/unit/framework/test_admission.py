@@ -1,0 +1,377 @@
+"""The admission chain: scope, order, all faults at once, and plugins that fail."""
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from shared.api import names
+from shared.api.bindrequest import BindRequest
+from shared.api.field_error import FieldError, annotation_path
+from shared.api.meta import Object
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.config import Namespaces, Settings
+from shared.framework.mutable import MutableObject, MutablePod
+from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+
+CREATE = AdmissionInfo(namespace="team")
+UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", final=True)
+
+
+class Labels(Plugin):
+    """Sets a label, then refuses any pod whose annotation ``bad`` is there; one fault a word in it."""
+
+    name = "labels"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_label("seen", "yes")
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        annotations = pod["metadata"].get("annotations") or {}
+        for word in annotations.get("bad", "").split():
+            yield FieldError("labels/bad", annotation_path("bad"), word, "must not be")
+        if "odd" in annotations:
+            yield FieldError("labels/odd", annotation_path("odd"), None, "is odd", is_warning=True)
+
+
+class Needs(Plugin):
+    """Refuses a pod that the plugin before it has not labelled."""
+
+    name = "needs"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if (pod["metadata"].get("labels") or {}).get("seen") != "yes":
+            yield FieldError("needs/seen", "metadata.labels[seen]", None, "is required")
+        if info.final:
+            yield FieldError("needs/final", "", None, "is final")
+
+
+class Raises(Plugin):
+    """Fails everywhere, half-way."""
+
+    name = "raises"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_label("half", "done")
+        pod.set_label("seen", "no")
+        raise LookupError("bug")
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        yield FieldError("raises/one", "", None, "first")
+        raise LookupError("bug")
+
+    def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
+        request.set("x", "metadata", "labels", "half")
+        raise LookupError("bug")
+
+    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        raise LookupError("bug")
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        raise LookupError("bug")
+
+
+class Strings(Plugin):
+    """Forgets what it must return."""
+
+    name = "strings"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        return ["not a FieldError"]  # type: ignore[list-item]  # the bug under test
+
+
+class Effects(Plugin):
+    """Would leave something behind, and refuses node ``bad``."""
+
+    name = "effects"
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        return True
+
+    def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if request["spec"]["selectedNode"] == "bad":
+            yield FieldError("effects/node", "spec.selectedNode", "bad", "must be good")
+
+
+def chain(*plugins: type[Plugin], settings: Settings | None = None, own: str = "bowline-system") -> AdmissionChain:
+    settings = settings or Settings()
+    return AdmissionChain([plugin(PluginConfig(), settings) for plugin in plugins], settings, own)
+
+
+def pod(scheduler: str | None = "bowline", **metadata: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "x"}]}
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    return {"metadata": {"name": "p", **metadata}, "spec": spec}
+
+
+def request(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "r"}, "spec": {"podName": "p", "selectedNode": "n", **spec}}
+
+
+def owned(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str, Any]:
+    raw["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]
+    return raw
+
+
+def rules(judgement: Judgement) -> list[str]:
+    return [fault.rule for fault in judgement.errors]
+
+
+class TestOrder:
+    def test_validation_sees_the_mutated_pod(self) -> None:
+        assert chain(Labels, Needs).admit_pod(pod(), CREATE).allowed
+
+    def test_faults_come_in_plugin_order_and_all_at_once(self) -> None:
+        judgement = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
+        assert [(fault.rule, fault.value) for fault in judgement.errors] == [
+            ("needs/seen", None),
+            ("labels/bad", "a"),
+            ("labels/bad", "b"),
+        ]
+
+    def test_a_warning_does_not_refuse(self) -> None:
+        judgement = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
+        assert judgement.allowed
+        assert [fault.rule for fault in judgement.warnings] == ["labels/odd"]
+
+    def test_the_patch_leads_from_the_old_pod_to_the_judged_one(self) -> None:
+        before = pod(labels=None, unknown={"deep": [1]})
+        after = copy.deepcopy(before)
+        judgement = chain(Labels).admit_pod(after, CREATE)
+        assert jsonpatch.apply_patch(before, list(judgement.patch)) == after
+        assert after["metadata"]["unknown"] == {"deep": [1]}
+
+    def test_a_second_admission_changes_nothing(self) -> None:
+        raw = pod()
+        first, second = (chain(Labels).admit_pod(raw, CREATE) for _ in range(2))
+        assert first.patch
+        assert not second.patch
+
+    def test_final_reaches_the_plugins(self) -> None:
+        final = AdmissionInfo(namespace="team", final=True)
+        assert rules(chain(Needs).validate_pod(pod(labels={"seen": "yes"}), None, final)) == ["needs/final"]
+
+
+class TestScope:
+    @pytest.mark.parametrize(
+        ("raw", "namespace"),
+        [
+            pytest.param(pod(annotations={"bad": "x"}), "kube-system", id="kube-system is never in scope"),
+            pytest.param(pod(annotations={"bad": "x"}), "bowline-system", id="Bowline's own namespace is not"),
+            pytest.param(pod(annotations={"bad": "x"}), "excluded", id="nor is one that the configuration excludes"),
+            pytest.param(pod("other", annotations={"bad": "x"}), "team", id="nor are pods of other schedulers"),
+            pytest.param(pod(None, annotations={"bad": "x"}), "team", id="nor pods that name no scheduler"),
+            pytest.param(pod("", annotations={"bad": "x"}), "team", id="nor pods that name an empty one"),
+            pytest.param(
+                pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="nor mirror pods, which run anyway"
+            ),
+        ],
+    )
+    def test_out_of_scope_pods_pass_unchanged(self, raw: dict[str, Any], namespace: str) -> None:
+        settings = Settings(namespaces=Namespaces(exclude=("excluded",)))
+        before = copy.deepcopy(raw)
+        assert chain(Labels, settings=settings).admit_pod(raw, AdmissionInfo(namespace=namespace)) == ALLOWED
+        assert raw == before
+
+    def test_every_scheduler_is_ours_with_a_star(self) -> None:
+        settings = Settings(scheduler_names=("*",))
+        judgement = chain(Labels, settings=settings).admit_pod(pod(None, annotations={"bad": "x"}), CREATE)
+        assert rules(judgement) == ["labels/bad"]
+
+    @pytest.mark.parametrize("key", names.SHARE_ANNOTATIONS)
+    def test_a_share_that_nobody_will_honour_is_warned_about(self, key: str) -> None:
+        judgement = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
+        assert judgement.allowed
+        assert [(fault.rule, fault.path) for fault in judgement.warnings] == [
+            ("scope/scheduler", annotation_path(key))
+        ]
+        assert len(str(judgement.warnings[0])) <= 160
+
+    def test_a_namespace_that_is_empty_excludes_nothing(self) -> None:
+        judgement = chain(Labels, own="").admit_pod(pod(annotations={"bad": "x"}), AdmissionInfo(namespace=""))
+        assert rules(judgement) == ["labels/bad"]
+
+    def test_a_pod_that_is_being_deleted_passes(self) -> None:
+        raw = pod(annotations={"bad": "x"}, deletionTimestamp="2026-01-01T00:00:00Z")
+        assert chain(Labels).validate_pod(raw, pod(), UPDATE) == ALLOWED
+
+
+class TestUpdate:
+    def test_what_was_wrong_before_does_not_hold_back_an_unrelated_change(self) -> None:
+        old = pod(annotations={"bad": "a"}, finalizers=["x"])
+        assert chain(Labels, Needs).validate_pod(pod(annotations={"bad": "a"}), old, UPDATE).allowed
+
+    def test_a_new_fault_beside_an_old_one_is_the_only_one_reported(self) -> None:
+        judgement = chain(Labels).validate_pod(pod(annotations={"bad": "a b"}), pod(annotations={"bad": "a"}), UPDATE)
+        assert [fault.value for fault in judgement.errors] == ["b"]
+
+    def test_a_plugin_that_fails_on_old_and_new_holds_nothing_back(self) -> None:
+        assert chain(Raises).validate_pod(pod(), pod(), UPDATE).allowed
+
+    def test_an_old_pod_that_is_malformed_excuses_nothing(self) -> None:
+        old: dict[str, Any] = {"metadata": None, "spec": []}
+        assert rules(chain(Labels).validate_pod(pod(annotations={"bad": "a"}), old, UPDATE)) == ["labels/bad"]
+
+
+class TestTemplates:
+    def test_paths_point_into_the_template(self) -> None:
+        template = {"metadata": {"annotations": {"bad": "x"}}, "spec": pod()["spec"]}
+        judgement = chain(Labels).validate_template(template, "spec.template", CREATE)
+        assert [str(fault) for fault in judgement.errors] == [
+            'spec.template.metadata.annotations[bad]: "x": must not be'
+        ]
+        assert judgement.patch == ()
+
+    def test_a_fault_that_mutation_mends_is_none(self) -> None:
+        assert chain(Labels, Needs).validate_template({"spec": pod()["spec"]}, "spec.template", CREATE).allowed
+
+    @pytest.mark.parametrize(
+        ("template", "path"),
+        [
+            pytest.param("text", "spec.template", id="a template that is no object"),
+            pytest.param({}, "spec.template.spec", id="a template without a spec"),
+            pytest.param({"metadata": [], "spec": {}}, "spec.template.metadata", id="metadata that is a list"),
+            pytest.param(
+                {"spec": {"schedulerName": 1}}, "spec.template.spec.schedulerName", id="a scheduler that is a number"
+            ),
+        ],
+    )
+    def test_a_malformed_template_is_refused_with_its_path(self, template: Any, path: str) -> None:
+        judgement = chain(Raises).validate_template(template, "spec.template", CREATE)
+        assert [fault.path for fault in judgement.errors] == [path]
+
+
+class TestPluginsThatFail:
+    def recorded(self, *plugins: type[Plugin]) -> tuple[AdmissionChain, list[tuple[str, str, str]]]:
+        calls: list[tuple[str, str, str]] = []
+
+        def record(plugin: str, point: str, error: Exception) -> None:
+            calls.append((plugin, point, type(error).__name__))
+
+        return AdmissionChain([p(PluginConfig(), Settings()) for p in plugins], Settings(), on_error=record), calls
+
+    def test_in_mutate_it_leaves_no_half_change_and_the_others_go_on(self) -> None:
+        raw = pod()
+        failing, calls = self.recorded(Labels, Raises)
+        failing.admit_pod(raw, CREATE)
+        assert raw["metadata"]["labels"] == {"seen": "yes"}
+        assert calls[0] == ("raises", "mutate_pod", "LookupError")
+
+    def test_in_validate_it_refuses_beside_the_faults_of_the_others(self) -> None:
+        failing, calls = self.recorded(Raises, Labels)
+        judgement = failing.validate_pod(pod(annotations={"bad": "x"}), None, CREATE)
+        assert rules(judgement) == ["raises/internal", "labels/bad"]
+        assert "LookupError" in judgement.errors[0].message
+        assert calls == [("raises", "validate_pod", "LookupError")]
+
+    def test_one_that_returns_something_else_refuses(self) -> None:
+        failing, calls = self.recorded(Strings)
+        assert rules(failing.validate_pod(pod(), None, CREATE)) == ["strings/internal"]
+        assert calls == [("strings", "validate_pod", "TypeError")]
+
+    def test_for_a_request_it_leaves_no_half_change_and_refuses(self) -> None:
+        raw = request()
+        failing, calls = self.recorded(Raises)
+        judgement = failing.admit_bind_request(raw, CREATE)
+        assert "labels" not in raw["metadata"]
+        assert rules(judgement) == ["raises/internal"]
+        assert [point for _, point, _ in calls] == ["leaves_effects", "mutate_bind_request", "validate_bind_request"]
+
+    def test_one_that_cannot_say_whether_it_leaves_effects_gets_the_finalizer(self) -> None:
+        raw = request()
+        self.recorded(Raises)[0].admit_bind_request(raw, CREATE)
+        assert raw["metadata"]["finalizers"] == [names.FINALIZER]
+
+
+class TestBindRequests:
+    def test_the_pod_uid_comes_from_the_owner_reference(self) -> None:
+        raw = owned(request())
+        judgement = chain().admit_bind_request(raw, CREATE)
+        assert judgement.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
+        assert raw["spec"]["podUID"] == "uid-1"
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            pytest.param(request(), id="there is no owner reference"),
+            pytest.param(owned(request(), name="another"), id="the owner is another pod"),
+            pytest.param(owned(request(podUID="uid-1")), id="it is given already"),
+        ],
+    )
+    def test_the_pod_uid_is_left_alone_when(self, raw: dict[str, Any]) -> None:
+        assert chain().admit_bind_request(raw, CREATE) == ALLOWED
+
+    def test_a_pod_uid_that_contradicts_the_owner_is_refused(self) -> None:
+        judgement = chain().admit_bind_request(owned(request(podUID="uid-2")), CREATE)
+        assert [(fault.rule, fault.path) for fault in judgement.errors] == [("bindrequest/pod-uid", "spec.podUID")]
+
+    def test_the_finalizer_is_added_once_if_a_plugin_leaves_effects(self) -> None:
+        raw = request()
+        first, second = (chain(Effects).admit_bind_request(raw, CREATE) for _ in range(2))
+        assert raw["metadata"]["finalizers"] == [names.FINALIZER]
+        assert first.patch == ({"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]},)
+        assert not second.patch
+
+    def test_a_generated_name_is_no_obstacle(self) -> None:
+        raw = owned(request())
+        raw["metadata"] = {"generateName": "r-", "ownerReferences": raw["metadata"]["ownerReferences"]}
+        assert chain().admit_bind_request(raw, CREATE).allowed
+
+    def test_every_fault_of_the_schema_is_reported_and_nothing_is_filled_in(self) -> None:
+        raw = owned({"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}})
+        judgement = chain(Effects).admit_bind_request(raw, CREATE)
+        assert sorted(fault.path for fault in judgement.errors) == [
+            "spec.podName",
+            "spec.receivedGPU.count",
+            "spec.receivedGPU.portion",
+            "spec.selectedNode",
+        ]
+        assert not judgement.patch
+
+    @pytest.mark.parametrize(
+        ("change", "expected"),
+        [
+            pytest.param(
+                lambda raw: raw["metadata"].update(finalizers=[]), [], id="an old fault beside other fields"
+            ),
+            pytest.param(lambda raw: raw["spec"].update(backoffLimit=1), ["effects/node"], id="a changed spec"),
+            pytest.param(
+                lambda raw: (raw["metadata"].update(deletionTimestamp="t"), raw["spec"].update(backoffLimit=1)),
+                [],
+                id="a request that is being deleted",
+            ),
+        ],
+    )
+    def test_on_update_only_a_changed_spec_is_judged(
+        self, change: Callable[[Any], None], expected: list[str]
+    ) -> None:
+        old = request(selectedNode="bad")
+        new = copy.deepcopy(old)
+        change(new)
+        assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expected
+
+    def test_on_update_nothing_is_filled_in(self) -> None:
+        assert chain(Effects).admit_bind_request(owned(request()), UPDATE) == ALLOWED
+
+    @pytest.mark.parametrize(
+        ("raw", "path"),
+        [
+            pytest.param({"spec": {}}, "metadata", id="without metadata"),
+            pytest.param({"metadata": {"name": "r"}, "spec": "x"}, "spec", id="whose spec is a string"),
+            pytest.param({"metadata": {"name": "r"}}, "spec", id="without a spec"),
+            pytest.param(
+                {"metadata": {"name": "r", "ownerReferences": "x"}, "spec": {}},
+                "metadata.ownerReferences",
+                id="whose owners are a string",
+            ),
+            pytest.param(
+                {"metadata": {"name": "r"}, "spec": {}, "status": []}, "status", id="whose status is a list"
+            ),
+        ],
+    )
+    def test_a_malformed_request_is_refused_with_its_path(self, raw: dict[str, Any], path: str) -> None:
+        assert [fault.path for fault in chain(Effects).admit_bind_request(raw, CREATE).errors] == [path]
+        assert [fault.path for fault in chain(Effects).validate_bind_request(raw, None, CREATE).errors] == [path]

@@ -1,0 +1,112 @@
+"""The configuration document: defaults, every fault at once with its path, files."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from shared.framework.config import ConfigurationError, Settings, load_settings, parse_settings
+
+HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+
+
+def faults(text: str) -> list[tuple[str, str]]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_settings(text)
+    return [(fault.path, fault.message) for fault in caught.value.faults]
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", HEAD])
+def test_a_document_that_says_nothing_gives_the_defaults(text: str) -> None:
+    assert parse_settings(text) == Settings()
+
+
+def test_what_is_given_is_taken_and_the_rest_keeps_its_default() -> None:
+    settings = parse_settings(
+        HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, fakeGPUs: true}\n"
+        "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\nclient: {bindQPS: 5}\n"
+    )
+    assert settings.schedules("anybody")
+    assert (settings.gpu_sharing.enabled, settings.gpu_sharing.fake_gpus) == (False, True)
+    assert settings.binding.backoff.base == timedelta(milliseconds=500)
+    assert settings.binding.wait_timeout == timedelta(seconds=150)
+    assert settings.binding.backoff_limit == 6
+    assert settings.client.bind_qps == 5
+
+
+def test_every_fault_is_found_at_once_with_its_path() -> None:
+    found = faults(
+        "kind: Wrong\nschedulerNames: []\nnope: 1\ngpuSharing: {enabled: maybe, unknown: 2}\n"
+        "binding: {workers: 0, backoff: {base: soon}}\nplugins: [{name: ''}, {enabled: true}]\n"
+    )
+    assert [path for path, _ in found] == [
+        "apiVersion",
+        "kind",
+        "schedulerNames",
+        "gpuSharing.enabled",
+        "gpuSharing.unknown",
+        "binding.backoff.base",
+        "binding.workers",
+        "plugins[0].name",
+        "plugins[1].name",
+        "nope",
+    ]
+    assert ("nope", "is not a known key") in found
+    assert ("plugins[1].name", "is required") in found
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        pytest.param(
+            "leaderElection: {leaseDuration: 10s, renewDeadline: 10s}", "leaderElection", id="a lease too short"
+        ),
+        pytest.param("leaderElection: {retryPeriod: 10s}", "leaderElection", id="a retry period too long"),
+        pytest.param("binding: {backoff: {base: 2m}}", "binding.backoff.max", id="a first wait above the longest"),
+        pytest.param("binding: {waitTimeout: 0s}", "binding.waitTimeout", id="no time to wait"),
+        pytest.param("binding: {backoffLimit: -1}", "binding.backoffLimit", id="fewer than no retries"),
+    ],
+)
+def test_values_that_do_not_go_together_are_refused(text: str, path: str) -> None:
+    assert [found for found, _ in faults(HEAD + text)] == [path]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        pytest.param("kind: [", "not a YAML document", id="broken YAML"),
+        pytest.param("- a", "must be a mapping", id="a list"),
+        pytest.param("text", "must be a mapping", id="a string"),
+        pytest.param(HEAD + "---\n" + HEAD, "not a YAML document", id="two documents"),
+        pytest.param(HEAD + "kind: BowlineConfiguration\n", "given twice", id="a key given twice"),
+    ],
+)
+def test_what_is_no_document_is_refused(text: str, part: str) -> None:
+    assert part in faults(text)[0][1]
+
+
+def test_a_file_is_read_and_gates_of_the_command_line_win(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(HEAD + "featureGates: {A: true, B: true}\n")
+    assert load_settings(file, {"B": False}).feature_gates == {"A": True, "B": False}
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load_settings(None) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        pytest.param(None, "No such file", id="a file that is missing"),
+        pytest.param(b"\xff\xfe", "is not UTF-8", id="a file that is not text"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None, part: str) -> None:
+    file = tmp_path / "config.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert str(file) in str(caught.value)
+    assert part in str(caught.value)

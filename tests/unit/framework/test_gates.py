@@ -1,0 +1,52 @@
+"""Feature gates: defaults, refusals, and the flag."""
+
+import pytest
+
+from shared.framework.gates import Gate, Stage, parse_gates_flag, resolve_gates
+
+KNOWN = (
+    Gate("Alpha", Stage.ALPHA, default=False, description=""),
+    Gate("Beta", Stage.BETA, default=True, description=""),
+    Gate("Done", Stage.GA, default=True, description=""),
+)
+
+
+def test_gates_that_nobody_mentions_have_their_default() -> None:
+    gates, faults = resolve_gates({}, KNOWN)
+    assert not faults
+    assert (gates.enabled("Alpha"), gates.enabled("Beta"), gates.enabled("Done")) == (False, True, True)
+
+
+def test_alpha_and_beta_are_switched_both_ways() -> None:
+    gates, faults = resolve_gates({"Alpha": True, "Beta": False}, KNOWN)
+    assert not faults
+    assert (gates.enabled("Alpha"), gates.enabled("Beta")) == (True, False)
+
+
+def test_every_fault_is_listed_with_its_path() -> None:
+    _, faults = resolve_gates({"Nope": True, "Done": False, "Other": False, "Alpha": True}, KNOWN)
+    assert [fault.path for fault in faults] == ["featureGates.Nope", "featureGates.Done", "featureGates.Other"]
+    assert "known: Alpha, Beta, Done" in faults[0].message
+
+
+def test_a_settled_gate_may_still_be_said_to_be_on() -> None:
+    assert not resolve_gates({"Done": True}, KNOWN)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", {}, id="nothing"),
+        pytest.param("A=true,B=false", {"A": True, "B": False}, id="two"),
+        pytest.param("A=true,", {"A": True}, id="a trailing comma"),
+        pytest.param("A=true,A=false", {"A": False}, id="the last one counts"),
+    ],
+)
+def test_the_flag(text: str, expected: dict[str, bool]) -> None:
+    assert parse_gates_flag(text) == expected
+
+
+@pytest.mark.parametrize("text", ["A", "A=", "A=yes", "=true", "A=True"])
+def test_the_flag_names_the_entry_that_it_cannot_read(text: str) -> None:
+    with pytest.raises(ValueError, match="must be NAME=true or NAME=false"):
+        parse_gates_flag(text)

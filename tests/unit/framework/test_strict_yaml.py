@@ -1,0 +1,54 @@
+"""YAML as Kubernetes reads it."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.framework.strict_yaml import StrictLoader
+
+
+def load(text: str) -> Any:
+    return yaml.load(text, StrictLoader)  # noqa: S506 - it is a SafeLoader
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("2026-01-01", "2026-01-01", id="a date is a string"),
+        pytest.param("22:22", "22:22", id="so is what looks like a time"),
+        pytest.param("1e3", 1000.0, id="an exponent makes a number"),
+        pytest.param(".5", 0.5, id="so does a leading point"),
+        pytest.param("0755", 493, id="a leading zero is octal"),
+        pytest.param("0x1f", 31, id="hexadecimal"),
+        pytest.param("yes", True, id="yes is true"),
+        pytest.param("y", "y", id="y is a string"),
+        pytest.param("~", None, id="a tilde is null"),
+        pytest.param("", None, id="nothing is null"),
+        pytest.param("''", "", id="an empty string is one"),
+        pytest.param("'0.5'", "0.5", id="quotes make a string"),
+        pytest.param("=", "=", id="an equals sign is a string"),
+        pytest.param("1.2.3", "1.2.3", id="a version is a string"),
+    ],
+)
+def test_scalars(text: str, value: Any) -> None:
+    found = load(f"key: {text}")["key"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_merge_keys_may_be_overridden() -> None:
+    assert load("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}")["b"] == {"x": 2, "y": 1}
+
+
+@pytest.mark.parametrize("text", ["a: 1\na: 2", "x: {a: 1, b: 2, a: 3}", "1: a\n'1': b"])
+def test_a_key_given_twice_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(yaml.MarkedYAMLError, match="given twice") as caught:
+        load(text)
+    assert caught.value.problem_mark is not None
+
+
+@pytest.mark.parametrize("text", ["!!python/object:os.system {}", "!custom x"])
+def test_tags_are_refused(text: str) -> None:
+    with pytest.raises(yaml.YAMLError):
+        load(text)

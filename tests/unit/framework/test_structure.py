@@ -1,0 +1,124 @@
+"""JSON types before plugins: what is refused, where, and that well-formed objects pass."""
+
+from typing import Any
+
+import pytest
+
+from shared.framework.structure import bind_request_faults, is_deleting, pod_faults, workload_faults
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {}, "spec": spec}
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return pod(containers=[{"name": "ok"}, {"name": "main", **fields}])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(pod(), id="an empty spec"),
+        pytest.param({"metadata": {"annotations": None, "labels": None}, "spec": {"containers": None}}, id="nulls"),
+        pytest.param(
+            container(resources={"limits": {"nvidia.com/gpu": 1, "cpu": "500m", "x": 0.5}}), id="quantities"
+        ),
+        pytest.param(container(unknown={"deep": [1, {}]}, env=[{"name": "A", "value": ""}]), id="unknown fields"),
+        pytest.param({"metadata": {}, "spec": {}, "status": {}, "more": 1}, id="more fields"),
+    ],
+)
+def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
+    assert pod_faults(raw) == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param({}, ["metadata: null: is required", "spec: null: is required"], id="nothing"),
+        pytest.param(
+            {"metadata": [], "spec": 1}, ["metadata: []: must be an object", "spec: 1: must be an object"], id="x"
+        ),
+        pytest.param(
+            {"metadata": {"annotations": ["a"]}, "spec": {}},
+            ["metadata.annotations: ['a']: must be an object"],
+            id="annotations that are a list",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"gpu-fraction": 0.5, "mps": True, "n": None}}, "spec": {}},
+            [
+                "metadata.annotations[gpu-fraction]: 0.5: must be a string; put it in quotes",
+                "metadata.annotations[mps]: true: must be a string; put it in quotes",
+                "metadata.annotations[n]: null: must be a string",
+            ],
+            id="annotations without quotes",
+        ),
+        pytest.param(pod(containers={}), ["spec.containers: {}: must be a list"], id="containers that are an object"),
+        pytest.param(
+            pod(containers=[None, "x"]),
+            ["spec.containers[0]: null: must be an object", 'spec.containers[1]: "x": must be an object'],
+            id="containers that are no objects",
+        ),
+        pytest.param(
+            container(env=[{"name": "PORT", "value": 8080}]),
+            ["spec.containers[1].env[0].value: 8080: must be a string; put it in quotes"],
+            id="an environment variable without quotes",
+        ),
+        pytest.param(
+            container(resources={"limits": {"nvidia.com/gpu": True, "cpu": []}}),
+            [
+                "spec.containers[1].resources.limits[nvidia.com/gpu]: true: "
+                'must be a quantity, such as 1, "500m" or "16Gi"',
+                'spec.containers[1].resources.limits[cpu]: []: must be a quantity, such as 1, "500m" or "16Gi"',
+            ],
+            id="quantities of a wrong type",
+        ),
+        pytest.param(
+            container(securityContext={"privileged": "yes"}),
+            ['spec.containers[1].securityContext.privileged: "yes": must be true or false'],
+            id="a switch that is a string",
+        ),
+    ],
+)
+def test_a_malformed_pod_is_told_every_fault(raw: dict[str, Any], expected: list[str]) -> None:
+    assert [str(fault) for fault in pod_faults(raw)] == expected
+
+
+def test_deep_nesting_is_no_recursion() -> None:
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    faults = pod_faults({"metadata": {"annotations": deep}, "spec": {"containers": deep}})
+    assert [fault.path for fault in faults] == ["metadata.annotations", "spec.containers[0]"]
+    assert all(len(str(fault)) < 200 for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        pytest.param({"metadata": {}, "spec": []}, "spec", id="a spec that is a list"),
+        pytest.param({"metadata": {}, "spec": {"jobTemplate": "x"}}, "spec.jobTemplate", id="a job template"),
+        pytest.param(
+            {"metadata": {"ownerReferences": [1]}, "spec": {}}, "metadata.ownerReferences[0]", id="an owner"
+        ),
+    ],
+)
+def test_a_malformed_workload(raw: dict[str, Any], path: str) -> None:
+    assert [fault.path for fault in workload_faults(raw)] == [path]
+
+
+def test_a_bind_request_leaves_its_spec_to_the_schema() -> None:
+    assert bind_request_faults({"metadata": {"name": "r"}, "spec": 1}) == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({}, False),
+        ({"metadata": None}, False),
+        ({"metadata": []}, False),
+        ({"metadata": {"deletionTimestamp": None}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
+    ],
+)
+def test_is_deleting_takes_anything(raw: dict[str, Any], expected: bool) -> None:
+    assert is_deleting(raw) is expected

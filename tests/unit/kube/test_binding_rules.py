@@ -1,0 +1,71 @@
+"""Which annotations a Binding may carry."""
+
+import pytest
+
+from shared.kube.binding import MAX_ANNOTATION_BYTES, annotation_faults
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("received-resource-type", id="a plain name"),
+        pytest.param("bowline.dev/A_b.c-1", id="with a prefix"),
+        pytest.param("EXAMPLE.com/x", id="a prefix in capitals"),
+        pytest.param("x" * 63, id="the longest name"),
+        pytest.param(f"{'a.' * 126}a/x", id="the longest prefix"),
+    ],
+)
+def test_good_keys(key: str) -> None:
+    assert annotation_faults({key: "1"}, {}) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("a b", id="a blank"),
+        pytest.param("-a", id="a dash in front"),
+        pytest.param("a.", id="a dot at the end"),
+        pytest.param("/a", id="an empty prefix"),
+        pytest.param("a/", id="an empty name"),
+        pytest.param("a/b/c", id="two slashes"),
+        pytest.param("a_b.dev/c", id="an underscore in the prefix"),
+        pytest.param("x" * 64, id="a name too long"),
+        pytest.param(f"{'a.' * 127}a/x", id="a prefix too long"),
+        pytest.param("ä", id="beyond ASCII"),
+        pytest.param("a\n", id="a line break at the end"),
+    ],
+)
+def test_bad_keys(key: str) -> None:
+    (fault,) = annotation_faults({key: "value"}, {"fine": "1"})
+    assert (fault.rule, fault.path, fault.value) == (
+        "binding/annotation-key",
+        f"metadata.annotations[{key}]",
+        "value",
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotations", "present", "faults"),
+    [
+        pytest.param({"a": "x" * (MAX_ANNOTATION_BYTES - 1)}, {}, 0, id="exactly as much as there may be"),
+        pytest.param({"a": "x" * MAX_ANNOTATION_BYTES}, {}, 1, id="one byte too many"),
+        pytest.param({"a": "1"}, {"b": "x" * (MAX_ANNOTATION_BYTES - 2)}, 1, id="those of the pod count"),
+        pytest.param({"a": "1"}, {"a": "x" * MAX_ANNOTATION_BYTES}, 0, id="one that is replaced does not"),
+        pytest.param({"a": "ü" * (MAX_ANNOTATION_BYTES // 2)}, {}, 1, id="bytes count, not characters"),
+        pytest.param({}, {}, 0, id="none"),
+    ],
+)
+def test_size(annotations: dict[str, str], present: dict[str, str], faults: int) -> None:
+    assert len(annotation_faults(annotations, present)) == faults
+
+
+def test_golden_texts() -> None:
+    assert str(annotation_faults({"a b": "1"}, {})[0]) == (
+        "metadata.annotations[a b]: \"1\": must be a qualified name: at most 63 letters, digits, '-', '_' and '.', "
+        "with a letter or digit at either end, after an optional DNS name and '/'; rename the annotation"
+    )
+    assert str(annotation_faults({"a": "x" * 300_000}, {})[0]) == (
+        "metadata.annotations: 300001: bytes in all annotations, those of the Binding included, must be at most "
+        "262144; shorten those of the pod"
+    )

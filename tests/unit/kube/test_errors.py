@@ -1,0 +1,130 @@
+"""Which error an answer is."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from shared.kube import errors
+from shared.kube.errors import ApiError, Cause, InfrastructureError, KubeError, from_response
+
+
+def status(code: int, reason: str = "", message: str = "said", **details: Any) -> bytes:
+    return orjson.dumps(
+        {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message, "details": details}
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        pytest.param(400, "BadRequest", errors.BadRequest, id="a bad request"),
+        pytest.param(
+            401, "Unauthorized", errors.Unauthorized, id="rejected credentials are nobody's request's fault"
+        ),
+        pytest.param(403, "Forbidden", errors.Forbidden, id="a missing right"),
+        pytest.param(404, "NotFound", errors.NotFound, id="no such object"),
+        pytest.param(405, "MethodNotAllowed", ApiError, id="a code without a class of its own"),
+        pytest.param(409, "Conflict", errors.Conflict, id="a changed object"),
+        pytest.param(409, "AlreadyExists", errors.AlreadyExists, id="a taken name"),
+        pytest.param(410, "Expired", errors.Expired, id="an old resourceVersion"),
+        pytest.param(410, "Gone", errors.Expired, id="an old resourceVersion, in older words"),
+        pytest.param(415, "UnsupportedMediaType", errors.UnsupportedMediaType, id="a wrong content type"),
+        pytest.param(422, "Invalid", errors.Invalid, id="refused content"),
+        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="turned away"),
+        pytest.param(500, "InternalError", errors.ServerError, id="an internal error"),
+        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="not there yet"),
+        pytest.param(504, "Timeout", errors.ServerError, id="a timeout inside"),
+        pytest.param(301, "", ApiError, id="a redirect is not followed"),
+    ],
+)
+def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -> None:
+    error = from_response(code, {}, status(code, reason))
+    assert type(error) is expected
+    assert isinstance(error, (ApiError, InfrastructureError))
+    assert error.code == code
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(errors.Unreachable("x"), False, id="nothing was sent"),
+        pytest.param(errors.LostReply("x"), True, id="sent, and then nothing"),
+        pytest.param(from_response(429, {}, b""), False, id="turned away before anything was done"),
+        pytest.param(from_response(401, {}, b""), False, id="not let in"),
+        pytest.param(from_response(504, {}, b""), True, id="a timeout inside the API server"),
+    ],
+)
+def test_whether_a_write_may_be_done_all_the_same(error: InfrastructureError, expected: bool) -> None:
+    assert error.may_be_done is expected
+
+
+def test_causes_and_details_are_kept() -> None:
+    body = status(422, "Invalid", name="a", causes=[{"reason": "R", "message": "M", "field": "metadata.uid"}, "odd"])
+    error = from_response(422, {}, body)
+    assert isinstance(error, errors.Invalid)
+    assert error.causes == (Cause("R", "M", "metadata.uid"),)
+    assert error.details["name"] == "a"
+    assert (error.reason, error.message, str(error)) == ("Invalid", "said", "422 Invalid: said")
+
+
+@pytest.mark.parametrize(
+    ("headers", "details", "expected"),
+    [
+        pytest.param({"Retry-After": "7"}, {}, 7, id="by header"),
+        pytest.param({}, {"retryAfterSeconds": 3}, 3, id="by the Status"),
+        pytest.param({"Retry-After": "7"}, {"retryAfterSeconds": 3}, 7, id="the header counts"),
+        pytest.param({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, {}, None, id="a date is not understood"),
+        pytest.param({}, {"retryAfterSeconds": "soon"}, None, id="nor is a word"),
+        pytest.param({}, {}, None, id="not asked for"),
+    ],
+)
+def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected: int | None) -> None:
+    error = from_response(429, headers, status(429, **details))
+    assert isinstance(error, InfrastructureError)
+    assert error.retry_after == (timedelta(seconds=expected) if expected is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        pytest.param("text/plain; charset=utf-8", b"404 page not found\n", "404 page not found", id="plain text"),
+        pytest.param("text/plain", b"x" * 10_000, "x" * 256, id="a long plain text is cut"),
+        pytest.param("text/plain", b"\xff\xfe", "\ufffd\ufffd", id="not even UTF-8"),
+        pytest.param("text/html", b"<html>login</html>", "answered without", id="a page of something in between"),
+        pytest.param("application/json", b'{"error": "x"}', "answered without", id="somebody else's JSON"),
+        pytest.param("application/json", b"[]", "answered without", id="a JSON list"),
+        pytest.param("application/json", b"{", "answered without", id="broken JSON"),
+        pytest.param("", b"", "answered without", id="nothing"),
+    ],
+)
+def test_an_answer_that_is_no_status(content_type: str, body: bytes, expected: str) -> None:
+    error = from_response(502, {"Content-Type": content_type}, body)
+    assert isinstance(error, errors.ServerError)
+    assert error.status is not None
+    assert error.status.message.startswith(expected)
+    assert len(error.status.message) <= 256
+
+
+def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:
+    error = from_response(422, {}, status(422, message="m" * 5000))
+    assert isinstance(error, ApiError)
+    assert len(error.message) == 1024
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param({"code": "410", "message": 7, "details": [], "reason": None}, id="wrong types everywhere"),
+        pytest.param({"details": {"causes": {"not": "a list"}}}, id="causes that are no list"),
+        pytest.param({}, id="an empty Status"),
+    ],
+)
+def test_a_mangled_status_is_an_internal_error(raw: dict[str, Any]) -> None:
+    assert isinstance(errors.from_status(errors.decode_status(raw)), errors.ServerError)
+
+
+def test_an_error_event_of_a_watch_carries_its_code_itself() -> None:
+    raw = orjson.loads(status(410, "Expired", "too old resource version"))
+    assert isinstance(errors.from_status(errors.decode_status(raw)), errors.Expired)

@@ -1,0 +1,130 @@
+"""What is asked of the API server: paths, queries, limits, and lines of its answers."""
+
+from typing import Any
+
+import pytest
+
+from shared.kube.calls import WriteClass, accept, object_path, query, warning_texts, write_class
+from shared.kube.lines import LineSplitter
+from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, Resource, Selection
+
+
+@pytest.mark.parametrize(
+    ("resource", "arguments", "expected"),
+    [
+        pytest.param(PODS, {}, "/api/v1/pods", id="a core resource in all namespaces"),
+        pytest.param(PODS, {"namespace": "a"}, "/api/v1/namespaces/a/pods", id="in one namespace"),
+        pytest.param(
+            PODS,
+            {"namespace": "a", "name": "b", "subresource": "binding"},
+            "/api/v1/namespaces/a/pods/b/binding",
+            id="a subresource",
+        ),
+        pytest.param(NODES, {"namespace": "ignored", "name": "n.x"}, "/api/v1/nodes/n.x", id="cluster-scoped"),
+        pytest.param(
+            BINDREQUESTS,
+            {"namespace": "a", "name": "b"},
+            "/apis/scheduling.run.ai/v1alpha2/namespaces/a/bindrequests/b",
+            id="a custom resource",
+        ),
+        pytest.param(
+            PODS,
+            {"namespace": "a", "name": "../../b?c#d%"},
+            "/api/v1/namespaces/a/pods/%2E%2E%2F%2E%2E%2Fb%3Fc%23d%25",
+            id="a name cannot reach another path",
+        ),
+        pytest.param(PODS, {"namespace": "a", "name": ".."}, "/api/v1/namespaces/a/pods/%2E%2E", id="nor its parent"),
+        pytest.param(PODS, {"namespace": "a", "name": "b\n"}, "/api/v1/namespaces/a/pods/b%0A", id="nor a header"),
+        pytest.param(PODS, {"namespace": "a", "name": "ü"}, "/api/v1/namespaces/a/pods/%C3%BC", id="beyond ASCII"),
+    ],
+)
+def test_paths(resource: Resource, arguments: dict[str, str], expected: str) -> None:
+    assert resource.path(**arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespace", "name"),
+    [
+        pytest.param(PODS, "a", "", id="no name would be the whole collection"),
+        pytest.param(PODS, "", "b", id="no namespace would be another path"),
+        pytest.param(NODES, "", "", id="no name of a cluster-scoped object"),
+    ],
+)
+def test_an_object_needs_its_name_and_namespace(resource: Resource, namespace: str, name: str) -> None:
+    with pytest.raises(ValueError, match="needs a"):
+        object_path(resource, namespace, name, "")
+
+
+def test_names_of_resources() -> None:
+    assert (PODS.api_version, BINDREQUESTS.api_version) == ("v1", "scheduling.run.ai/v1alpha2")
+    assert (str(PODS), str(BINDREQUESTS)) == ("pods", "bindrequests.scheduling.run.ai")
+    selection = Selection(PODS, "a", "x=y", "spec.nodeName=")
+    assert str(selection) == "pods in a with x=y with spec.nodeName="
+
+
+def test_a_query_is_encoded() -> None:
+    assert query({}) == ""
+    assert query({"fieldSelector": "status.phase!=Succeeded"}) == "?fieldSelector=status.phase%21%3DSucceeded"
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb", "expected"),
+    [
+        pytest.param(NODES, "list", "application/json", id="whole objects"),
+        pytest.param(NODES.as_metadata(), "list", "as=PartialObjectMetadataList;", id="a list of metadata"),
+        pytest.param(NODES.as_metadata(), "watch", "as=PartialObjectMetadata;", id="a watch of metadata"),
+    ],
+)
+def test_what_is_accepted(resource: Resource, verb: str, expected: str) -> None:
+    assert expected in accept(resource, verb)
+
+
+@pytest.mark.parametrize(
+    ("resource", "subresource", "expected"),
+    [
+        pytest.param(PODS, "binding", WriteClass.BIND, id="a binding"),
+        pytest.param(PODS, "status", WriteClass.STATUS, id="a pod's condition"),
+        pytest.param(BINDREQUESTS, "status", WriteClass.STATUS, id="a request's status"),
+        pytest.param(BINDREQUESTS, "", WriteClass.WRITE, id="a finalizer"),
+        pytest.param(EVENTS, "", WriteClass.STATUS, id="an event"),
+        pytest.param(LEASES, "", None, id="a lease is never held up"),
+    ],
+)
+def test_limits(resource: Resource, subresource: str, expected: WriteClass | None) -> None:
+    assert write_class(resource, subresource) is expected
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        pytest.param(['299 - "unknown field \\"spec.x\\""'], ['unknown field "spec.x"'], id="with quotes inside"),
+        pytest.param(['299 kube "a"', '299 - "b"'], ["a", "b"], id="one a header"),
+        pytest.param(['110 - "stale"', "nonsense", ""], [], id="other people's are left out"),
+    ],
+)
+def test_warnings(headers: list[str], expected: list[str]) -> None:
+    assert warning_texts(headers) == expected
+
+
+@pytest.mark.parametrize(
+    ("chunks", "lines", "unfinished"),
+    [
+        pytest.param([b"a\nb\n"], [b"a", b"b"], False, id="whole lines in one chunk"),
+        pytest.param([b"a", b"b", b"c\nd", b"\n"], [b"abc", b"d"], False, id="a line in many chunks"),
+        pytest.param([b"a\n", b"\n", b"b"], [b"a"], True, id="an empty line, and one that is cut off"),
+        pytest.param([b"", b"a", b"", b"\n"], [b"a"], False, id="empty chunks"),
+        pytest.param([b"ab\xc3", b"\xbc\n"], ["abü".encode()], False, id="a character in two chunks"),
+        pytest.param([], [], False, id="nothing at all"),
+    ],
+)
+def test_lines(chunks: list[bytes], lines: list[bytes], unfinished: bool) -> None:
+    splitter = LineSplitter()
+    assert [line for chunk in chunks for line in splitter.feed(chunk)] == lines
+    assert splitter.unfinished is unfinished
+
+
+def test_a_line_of_megabytes_passes() -> None:
+    splitter = LineSplitter()
+    long: list[Any] = [line for _ in range(1000) for line in splitter.feed(b"x" * 5000)]
+    assert long == []
+    assert [len(line) for line in splitter.feed(b"\n")] == [5_000_000]

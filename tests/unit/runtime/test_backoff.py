@@ -1,0 +1,63 @@
+"""How long failures wait."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.runtime.backoff import Backoff, full_jitter
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "random", "expected"),
+    [
+        pytest.param(1, 0.5, 0.5, id="the first failure waits up to the base"),
+        pytest.param(1, 0.0, 0.0, id="full jitter may be no wait at all"),
+        pytest.param(2, 0.5, 1.0, id="the second doubles the bound"),
+        pytest.param(4, 0.25, 2.0, id="the fourth has doubled three times"),
+        pytest.param(7, 0.5, 30.0, id="the cap holds"),
+        pytest.param(10**6, 0.5, 30.0, id="any number of failures is no overflow"),
+        pytest.param(0, 0.5, 0.5, id="no failure counts as the first"),
+    ],
+)
+def test_full_jitter(attempt: int, random: float, expected: float) -> None:
+    assert full_jitter(attempt, seconds(1), seconds(60), random) == seconds(expected)
+
+
+def backoff(capacity: int = 10) -> Backoff[str]:
+    return Backoff(seconds(1), seconds(60), random=lambda: 0.5, capacity=capacity)
+
+
+def test_failures_in_a_row_count_by_key_and_a_success_forgets_them() -> None:
+    counted = backoff()
+    assert [counted.failed("a"), counted.failed("a"), counted.failed("b")] == [seconds(0.5), seconds(1), seconds(0.5)]
+    counted.succeeded("a")
+    assert counted.failures("a") == 0
+    assert counted.failed("a") == seconds(0.5)
+    assert counted.failed("b") == seconds(1)
+
+
+def test_success_of_an_unknown_key_is_nothing() -> None:
+    backoff().succeeded("never failed")
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param(30.0, 30.5, id="what was asked for, and the jitter on top"),
+        pytest.param(0.2, 0.4, id="at most twice what was asked for"),
+    ],
+)
+def test_never_sooner_than_the_other_side_asked_for(asked: float, expected: float) -> None:
+    assert backoff().failed("a", at_least=seconds(asked)) == seconds(expected)
+
+
+def test_memory_is_bounded_and_the_longest_unseen_goes() -> None:
+    counted = backoff(capacity=2)
+    for key in ("a", "b", "a", "c"):
+        counted.failed(key)
+    assert len(counted) == 2
+    assert [counted.failures(key) for key in "abc"] == [2, 0, 1]

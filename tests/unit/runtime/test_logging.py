@@ -1,0 +1,80 @@
+"""What a log line looks like."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from shared.api.meta import ObjectKey
+from shared.runtime.logging import LogFormat, configure_logging, with_fields
+
+
+@pytest.fixture(autouse=True)
+def untouched_root() -> Iterator[None]:
+    """Put the root logger back: configure_logging is for programs."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def logged(format_: LogFormat, level: str = "info") -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging(format_, level, stream)
+    return stream
+
+
+def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
+    stream = logged("json")
+    log = logging.getLogger("reconciler.attempt")
+    log.info("pod bound", extra={"pod": ObjectKey("ns", "a"), "attempt": 2, "note": "two\nlines"})
+    log.debug("not shown")
+    (line,) = stream.getvalue().splitlines()
+    entry = orjson.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "level": "info",
+        "logger": "reconciler.attempt",
+        "message": "pod bound",
+        "pod": "ns/a",
+        "attempt": 2,
+        "note": "two\nlines",
+    }
+
+
+def test_json_carries_a_traceback_as_a_field() -> None:
+    stream = logged("json")
+    try:
+        int("out of order")
+    except ValueError:
+        logging.getLogger("x").exception("pass failed")
+    entry = orjson.loads(stream.getvalue())
+    assert entry["traceback"].splitlines()[-1] == "ValueError: invalid literal for int() with base 10: 'out of order'"
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_text_quotes_values_that_would_not_read_as_one() -> None:
+    stream = logged("text")
+    logging.getLogger("x").warning("retry", extra={"pod": "ns/a", "why": "no room", "note": ""})
+    assert stream.getvalue().rstrip().endswith('WARNING retry pod=ns/a why="no room" note=""')
+
+
+def test_fields_of_an_adapter_are_on_every_line_and_add_up() -> None:
+    stream = logged("json")
+    log = with_fields(with_fields(logging.getLogger("x"), pod="a", attempt=1), attempt=2)
+    log.info("one", extra={"node": "n"})
+    log.info("two")
+    one, two = map(orjson.loads, stream.getvalue().splitlines())
+    assert (one["pod"], one["attempt"], one["node"]) == ("a", 2, "n")
+    assert (two["pod"], two["attempt"], "node" in two) == ("a", 2, False)
+
+
+def test_libraries_are_silent_below_warnings() -> None:
+    stream = logged("text", "debug")
+    logging.getLogger("aiohttp.access").info("GET / 200")
+    logging.getLogger("asyncio").debug("Using selector")
+    logging.getLogger("aiohttp.client").warning("shown")
+    assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["shown"]

@@ -1,0 +1,95 @@
+"""The metrics address: what is accepted, what it serves."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, Counter
+
+from shared.runtime.metrics import BIND_BUCKETS, new_registry, preset
+from shared.runtime.probes import Check, ListenAddress, ProbeServer, parse_listen
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("127.0.0.1:8080", ListenAddress("127.0.0.1", 8080), id="an IPv4 address"),
+        pytest.param("localhost:0", ListenAddress("localhost", 0), id="a name, and any port"),
+        pytest.param(":8080", ListenAddress("", 8080), id="every interface"),
+        pytest.param("[::1]:65535", ListenAddress("::1", 65535), id="an IPv6 address"),
+        pytest.param("[::]:80", ListenAddress("::", 80), id="every IPv6 interface"),
+    ],
+)
+def test_addresses(text: str, expected: ListenAddress) -> None:
+    assert parse_listen(text) == expected
+    assert parse_listen(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("8080", id="no colon"),
+        pytest.param("", id="nothing"),
+        pytest.param("host:", id="no port"),
+        pytest.param("host:http", id="a port by name"),
+        pytest.param("host:65536", id="a port too high"),
+        pytest.param("host:-1", id="a negative port"),
+        pytest.param("host:٣", id="digits of another script"),
+        pytest.param("::1:80", id="IPv6 without brackets"),
+        pytest.param("[localhost]:80", id="brackets around a name"),
+    ],
+)
+def test_other_texts_are_refused_with_the_form_wanted(text: str) -> None:
+    with pytest.raises(ValueError, match="must be HOST:PORT, such as"):
+        parse_listen(text)
+
+
+@pytest.fixture
+def checks() -> dict[str, Check]:
+    return {}
+
+
+@pytest.fixture
+async def base(checks: dict[str, Check]) -> AsyncIterator[str]:
+    """A running server's URL."""
+    registry = CollectorRegistry()
+    preset(Counter("bowline_seen", "Things seen.", ("kind",), registry=registry), kind=("pod", "node"))
+    server = ProbeServer(parse_listen("127.0.0.1:0"), registry, checks)
+    await server.start()
+    yield f"http://{server.address}"
+    await server.stop()
+
+
+async def answer(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
+
+
+async def test_ready_is_what_all_checks_say_and_alive_is_not(base: str, checks: dict[str, Check]) -> None:
+    assert await answer(f"{base}/readyz") == (200, "ok\n")
+    checks |= {"caches": lambda: "pods not listed yet", "leader": lambda: None, "certificate": lambda: "expired"}
+    assert await answer(f"{base}/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
+    assert await answer(f"{base}/healthz") == (200, "ok\n")
+
+
+async def test_metrics_are_there_before_anything_is_counted(base: str) -> None:
+    status, text = await answer(f"{base}/metrics")
+    assert status == 200
+    assert {'bowline_seen_total{kind="pod"} 0.0', 'bowline_seen_total{kind="node"} 0.0'} <= set(text.splitlines())
+
+
+async def test_an_address_in_use_is_the_callers_error(base: str) -> None:
+    second = ProbeServer(parse_listen(base.removeprefix("http://")), CollectorRegistry(), {})
+    with pytest.raises(OSError, match="address already in use"):
+        await second.start()
+    await second.stop()
+
+
+def test_a_new_registry_tells_about_the_process_and_is_nobody_elses() -> None:
+    first, second = new_registry(), new_registry()
+    assert first is not second
+    assert first.get_sample_value("process_resident_memory_bytes")
+
+
+def test_bind_buckets_reach_from_a_millisecond_to_seventeen_minutes() -> None:
+    assert (BIND_BUCKETS[0], round(BIND_BUCKETS[-1] / 60)) == (0.001, 17)

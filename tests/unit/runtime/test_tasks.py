@@ -1,0 +1,113 @@
+"""How a process lives and stops."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from shared.runtime.tasks import Stop, StopStep, Supervisor, stop_in_order
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fail() -> None:
+    raise RuntimeError("worn out")
+
+
+async def end() -> None:
+    return
+
+
+async def test_the_first_root_task_to_fail_stops_the_process_and_its_error_comes_out() -> None:
+    stop = Stop()
+    with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012 - the block is what is tested
+        async with Supervisor(stop) as tasks:
+            other = tasks.start("other", forever())
+            tasks.start("worker", fail())
+            await stop.wait()
+    assert stop.reason == "task worker failed"
+    assert [str(error) for error in raised.value.exceptions] == ["worn out"]
+    assert other.cancelled()
+
+
+async def test_a_root_task_that_ends_stops_the_process_too() -> None:
+    stop = Stop()
+    async with Supervisor(stop) as tasks:
+        tasks.start("election", end())
+        await stop.wait()
+    assert stop.reason == "task election ended"
+
+
+async def test_the_first_reason_to_stop_counts() -> None:
+    stop = Stop()
+    async with Supervisor(stop) as tasks:
+        task = tasks.start("worker", forever())
+        stop.request("SIGTERM")
+        await tasks.cancel(task)
+    assert stop.reason == "SIGTERM"
+
+
+async def test_an_error_of_the_block_itself_comes_out_unwrapped() -> None:
+    with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
+        async with Supervisor(Stop()) as tasks:
+            tasks.start("worker", forever())
+            raise KeyError("setup")
+
+
+@pytest.mark.looptime
+async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
+    done: list[str] = []
+
+    def step(name: str, run: float | Exception) -> StopStep:
+        async def row() -> None:
+            if isinstance(run, Exception):
+                raise run
+            await asyncio.sleep(run)
+            done.append(name)
+
+        return StopStep(name, "because", row, timedelta(seconds=10))
+
+    await stop_in_order([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
+    assert done == ["first", "last"]
+    assert asyncio.get_running_loop().time() == pytest.approx(12)
+
+
+PROGRAM = """
+import asyncio
+from shared.runtime.tasks import Stop, run_process
+
+async def main(stop: Stop) -> None:
+    print(type(asyncio.get_running_loop()).__module__, flush=True)
+    await stop.wait()
+    print(stop.reason, flush=True)
+    if {hang}:
+        await asyncio.Event().wait()
+
+run_process(main)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "hang", "returncode"),
+    [
+        pytest.param(signal.SIGTERM, False, 0, id="SIGTERM asks for the end"),
+        pytest.param(signal.SIGINT, False, 0, id="so does SIGINT"),
+        pytest.param(signal.SIGTERM, True, 143, id="a second SIGTERM is the end"),
+        pytest.param(signal.SIGINT, True, 130, id="a second SIGINT is the end"),
+    ],
+)
+def test_signals(number: signal.Signals, hang: bool, returncode: int) -> None:
+    program = subprocess.Popen([sys.executable, "-c", PROGRAM.format(hang=hang)], stdout=subprocess.PIPE, text=True)
+    with program:
+        assert program.stdout is not None
+        assert program.stdout.readline().startswith("uvloop")
+        program.send_signal(number)
+        assert program.stdout.readline() == f"{number.name}\n"
+        if hang:
+            program.send_signal(number)
+        assert program.wait(timeout=30) == returncode

@@ -1,0 +1,179 @@
+"""The work queue, in loop time: no test waits."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.runtime.workqueue import QueueShutDown, WorkQueue
+
+pytestmark = pytest.mark.looptime
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+async def next_key(queue: WorkQueue[str]) -> str:
+    key = await queue.get()
+    queue.done(key)
+    return key
+
+
+async def next_key_at(queue: WorkQueue[str]) -> tuple[str, float]:
+    return await next_key(queue), round(asyncio.get_running_loop().time(), 3)
+
+
+async def test_keys_come_in_the_order_in_which_they_were_added_and_once_each() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("a", "b", "a", "c", "b"):
+        queue.add(key)
+    assert queue.depth == 3
+    assert [await next_key(queue) for _ in range(3)] == ["a", "b", "c"]
+    assert queue.depth == 0
+
+
+async def test_a_key_in_processing_is_not_handed_out_again_before_it_is_done() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    assert await queue.get() == "a"
+    queue.add("a")
+    queue.add("a")
+    queue.add("b")
+    assert (queue.depth, queue.processing) == (1, 1)
+    assert await next_key(queue) == "b"
+    queue.done("a")
+    assert await next_key(queue) == "a"
+    assert (queue.depth, queue.processing) == (0, 0)
+
+
+async def test_done_without_an_add_meanwhile_leaves_nothing() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await next_key(queue)
+    assert queue.depth == 0
+
+
+async def test_get_waits_for_an_add() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.add("a")
+    assert await waiting == "a"
+
+
+async def test_a_cancelled_getter_takes_no_key_with_it() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")  # wakes the first, which is cancelled before it runs
+    first.cancel()
+    assert await second == "a"
+    assert first.cancelled()
+
+
+async def test_a_delayed_key_comes_when_its_time_has_come() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("late", seconds(60))
+    queue.add_after("soon", seconds(5))
+    assert (queue.depth, queue.delayed) == (0, 2)
+    assert await next_key_at(queue) == ("soon", 5)
+    assert await next_key_at(queue) == ("late", 60)
+    assert queue.delayed == 0
+
+
+@pytest.mark.parametrize(
+    ("delays", "expected"),
+    [
+        pytest.param([10, 60], 10, id="a later wish does not put it off"),
+        pytest.param([60, 10], 10, id="an earlier wish brings it forward"),
+        pytest.param([60, 0], 0, id="no delay is an add"),
+        pytest.param([60, -1], 0, id="a time that has passed is an add"),
+    ],
+)
+async def test_the_earliest_of_several_delays_wins(delays: list[float], expected: float) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for delay in delays:
+        queue.add_after("a", seconds(delay))
+    assert await next_key_at(queue) == ("a", expected)
+    assert queue.delayed == 0
+
+
+async def test_add_ends_a_delay_for_good() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", seconds(60))
+    queue.add("a")
+    assert await next_key(queue) == "a"
+    queue.add_after("marker", seconds(120))
+    assert await next_key_at(queue) == ("marker", 120)
+
+
+async def test_a_delay_outlives_the_processing_of_its_key() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add_after("a", seconds(5))
+    await asyncio.sleep(10)
+    assert queue.depth == 0, "due, but still processing"
+    queue.done("a")
+    assert await next_key(queue) == "a"
+
+
+async def test_a_forgotten_delay_never_comes() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", seconds(5))
+    queue.add_after("b", seconds(9))
+    queue.forget_delay("a")
+    queue.forget_delay("unknown")
+    assert await next_key_at(queue) == ("b", 9)
+
+
+async def test_putting_off_again_and_again_does_not_grow_the_heap() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for step in range(10_000):
+        queue.add_after("a", seconds(20_000 - step))
+    assert len(queue._heap) < 200
+    assert await next_key_at(queue) == ("a", 10_001)
+
+
+async def test_a_hundred_thousand_delays_are_one_timer_and_no_task() -> None:
+    queue: WorkQueue[int] = WorkQueue()
+    tasks = len(asyncio.all_tasks())
+    for key in range(100_000):
+        queue.add_after(key, seconds(1 + key % 100))
+    assert len(asyncio.all_tasks()) == tasks
+    await asyncio.sleep(200)
+    assert queue.depth == 100_000
+    assert [await queue.get() for _ in range(3)] == [0, 100, 200]
+
+
+async def test_the_oldest_age_is_that_of_the_first_in_line() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    assert queue.oldest_age == seconds(0)
+    queue.add("a")
+    await asyncio.sleep(3)
+    queue.add("b")
+    await asyncio.sleep(2)
+    assert queue.oldest_age.total_seconds() == pytest.approx(5)
+    await next_key(queue)
+    assert queue.oldest_age.total_seconds() == pytest.approx(2)
+
+
+async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("processing")
+    await queue.get()
+    queue.add("processing")
+    getters = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.add_after("delayed", seconds(1))
+    queue.shut_down()
+    assert [type(result) for result in await asyncio.gather(*getters, return_exceptions=True)] == [QueueShutDown] * 3
+    queue.done("processing")
+    queue.add("late")
+    queue.add_after("later", seconds(1))
+    await asyncio.sleep(5)
+    assert (queue.depth, queue.delayed) == (0, 0)
+    with pytest.raises(QueueShutDown):
+        await queue.get()

@@ -1,0 +1,46 @@
+"""Admission chains for the webhook's tests: the built-in plugins, or one that marks and refuses at will."""
+
+from collections.abc import Iterable
+
+from shared.api.field_error import FieldError, annotation_path
+from shared.api.meta import Object
+from shared.framework.admission import AdmissionChain, OnPluginError
+from shared.framework.config import Settings
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+
+
+class Marker(Plugin):
+    """Adds the label ``marked``; refuses the annotation ``bad``, a fault a word; warns about ``odd``."""
+
+    name = "marker"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        pod.set_label("marked", "yes")
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        annotations = pod["metadata"].get("annotations") or {}
+        for word in annotations.get("bad", "").split(","):
+            if word:
+                yield FieldError("marker/bad", annotation_path("bad"), word, "must not be; remove it")
+        if "odd" in annotations:
+            yield FieldError("marker/odd", annotation_path("odd"), annotations["odd"], "is odd", is_warning=True)
+        if "crash" in annotations:
+            raise RuntimeError("crash asked for")
+
+
+def _unheard(plugin: str, point: str, error: Exception) -> None:
+    """Stand-in for tests in which no plugin is to fail, or nobody asks."""
+
+
+def marking(on_error: OnPluginError = _unheard) -> AdmissionChain:
+    """Return a chain of ``Marker`` alone."""
+    return AdmissionChain([Marker(PluginConfig(), Settings())], Settings(), "bowline-system", on_error)
+
+
+def built_in(on_error: OnPluginError = _unheard) -> AdmissionChain:
+    """Return the chain that the webhook has by default."""
+    settings = Settings()
+    return AdmissionChain(Registry(BUILTINS).build(settings), settings, "bowline-system", on_error)

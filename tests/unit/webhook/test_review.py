@@ -1,0 +1,295 @@
+"""Bytes to a verdict to bytes: what is answered, and how."""
+
+import base64
+import contextlib
+import copy
+import random
+from typing import Any
+
+import jsonpatch
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.framework.admission import AdmissionChain
+from tests.unit.webhook.chains import built_in, marking
+from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from webhook.review import MAX_WARNING, Hook, MalformedReviewError, decode_review, display_name, encode_answer, judge
+
+
+def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:
+    decoded = decode_review(encoded(document))
+    found = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain or marking())))
+    assert found["kind"] == "AdmissionReview"
+    assert found["apiVersion"] == document["apiVersion"]
+    response: dict[str, Any] = found["response"]
+    return response
+
+
+class TestAnswers:
+    def test_nothing_to_say_is_said_briefly(self) -> None:
+        assert answer(Hook.VALIDATE_PODS, review(pod())) == {"uid": "uid-1", "allowed": True}
+
+    def test_a_mutation_comes_as_a_patch_that_keeps_unknown_fields(self) -> None:
+        before = pod(future={"field": [1, {"x": None}]})
+        response = answer(Hook.MUTATE_PODS, review(before))
+        patch = orjson.loads(base64.b64decode(response["patch"]))
+        assert response["patchType"] == "JSONPatch"
+        after = jsonpatch.apply_patch(before, patch)
+        assert after["metadata"].pop("labels") == {"marked": "yes"}
+        assert after == before
+
+    def test_a_denial_has_every_fault_in_message_and_causes(self) -> None:
+        response = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a,b"})))
+        assert response == {
+            "uid": "uid-1",
+            "allowed": False,
+            "status": {
+                "status": "Failure",
+                "code": 422,
+                "reason": "Invalid",
+                "message": '2 faults: metadata.annotations[bad]: "a": must not be; remove it; '
+                'metadata.annotations[bad]: "b": must not be; remove it',
+                "details": {
+                    "group": "",
+                    "kind": "Pod",
+                    "name": "p",
+                    "causes": [
+                        {
+                            "reason": "FieldValueInvalid",
+                            "field": "metadata.annotations[bad]",
+                            "message": f'"{word}": must not be; remove it',
+                        }
+                        for word in ("a", "b")
+                    ],
+                },
+            },
+            "auditAnnotations": {"decision": "refused", "rules": "marker/bad"},
+        }
+
+    def test_a_single_fault_is_the_message(self) -> None:
+        status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
+        assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
+
+    def test_a_denied_pod_is_not_patched(self) -> None:
+        assert "patch" not in answer(Hook.MUTATE_PODS, review(pod({"bad": "a"})))
+
+    @pytest.mark.parametrize("value", ["one\nline\r\nonly", "long " * 100])
+    def test_warnings_are_one_short_line(self, value: str) -> None:
+        warnings = answer(Hook.VALIDATE_PODS, review(pod({"odd": value})))["warnings"]
+        assert len(warnings) == 1
+        assert "\n" not in warnings[0]
+        assert len(warnings[0]) <= MAX_WARNING
+
+    def test_a_generated_name_is_shown_with_a_star(self) -> None:
+        raw = pod({"bad": "a"})
+        raw["metadata"] = {"generateName": "train-", "annotations": {"bad": "a"}}
+        assert answer(Hook.VALIDATE_PODS, review(raw, name=""))["status"]["details"]["name"] == "train-*"
+
+    def test_an_old_version_is_answered_in_its_own(self) -> None:
+        document = {**review(pod()), "apiVersion": "admission.k8s.io/v1beta1"}
+        assert answer(Hook.VALIDATE_PODS, document)["allowed"]
+
+
+class TestHooks:
+    @pytest.mark.parametrize(
+        ("hook", "document", "allowed"),
+        [
+            pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="a bad pod is refused when mutated"),
+            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="and when validated"),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="and when it becomes bad later"
+            ),
+            pytest.param(
+                Hook.VALIDATE_PODS,
+                review(pod({"bad": "x"}), pod({"bad": "x"})),
+                True,
+                id="not when it was bad before",
+            ),
+            pytest.param(
+                Hook.MUTATE_PODS,
+                review(pod({"bad": "x"}), pod()),
+                True,
+                id="an update is never mutated nor judged there",
+            ),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), subResource="status"), True, id="subresources pass"
+            ),
+            pytest.param(Hook.VALIDATE_PODS, review(None, pod(), operation="DELETE"), True, id="deletions pass"),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), operation="CONNECT"), True, id="connects pass"
+            ),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), namespace="kube-system"), True, id="kube-system passes"
+            ),
+            pytest.param(
+                Hook.VALIDATE_WORKLOADS,
+                review(deployment({"bad": "x"}), group="apps", kind="Deployment"),
+                False,
+                id="a workload with a bad template is refused",
+            ),
+            pytest.param(
+                Hook.VALIDATE_BIND_REQUESTS,
+                review(bind_request(podUID="other"), group="scheduling.run.ai", kind="BindRequest"),
+                False,
+                id="a request that contradicts its owner is refused",
+            ),
+        ],
+    )
+    def test_verdicts(self, hook: Hook, document: Any, allowed: bool) -> None:
+        assert answer(hook, document)["allowed"] is allowed
+
+    def test_a_bind_request_gets_its_pods_uid(self) -> None:
+        document = review(bind_request(), group="scheduling.run.ai", kind="BindRequest")
+        patch = orjson.loads(base64.b64decode(answer(Hook.MUTATE_BIND_REQUESTS, document)["patch"]))
+        assert patch == [{"op": "add", "path": "/spec/podUID", "value": "pod-uid"}]
+
+    @pytest.mark.parametrize("hook", Hook)
+    def test_a_kind_that_the_hook_is_not_for_passes_with_a_warning(self, hook: Hook) -> None:
+        response = answer(hook, review({"metadata": {}}, kind="ConfigMap"))
+        assert response["allowed"]
+        assert response["warnings"] == [f"{hook} does not judge ConfigMap; see the webhook configuration"]
+
+    def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
+        # What gpu_request would have to mutate is none here, so the built-in chain is of one mind.
+        for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
+            response = answer(hook, review(pod({"gpu-fraction": "2"})), built_in())
+            assert response["auditAnnotations"]["rules"] == "gpu_request/fraction-range"
+
+
+class TestMalformed:
+    @pytest.mark.parametrize(
+        ("body", "part"),
+        [
+            pytest.param(b"", "not JSON", id="nothing"),
+            pytest.param(b"\xff\xfe{}", "not JSON", id="no UTF-8"),
+            pytest.param(b"{", "not JSON", id="half an object"),
+            pytest.param(b"[" * 100_000, "not JSON", id="nothing but brackets"),
+            pytest.param(b"[]", "kind must be", id="a list"),
+            pytest.param(b"null", "kind must be", id="null"),
+            pytest.param(b'{"kind":"Pod"}', "kind must be", id="a pod"),
+            pytest.param(b'{"kind":"AdmissionReview"}', "apiVersion must be", id="no version"),
+            pytest.param(
+                b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v2"}',
+                '"admission.k8s.io/v2"',
+                id="another",
+            ),
+            pytest.param(encoded({**review(pod()), "request": None}), "request must be", id="no request"),
+            pytest.param(encoded({**review(pod()), "request": []}), "request must be", id="a request that is a list"),
+            pytest.param(encoded(review(pod(), uid="")), "request.uid", id="an empty uid"),
+            pytest.param(encoded(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
+        ],
+    )
+    def test_what_cannot_be_answered_says_why(self, body: bytes, part: str) -> None:
+        with pytest.raises(MalformedReviewError) as caught:
+            decode_review(body)
+        assert part in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("document", "path"),
+        [
+            pytest.param(review(None), "request.object", id="a creation without an object"),
+            pytest.param(review("text"), "request.object", id="an object that is a string"),
+            pytest.param(review(pod(), operation="UPDATE"), "request.oldObject", id="an update without the old one"),
+            pytest.param(review(pod(), namespace=["x"]), "request.namespace", id="a namespace that is a list"),
+            pytest.param(review(pod(), operation=1), "request.operation", id="an operation that is a number"),
+            pytest.param(review(pod(), kind={"kind": []}), "request.kind", id="a kind that is a list"),
+            pytest.param(review({}), "metadata", id="an empty pod"),
+            pytest.param(review(pod(["x"])), "metadata.annotations", id="annotations that are a list"),
+            pytest.param(review(pod({"gpu-fraction": 0.5})), "metadata.annotations[gpu-fraction]", id="a number"),
+            pytest.param(review({"metadata": {}, "spec": "text"}), "spec", id="a spec that is a string"),
+            pytest.param(review(pod(containers="x")), "spec.containers", id="containers that are a string"),
+        ],
+    )
+    def test_what_can_be_answered_is_refused_with_the_path(self, document: Any, path: str) -> None:
+        response = answer(Hook.VALIDATE_PODS, document)
+        assert not response["allowed"]
+        assert response["status"]["details"]["causes"][0]["field"].startswith(path)
+
+    @pytest.mark.parametrize("hook", Hook)
+    @pytest.mark.parametrize("place", ["metadata", "spec", "unknown"])
+    def test_deep_nesting_is_answered(self, hook: Hook, place: str) -> None:
+        kinds = {Hook.VALIDATE_WORKLOADS: ("apps", "Deployment")} | dict.fromkeys(
+            (Hook.MUTATE_BIND_REQUESTS, Hook.VALIDATE_BIND_REQUESTS), ("scheduling.run.ai", "BindRequest")
+        )
+        group, kind = kinds.get(hook, ("", "Pod"))
+        whole = encoded(review({"metadata": {}, "spec": {}, place: "DEEP"}, {}, group=group, kind=kind))
+        nested = b'{"template":' * 1000 + b"1" + b"}" * 1000
+        decoded = decode_review(whole.replace(b'"DEEP"', nested))
+        assert orjson.loads(encode_answer(decoded, judge(hook, decoded, built_in())))["response"]["uid"] == "uid-1"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"name": "a", "generateName": "b-"}, "a"),
+        ({"generateName": "b-"}, "b-*"),
+        ({}, ""),
+        ({"name": 1, "generateName": []}, ""),
+    ],
+)
+def test_display_name(metadata: Any, expected: str) -> None:
+    assert display_name(metadata) == expected
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+SAMPLES = (
+    review(pod({"gpu-fraction": "0.5", "mps": "true"})),
+    review(pod({"gpu-memory": "1"}), pod({"gpu-memory": "2"})),
+    review(deployment({"gpu-fraction": "2"}), deployment(), group="apps", kind="Deployment"),
+    review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai", kind="BindRequest"),
+    review(bind_request(receivedGPU={"count": 1}), group="scheduling.run.ai", kind="BindRequest"),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of everything in the value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(found for key, item in items for found in places(item, (*path, key)))]
+
+
+@st.composite
+def mutated_reviews(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a real review with a few of its values replaced by anything, below the uid's level."""
+    document: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SAMPLES)))
+    for _ in range(draw(st.integers(1, 4))):
+        possible = [path for path in places(document) if len(path) >= 2 and path != ("request", "uid")]
+        path = draw(st.sampled_from(possible))
+        parent = document
+        for token in path[:-1]:
+            parent = parent[token]
+        parent[path[-1]] = draw(JSON)
+    return document
+
+
+@given(mutated_reviews(), st.sampled_from(Hook))
+def test_any_review_with_a_uid_gets_an_answer_with_it(document: dict[str, Any], hook: Hook) -> None:
+    failures: list[str] = []
+    response = answer(hook, document, built_in(lambda plugin, point, error: failures.append(f"{plugin}: {error!r}")))
+    assert response["uid"] == "uid-1"
+    assert response["allowed"] or response["status"]["code"] == 422
+    assert not failures
+
+
+@given(st.binary(max_size=200) | JSON.map(orjson.dumps))
+def test_any_body_is_decoded_or_refused_in_words(body: bytes) -> None:
+    with contextlib.suppress(MalformedReviewError):
+        assert decode_review(body).uid
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.randoms(use_true_random=False))
+def test_unknown_fields_survive_mutation(extra: dict[str, Any], dice: random.Random) -> None:
+    raw = pod({"gpu-fraction": "0.5"})
+    known = {"metadata", "spec", "status"}
+    target = dice.choice([raw, raw["spec"]["containers"][0]])
+    unknown = {key: value for key, value in extra.items() if key not in known and key not in target}
+    target.update({f"x-{key}": value for key, value in unknown.items()})
+    response = answer(Hook.MUTATE_PODS, review(raw))
+    after = jsonpatch.apply_patch(raw, orjson.loads(base64.b64decode(response["patch"])))
+    assert after["metadata"].pop("labels") == {"marked": "yes"}
+    assert after == raw

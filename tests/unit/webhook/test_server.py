@@ -1,0 +1,22 @@
+"""The pure parts of the listener."""
+
+import pytest
+
+from webhook.server import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2s", 2),
+        ("500ms", 0.5),
+        ("1h", MAX_TIMEOUT_S),
+        ("", DEFAULT_TIMEOUT_S),
+        ("0s", DEFAULT_TIMEOUT_S),
+        ("-1s", DEFAULT_TIMEOUT_S),
+        ("soon", DEFAULT_TIMEOUT_S),
+        ("9" * 400 + "s", DEFAULT_TIMEOUT_S),
+    ],
+)
+def test_the_callers_timeout_is_read_within_bounds(text: str, seconds: float) -> None:
+    assert timeout_s(text) == seconds

@@ -1,0 +1,197 @@
+"""The listener over TLS: what is answered, what is turned away, and how it stops."""
+
+import asyncio
+import contextlib
+import io
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any, NoReturn
+
+import orjson
+import pytest
+
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from tests.webhook.served import JSON, Served, head
+from webhook.review import Hook
+from webhook.server import MAX_BODY
+
+POD = encoded(review(pod()))
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(
+        ("hook", "document"),
+        [
+            (Hook.MUTATE_PODS, review(pod())),
+            (Hook.VALIDATE_PODS, review(pod())),
+            (Hook.MUTATE_BIND_REQUESTS, review(bind_request(), group="scheduling.run.ai", kind="BindRequest")),
+            (Hook.VALIDATE_BIND_REQUESTS, review(bind_request(), group="scheduling.run.ai", kind="BindRequest")),
+            (Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment")),
+        ],
+    )
+    async def test_every_path_answers(self, served: Served, hook: Hook, document: Any) -> None:
+        response = await served.review(f"{hook}?timeout=5s", document)
+        assert (response["uid"], response["allowed"]) == ("uid-1", True)
+        assert served.sample("bowline_admission_requests_total", hook=hook, allowed="true") == 1
+        assert served.sample("bowline_admission_duration_seconds_count", hook=hook) == 1
+
+    async def test_a_refusal_is_counted(self, served: Served) -> None:
+        response = await served.review(Hook.VALIDATE_PODS, review(pod({"bad": "x"})))
+        assert not response["allowed"]
+        assert served.sample("bowline_admission_requests_total", hook=Hook.VALIDATE_PODS, allowed="false") == 1
+
+    async def test_a_plugin_that_fails_refuses_with_the_uid_and_is_counted(self, served: Served) -> None:
+        response = await served.review(Hook.VALIDATE_PODS, review(pod({"crash": "yes"})))
+        assert response["uid"] == "uid-1"
+        assert response["status"]["code"] == 422
+        assert "Traceback" not in orjson.dumps(response).decode()
+        assert served.sample("bowline_admission_plugin_errors_total", plugin="marker", point="validate_pod") == 1
+
+    async def test_a_large_body_within_the_limit_is_judged(self, served: Served) -> None:
+        response = await served.review(Hook.VALIDATE_PODS, review(pod({"note": "x" * (MAX_BODY - 2000)})))
+        assert response["allowed"]
+
+    async def test_a_connection_is_used_again(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        for _ in range(3):
+            writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            assert b'"allowed":true' in await reader.readuntil(b"}}")
+        writer.close()
+        await writer.wait_closed()
+
+
+class TestTurnedAway:
+    @pytest.mark.parametrize(
+        ("method", "path", "headers", "body", "code"),
+        [
+            pytest.param("POST", "/", JSON, POD, 404, id="an unknown path"),
+            pytest.param("POST", "/validate/pods/", JSON, POD, 404, id="a path with a slash too many"),
+            pytest.param("GET", Hook.VALIDATE_PODS, {}, None, 405, id="another method"),
+            pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "text/plain"}, POD, 415, id="plain text"),
+            pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "application/yaml"}, POD, 415, id="YAML"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"x" * 8 * 1024 * 1024, 413, id="8 MiB"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"", 400, id="no body"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"\xff\xfe", 400, id="no UTF-8"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 1_000_000, 400, id="deep nesting"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="no review"),
+        ],
+    )
+    async def test_what_is_no_review_gets_a_status_and_a_sentence(
+        self, served: Served, method: str, path: str, headers: dict[str, str], body: bytes | None, code: int
+    ) -> None:
+        async with served.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
+            text = await answer.text()
+        assert answer.status == code
+        assert text.strip()
+        assert "Traceback" not in text
+        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+        assert served.sample("bowline_admission_bad_requests_total", code=str(code)) == 1
+
+    async def test_a_body_in_chunks_is_counted_too(self, served: Served) -> None:
+        async def chunks() -> AsyncIterator[bytes]:
+            for _ in range(8):
+                yield b"x" * 1024 * 1024
+
+        with contextlib.suppress(ConnectionError):  # the rest may not be read any more
+            async with served.client.post(Hook.VALIDATE_PODS, data=chunks(), headers=JSON) as answer:
+                assert answer.status == 413
+        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+
+    async def test_a_false_encoding_is_told_so(self, served: Served) -> None:
+        headers = {**JSON, "Content-Encoding": "deflate"}
+        async with served.client.post(Hook.VALIDATE_PODS, data=b"junk", headers=headers) as answer:
+            assert answer.status == 400
+            assert "Traceback" not in await answer.text()
+
+    async def test_a_compressed_body_counts_as_large_as_it_is(self, served: Served) -> None:
+        bomb = zlib.compress(b"x" * 64 * 1024 * 1024)
+        headers = {**JSON, "Content-Encoding": "deflate"}
+        async with served.client.post(Hook.VALIDATE_PODS, data=bomb, headers=headers) as answer:
+            assert answer.status == 413
+
+    async def test_a_body_that_does_not_come_is_not_waited_for(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(head(f"{Hook.VALIDATE_PODS}?timeout=10ms", len(POD)) + POD[:10])
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+
+    async def test_garbage_instead_of_http_harms_nobody(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(b"\x00\x01 garbage\r\n\r\n")
+        assert b" 400 " in await reader.readline()
+        writer.close()
+        await writer.wait_closed()
+        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+
+
+class Broken(AdmissionChain):
+    """A chain with a bug of its own."""
+
+    def validate_pod(self, *arguments: Any) -> NoReturn:
+        raise ZeroDivisionError(*arguments)
+
+
+async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served) -> None:
+    served.server._chain = Broken([], Settings())  # the listener has no other seam, and needs none
+    response = await served.review(Hook.VALIDATE_PODS, review(pod()))
+    assert response["uid"] == "uid-1"
+    assert response["status"]["message"].startswith("Bowline failed while judging this object")
+    assert served.sample("bowline_admission_crashes_total", hook=Hook.VALIDATE_PODS) == 1
+
+
+class TestStopping:
+    async def test_while_draining_it_answers_and_closes_each_connection(self, served: Served) -> None:
+        assert served.server.missing() is None
+        served.server.drain()
+        assert served.server.missing() == "stopping"
+        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+            assert answer.status == 200
+            assert answer.headers["Connection"] == "close"
+
+    async def test_a_request_under_way_gets_its_answer_and_a_new_one_no_connection(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        # A whole request first: then the server certainly has the connection.
+        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
+        await reader.readuntil(b"}}")
+        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
+        await writer.drain()
+        while not served.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - nothing is set; the loop must turn
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(served.server.stop())
+        await until_refused(served)
+        writer.write(POD[10:])
+        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+        assert b'"allowed":true' in await reader.read()
+        await stopping
+        writer.close()
+        await writer.wait_closed()
+
+    async def test_idle_connections_are_closed(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
+        await reader.readuntil(b"}}")
+        await served.server.stop()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+    async def test_stopping_twice_is_stopping_once(self, served: Served) -> None:
+        await served.server.stop()
+        await served.server.stop()
+        assert served.server.missing() == "stopping"
+
+
+async def until_refused(served: Served) -> None:
+    """Wait until nobody listens any more."""
+    address = served.server.address
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(address.host, address.port)
+        except OSError:
+            return
+        writer.close()
+        await writer.wait_closed()
