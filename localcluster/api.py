@@ -59,12 +59,12 @@ class ApiClient:
             self._drop()
 
     def _exchange(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        # A kept connection may have been closed since (the API server was restarted); then the request is
-        # sent once more on a fresh one. A create that got through the first time shows as a 409.
+        # A kept connection may have been closed since (idle for long, or the API server was restarted); then
+        # the request is sent once more on a fresh one. A create that got through before shows as a 409.
         kept = self._connection is not None
         try:
             return self._send(method, path, payload, headers)
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLError):
             if not kept:
                 raise
             return self._send(method, path, payload, headers)

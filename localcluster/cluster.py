@@ -26,7 +26,6 @@ from localcluster.kubeconfig import kubeconfig_text, token_user, write_private
 from localcluster.nodes import node_object, runtime_class_object
 from localcluster.process import Launch, Process, Watchdog
 from localcluster.spec import ClusterSpec
-from localcluster.state import save_state
 
 _START_TRIES = 3
 _KUBECTL_TIMEOUT_S = 120
@@ -62,7 +61,6 @@ class Cluster:
                     raise
             else:
                 cluster = cls(wanted, supplied, plane, watchdog, time.monotonic() - began)
-                cluster.save()
                 if wanted.detached:
                     cluster.detach()
                 return cluster
@@ -168,7 +166,6 @@ class Cluster:
     def start_apiserver(self) -> None:
         """Start it again on the same port and wait until it is ready."""
         self._plane.start_apiserver()
-        self.save()
 
     def restart_apiserver(self) -> None:
         """An API server that is away for as long as a restart takes."""
@@ -185,14 +182,11 @@ class Cluster:
 
     def run_process(self, launch: Launch) -> Process:
         """Start any process that is to end with this cluster."""
-        process = self._plane.adopt(launch)
-        self.save()
-        return process
+        return self._plane.adopt(launch)
 
     def detach(self) -> None:
         """Leave everything running when this program ends; `python -m localcluster down` stops it."""
         self.api.close()
-        self.save()
         self._watchdog.release()
 
     def stop(self) -> None:
@@ -202,12 +196,6 @@ class Cluster:
         self._watchdog.close()
         if self.spec.data_dir is None:
             shutil.rmtree(self.data_dir, ignore_errors=True)
-        else:
-            self._plane.layout.state.unlink(missing_ok=True)
-
-    def save(self) -> None:
-        """Write down what `down` and `status` need."""
-        save_state(self._plane.layout.state, self.server, self._plane.processes.values())
 
     def __enter__(self) -> "Cluster":
         return self

@@ -13,6 +13,7 @@ on standard error, 2 bad usage; `status` answers 3 when nothing runs.
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
         command.add_argument("--data-dir", type=Path, default=CHECKOUT / ".cluster", help="default: .cluster")
-    for command in (demo, up, env, assets):
+    for command in (demo, up, assets):
         command.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
     return parser
 
@@ -145,11 +146,11 @@ def _status(options: argparse.Namespace) -> int:
 
 def _env(options: argparse.Namespace) -> int:
     layout = Layout(options.data_dir.absolute())
-    if load_state(layout.state) is None:
+    state = load_state(layout.state)
+    if state is None:
         raise LocalClusterError("no cluster is there; `make up` starts one")
-    kubectl = ensure_assets([Tool.KUBECTL], options.kubernetes).path(Tool.KUBECTL)
-    print(f"export KUBECONFIG={layout.kubeconfig('admin')}")
-    print(f'export PATH={kubectl.parent}:"$PATH"')
+    print(f"export KUBECONFIG={shlex.quote(str(layout.kubeconfig('admin')))}")
+    print(f'export PATH={shlex.quote(str(Path(state.kubectl).parent))}:"$PATH"')
     return 0
 
 

@@ -32,6 +32,7 @@ from localcluster.kubeconfig import certificate_user, kubeconfig_text, write_pri
 from localcluster.ports import free_ports, says_port_taken
 from localcluster.process import Launch, Process, Watchdog
 from localcluster.spec import ClusterSpec
+from localcluster.state import save_state, state_of
 
 _POLL_S = 0.03
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
@@ -143,6 +144,8 @@ class ControlPlane:
         process = Process.start(launch)
         self.processes[launch.name] = process
         self._watchdog.watch(process)
+        kubectl = self._assets.path(Tool.KUBECTL)
+        save_state(self.layout.state, state_of(self.server, kubectl, self.processes.values()))
         return process
 
     def stop(self) -> None:
@@ -155,6 +158,7 @@ class ControlPlane:
                 process.stop()
             self._watchdog.forget(process)
         self.processes.clear()
+        self.layout.state.unlink(missing_ok=True)
 
     def _allow_kwok(self) -> None:
         name = _IDENTITIES["kwok"].user
@@ -172,10 +176,13 @@ class ControlPlane:
             client.close()
 
     def _etcd_answers(self) -> bool:
-        return _plain_get(self.ports.etcd, "/health").startswith('{"health":"true"')
+        # Asked by its peer address: on a port that was taken in between, another cluster's etcd would answer,
+        # and the API server must not write there.
+        members = _plain_request(self.ports.etcd, "POST", "/v3/cluster/member/list", b"{}")
+        return f'"http://{LOOPBACK}:{self.ports.etcd_peer}"' in members
 
     def _kwok_answers(self) -> bool:
-        return _plain_get(self.ports.kwok, "/healthz") == "ok"
+        return _plain_request(self.ports.kwok, "GET", "/healthz") == "ok"
 
     def _until_ready(self, name: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.spec.ready_timeout_s
@@ -201,11 +208,11 @@ class ControlPlane:
         raise kind(f"{name} ended with {process.returncode} right after its start; end of {process.log}:\n{tail}")
 
 
-def _plain_get(port: int, path: str) -> str:
+def _plain_request(port: int, method: str, path: str, body: bytes | None = None) -> str:
     """A plain HTTP request to the loopback address."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
     try:
-        connection.request("GET", path)
+        connection.request(method, path, body)
         return connection.getresponse().read().decode("utf-8", "replace")
     finally:
         connection.close()

@@ -1,6 +1,6 @@
 """The note a cluster leaves in its data folder: address and processes, for later commands.
 
-It is written after every start, so a command that is killed half-way still leaves a note of what runs.
+It is written at every start of a process, so that a second `up` sees a cluster that is still starting.
 """
 
 import json
@@ -14,9 +14,10 @@ from localcluster.process import Process, ProcessRecord
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What was noted: the API server's URL and the processes in the order of their start."""
+    """The API server's URL, the kubectl that fits it, and the processes in the order of their start."""
 
     server: str
+    kubectl: str
     processes: tuple[ProcessRecord, ...] = field(default=())
 
     def attached(self) -> list[Process]:
@@ -24,11 +25,15 @@ class ClusterState:
         return [Process.attach(record) for record in self.processes]
 
 
-def save_state(path: Path, server: str, processes: Iterable[Process]) -> None:
+def state_of(server: str, kubectl: Path, processes: Iterable[Process]) -> ClusterState:
+    """The note about running processes."""
+    return ClusterState(server, str(kubectl), tuple(process.record() for process in processes))
+
+
+def save_state(path: Path, state: ClusterState) -> None:
     """Write the note in one step, so that a reader never sees half of it."""
-    document = {"server": server, "processes": [asdict(process.record()) for process in processes]}
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(json.dumps(document, indent=2))
+    fresh.write_text(json.dumps(asdict(state), indent=2))
     fresh.replace(path)
 
 
@@ -41,6 +46,6 @@ def load_state(path: Path) -> ClusterState | None:
     try:
         document = json.loads(text)
         records = tuple(ProcessRecord(**record) for record in document["processes"])
-        return ClusterState(document["server"], records)
+        return ClusterState(document["server"], document["kubectl"], records)
     except (ValueError, KeyError, TypeError) as error:
         raise LocalClusterError(f"{path} cannot be read ({error}); remove the folder by hand") from error

@@ -42,7 +42,7 @@ def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
 def pair(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
     """The running pair, in a namespace of this test's own."""
     started, running = pair_cluster
-    yield from _live(Live(started, running, f"test-{uuid.uuid4().hex[:8]}"))
+    yield from _live(Live(started, f"test-{uuid.uuid4().hex[:8]}", running))
 
 
 def _live(live: Live) -> Iterator[Live]:

@@ -24,11 +24,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """A namespace on a cluster with the pair running."""
+class LiveCluster:
+    """A namespace on a cluster where the CRD is installed."""
 
     cluster: Cluster
-    pair: Pair
     namespace: str
 
     # --- acting ---
@@ -60,11 +59,13 @@ class Live:
 
     def pod(self, name: str = "pod") -> dict[str, Any]:
         """The pod as stored."""
-        return self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+        found: dict[str, Any] = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+        return found
 
     def request(self, name: str = "pod") -> dict[str, Any]:
         """The BindRequest as stored."""
-        return self.cluster.api.get(self.request_path(name))
+        found: dict[str, Any] = self.cluster.api.get(self.request_path(name))
+        return found
 
     def request_path(self, name: str = "pod") -> str:
         """Where the BindRequest is served."""
@@ -112,6 +113,13 @@ class Live:
                 raise AssertionError(f"waited {DEADLINE_S:g} s for: {what}\n{self.cluster.log_tails(15)}")
             time.sleep(POLL_S)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Live(LiveCluster):
+    """The same where the chart is installed and the pair is running."""
+
+    pair: Pair
 
 
 def _stream(objects: Any) -> str:

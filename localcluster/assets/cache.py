@@ -12,9 +12,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from localcluster.assets.progress import Progress
 from localcluster.assets.recipes import Recipe
+from localcluster.errors import AssetsError
 
 _WORK_PREFIX = ".work-"
 
@@ -55,8 +57,7 @@ class Cache:
     @contextmanager
     def exclusive(self, progress: Progress) -> Iterator[Path]:
         """Hold the cache alone and get a work folder on the same file system, removed afterwards."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        with (self.root / ".lock").open("w") as lock:
+        with self._lock_file() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -69,6 +70,15 @@ class Cache:
                 yield work
             finally:
                 _remove(work)
+
+    def _lock_file(self) -> TextIO:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            return (self.root / ".lock").open("w")
+        except OSError as error:
+            raise AssetsError(
+                f"the cache cannot be written ({error}); set XDG_CACHE_HOME to a folder of yours"
+            ) from error
 
 
 def _remove(folder: Path) -> None:

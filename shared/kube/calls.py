@@ -23,6 +23,11 @@ class Call:
     key: ObjectKey
     subresource: str = ""
 
+    @property
+    def label(self) -> str:
+        """The resource as metrics show it: ``pods/binding``."""
+        return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
+
 
 class WriteClass(StrEnum):
     """Kinds of writes that must not starve one another."""
@@ -50,6 +55,7 @@ def warning_texts(headers: Sequence[str]) -> Sequence[str]:
 
 
 def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:
+    """Return the path of one object. Raises ValueError if it would be another one's."""
     # Without its name, an object's path is the collection's: a delete would empty it.
     if not name:
         raise ValueError(f"a {resource.kind} needs a name")
@@ -59,6 +65,7 @@ def object_path(resource: Resource, namespace: str, name: str, subresource: str)
 
 
 def selectors(selection: Selection) -> dict[str, str]:
+    """Return the selectors of a selection as query parameters."""
     params = {}
     if selection.label_selector:
         params["labelSelector"] = selection.label_selector
@@ -68,10 +75,12 @@ def selectors(selection: Selection) -> dict[str, str]:
 
 
 def query(params: Mapping[str, str]) -> str:
+    """Return the query part of a URL; empty without parameters."""
     return "?" + urlencode(params) if params else ""
 
 
 def accept(resource: Resource, verb: str) -> str:
+    """Return the Accept header: whole objects, or their metadata alone."""
     if not resource.metadata_only:
         return "application/json"
     kind = "PartialObjectMetadataList" if verb == "list" else "PartialObjectMetadata"

@@ -57,11 +57,9 @@ class ClientOptions:
     timeout_s: float = 60.0  # the API server's own limit on a request
     connect_timeout_s: float = 10.0  # includes waiting for a free connection
     connections: int = 128
-    # Bookmarks come once a minute: after two and a half without any, the connection is taken for dead.
-    watch_silence_s: float = 150.0
+    watch_silence_s: float = 150.0  # bookmarks come once a minute; without any, the connection is taken for dead
     limiters: Mapping[WriteClass, Limiter] = field(default_factory=dict)
-    # Told of every Warning header of an answer: pruned fields, deprecated versions.
-    on_warning: Callable[[Resource, ObjectKey, str], None] | None = None
+    on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
     metrics: KubeMetrics | None = None
     clock: Clock = field(default_factory=SystemClock)
 
@@ -73,14 +71,12 @@ class KubeClient:
         self._options = options or ClientOptions()
         self.clock: Clock = self._options.clock
         self.metrics = self._options.metrics
+        name, timeout_s = self._options.name, self._options.timeout_s
         # The API server takes what stands before the slash for the field manager.
-        user_agent = f"{self._options.name}/http1.1"
-        self._transport = Transport(
-            access,
-            TransportOptions(
-                user_agent, self._options.timeout_s, self._options.connect_timeout_s, self._options.connections
-            ),
+        options = TransportOptions(
+            f"{name}/http1.1", timeout_s, self._options.connect_timeout_s, self._options.connections
         )
+        self._transport = Transport(access, options)
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()
@@ -117,12 +113,8 @@ class KubeClient:
         continue_: str = "",
     ) -> dict[str, Any]:
         """Return one page as the API server sends it; without a limit that is everything."""
-        selection = Selection(resource, namespace, label_selector, field_selector)
-        params = selectors(selection)
-        if limit:
-            params["limit"] = str(limit)
-        if continue_:
-            params["continue"] = continue_
+        params = selectors(Selection(resource, namespace, label_selector, field_selector))
+        params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
         return await self._call(
             Call("GET", "list", resource, ObjectKey(namespace, "")), resource.path(namespace) + query(params)
         )
@@ -149,17 +141,13 @@ class KubeClient:
     ) -> Objects:
         """Return all objects as of one moment, read page by page; starts over if the API server forgets it."""
         selection = Selection(resource, namespace, label_selector, field_selector)
-        for attempt in range(1, _LIST_TRIES + 1):
-            items: Objects = []
+        for tries_left in reversed(range(_LIST_TRIES)):
             try:
-                async for page in self.pages(selection):
-                    items += page["items"] or ()  # null where a metadata-only list is empty
+                return [item async for page in self.pages(selection) for item in page["items"] or ()]
             except Expired:
-                if attempt == _LIST_TRIES:
+                if not tries_left:
                     raise
-            else:
-                break
-        return items
+        raise AssertionError("the loop above returns or raises")
 
     async def create(
         self,
@@ -290,8 +278,7 @@ class KubeClient:
             raise
         finally:
             if options.metrics is not None:
-                named = f"{call.resource.plural}/{call.subresource}" if call.subresource else call.resource.plural
-                options.metrics.observe(call.verb, named, code, self.clock.monotonic() - started)
+                options.metrics.observe(call.verb, call.label, code, self.clock.monotonic() - started)
         if options.on_warning is not None and "Warning" in answer.headers:
             for text in warning_texts(answer.headers.getall("Warning")):
                 options.on_warning(call.resource, call.key, text)

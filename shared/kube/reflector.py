@@ -42,9 +42,9 @@ from shared.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-# A few requests a minute at worst, however long the trouble lasts.
+# Some twenty requests a minute at worst, however long the trouble lasts; and soon back when it is over.
 _BACKOFF_BASE = timedelta(seconds=0.5)
-_BACKOFF_CAP = timedelta(seconds=15)
+_BACKOFF_CAP = timedelta(seconds=5)
 # As client-go: spread over a while, so that the watches of a cluster do not all end at once.
 _WATCH_S = (300, 600)
 # A watch that ends so soon and says nothing is a failure, or it would be opened again in a tight loop.

@@ -8,8 +8,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -25,6 +27,8 @@ _KEEPALIVE_S = 60
 # A peer that has vanished without a word is noticed after about 15 + 3 * 5 s.
 _PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 15, 5, 3
 _READ_BUFFER = 2**18
+# For connections to close; only a peer that hangs needs more.
+_GOODBYE_S = 1.0
 # Credentials that are rejected are not read again more often than this, however many requests meet the 401.
 _REREAD_EVERY_S = 5.0
 
@@ -58,6 +62,7 @@ class Transport:
             total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
         )
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._renewal = asyncio.Lock()
         self._renewed_at = float("-inf")
@@ -68,7 +73,7 @@ class Transport:
             limit=self._options.connections,
             keepalive_timeout=_KEEPALIVE_S,
             ssl=self._access.ssl_context or True,
-            socket_factory=_new_socket,
+            socket_factory=self._new_socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -81,9 +86,15 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._session is None:
+            return
+        await self._session.close()
+        self._session = None
+        # TLS says goodbye in the background; a loop that ends before that leaks the sockets.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
+                    await asyncio.sleep(0.005)
 
     async def send(
         self, method: str, path: str, *, accept: str, body: bytes | None = None, content_type: str = ""
@@ -176,6 +187,22 @@ class Transport:
                 self._headers.clear()
             return changed
 
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Linux only; elsewhere the system's own, longer times hold.
+        for option, value in (
+            ("TCP_KEEPIDLE", _PROBE_AFTER_S),
+            ("TCP_KEEPINTVL", _PROBE_EVERY_S),
+            ("TCP_KEEPCNT", _PROBES),
+            ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
+        ):
+            if hasattr(socket, option):
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return made
+
 
 def translated(error: Exception) -> InfrastructureError:
     """Return the error that a failed exchange is. Whatever is not known to be before the request counts as after."""
@@ -187,19 +214,3 @@ def translated(error: Exception) -> InfrastructureError:
     if isinstance(error, TimeoutError):
         return LostReply("the API server did not answer in time")
     return LostReply(f"the connection to the API server broke: {said}")
-
-
-def _new_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # Linux only; elsewhere the system's own, longer times hold.
-    for option, value in (
-        ("TCP_KEEPIDLE", _PROBE_AFTER_S),
-        ("TCP_KEEPINTVL", _PROBE_EVERY_S),
-        ("TCP_KEEPCNT", _PROBES),
-        ("TCP_USER_TIMEOUT", 1000 * (_PROBE_AFTER_S + _PROBES * _PROBE_EVERY_S)),
-    ):
-        if hasattr(socket, option):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
-    return made

@@ -3,6 +3,8 @@
 import http.client
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -12,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from localcluster import controlplane
 from localcluster.assets.recipes import Tool
 from localcluster.cluster import Cluster
 from localcluster.commands import main
 from localcluster.errors import ApiError, CommandError, StartError
+from localcluster.ports import free_ports
 from localcluster.spec import ClusterSpec
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -174,6 +178,37 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
     cluster.stop()
+
+
+@pytest.mark.parametrize("taken", range(4), ids=["etcd", "etcd's peers", "API server", "kwok"])
+def test_a_port_that_somebody_took_in_between_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    # 1. the ports are found free  2. somebody takes one  3. the process ends with "address already in use"
+    # 4. everything is started again on other ports
+    with socket.socket() as somebody:
+        somebody.bind(("127.0.0.1", 0))
+        somebody.listen()
+        first = free_ports(4)
+        first[taken] = somebody.getsockname()[1]
+        tries = iter([first])
+        monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
+        with Cluster.start(ClusterSpec(controllers=())) as cluster:
+            assert next(tries, None) is None
+            assert cluster.api.get("/readyz") == "ok"
+            assert cluster.server != f"https://127.0.0.1:{first[2]}"
+
+
+def test_another_clusters_etcd_on_a_taken_port_is_not_written_to(
+    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = own_cluster.process(Tool.ETCD).log.read_text()
+    found = re.search(r"--listen-client-urls=http://127\.0\.0\.1:(\d+)", command)
+    assert found is not None
+    first = [int(found[1]), *free_ports(3)]
+    tries = iter([first])
+    monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
+    with Cluster.start(ClusterSpec(controllers=(), kwok=False)) as cluster:
+        assert cluster.api.get("/api/v1/nodes")["items"] == []
+        assert cluster.server != f"https://127.0.0.1:{first[2]}"
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:

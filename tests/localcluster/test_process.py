@@ -13,7 +13,7 @@ import pytest
 from localcluster.errors import LocalClusterError, StartError
 from localcluster.ports import free_ports, says_port_taken
 from localcluster.process import Launch, Process, ProcessRecord
-from localcluster.state import load_state, save_state
+from localcluster.state import load_state, save_state, state_of
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
@@ -113,7 +113,7 @@ def test_a_command_that_does_not_exist_is_a_start_error(tmp_path: Path) -> None:
 def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, started: list[Process]) -> None:
     process = start(started, tmp_path, SLEEP)
     note = tmp_path / "state.json"
-    save_state(note, "https://127.0.0.1:1", [process])
+    save_state(note, state_of("https://127.0.0.1:1", tmp_path / "kubectl", [process]))
     state = load_state(note)
     assert state is not None
     [again] = state.attached()

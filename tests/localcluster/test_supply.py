@@ -175,6 +175,12 @@ def test_cache_root(environ: dict[str, str], expected: Path) -> None:
     assert cache_root(environ) == expected
 
 
+def test_a_cache_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(AssetsError, match="set XDG_CACHE_HOME"):
+        chain(tmp_path / "file", [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD))
+
+
 def test_a_killed_runs_work_folder_is_removed_and_never_used(tmp_path: Path) -> None:
     stale = tmp_path / ".work-stale"
     stale.mkdir()

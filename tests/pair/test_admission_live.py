@@ -8,6 +8,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ import pytest
 from localcluster.cluster import Cluster
 from localcluster.helm import find_helm
 from localcluster.pair import Pair
+from localcluster.process import Launch
 from localcluster.spec import ClusterSpec
-from localcluster.workload import LocalProcess, WorkloadOptions
+from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 from shared.api import names
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.config import load_access
@@ -28,6 +30,7 @@ from webhook.certs.publish import CONFIGURATIONS
 
 PODS = Resource("", "v1", "pods", "Pod")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+NAME = "bowline-webhook"
 NO_DRAIN = WorkloadOptions(extra_args=("--drain=0s",))
 
 
@@ -46,7 +49,7 @@ def installed() -> Iterator[tuple[Cluster, Pair]]:
 def live(installed: tuple[Cluster, Pair]) -> Iterator[Live]:
     """A namespace of this test's own."""
     cluster, pair = installed
-    found = Live(cluster, pair, f"test-{uuid.uuid4().hex[:8]}")
+    found = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
     cluster.make_namespace(found.namespace)
     yield found
     cluster.kubectl("delete", "namespace", found.namespace, "--wait=false")
@@ -218,11 +221,10 @@ class TestBindRequests:
 
 class TestCertificate:
     async def test_a_restarted_webhook_is_trusted_beside_the_one_before(self, live: Live, client: KubeClient) -> None:
-        name = "bowline-webhook"
-        before = await bundles(client, name)
+        before = await bundles(client)
         webhook(live).stop()
         live.pair.launch_webhook(NO_DRAIN).wait_ready()
-        after = await bundles(client, name)
+        after = await bundles(client)
         assert len(after) == len(before) == 5
         for old, new in zip(before, after, strict=True):
             assert new.startswith(old)
@@ -231,7 +233,7 @@ class TestCertificate:
 
     async def test_only_the_bundle_belongs_to_us(self, live: Live, client: KubeClient) -> None:
         for resource in CONFIGURATIONS:
-            found = await client.get(resource, "", "bowline-webhook")
+            found = await client.get(resource, "", NAME)
             fields = [
                 entry["fieldsV1"]
                 for entry in found["metadata"]["managedFields"]
@@ -247,28 +249,68 @@ class TestCertificate:
         # By this two replicas that publish at once do not undo each other.
         patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]
         with pytest.raises(Invalid):
-            await client.patch(CONFIGURATIONS[0], "", "bowline-webhook", patch, content_type=PatchType.JSON)
-
-    async def test_it_waits_for_configurations_that_come_later(self, live: Live) -> None:
-        waiting = live.pair._launch(
-            "webhook",
-            WorkloadOptions(name="early", extra_args=("--drain=0s", "--webhook-configuration=later")),
-        )
-        status, text = live.until("it says what is missing", lambda: _unready(waiting, "not found"))
-        assert status == 503
-        assert "later" in text
-        waiting.stop()
+            await client.patch(CONFIGURATIONS[0], "", NAME, patch, content_type=PatchType.JSON)
 
 
-def _unready(process: LocalProcess, part: str) -> tuple[int, str] | None:
+class TestStart:
+    """What is missing at start is said on /readyz, and the process becomes ready when it comes."""
+
+    def test_without_a_kubeconfig(self, live: Live, tmp_path: Path) -> None:
+        late = tmp_path / "kubeconfig"
+        started = another(live, f"--kubeconfig={late}")
+        live.until("it names the file", lambda: says(started, str(late)))
+        given = webhook(live).kubeconfig
+        assert given is not None
+        # The token stands beside the file and is named relative to it or in full: both are copied.
+        for file in given.parent.glob("kubeconfig*"):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+        started.wait_ready()
+        started.stop()
+
+    def test_without_its_configuration(self, live: Live) -> None:
+        live.kubectl("delete", "mutatingwebhookconfiguration", NAME)
+        started = another(live)
+        live.until("it says what is not found", lambda: says(started, f'"{NAME}" not found'))
+        live.pair.upgrade()
+        started.wait_ready()
+        started.stop()
+
+    def test_without_an_api_server(self, live: Live) -> None:
+        live.cluster.stop_apiserver()
+        try:
+            started = restarted(webhook(live), live)
+            live.until("it says that nobody answers", lambda: says(started, "caBundle: "))
+        finally:
+            live.cluster.start_apiserver()
+        started.wait_ready()
+
+
+def another(live: Live, *arguments: str) -> LocalProcess:
+    """Start one more webhook, which no API server calls."""
+    return live.pair._launch(
+        "webhook", WorkloadOptions(name="another", extra_args=(*NO_DRAIN.extra_args, *arguments))
+    )
+
+
+def restarted(process: LocalProcess, live: Live) -> LocalProcess:
+    """Start the webhook again without asking the API server for anything."""
+    text = process.log.read_text()
+    command = [line for line in text.splitlines() if line.startswith("$ ")][-1].removeprefix("$ ").split()
+    process.stop()
+    launch = Launch(f"{process.name}-again", command, process.log.with_name("again.log"), CHECKOUT)
+    return LocalProcess(live.cluster.run_process(launch), process.listen, process.metrics, process.kubeconfig)
+
+
+def says(process: LocalProcess, part: str) -> bool | None:
+    """Return whether the process says on /readyz that it is not ready for this reason."""
     try:
         status, text = process.get("/readyz")
     except OSError:
         return None
-    return (status, text) if part in text else None
+    return status == 503 and part in text
 
 
-async def bundles(client: KubeClient, name: str) -> list[bytes]:
+async def bundles(client: KubeClient) -> list[bytes]:
     """Return the bundle of every webhook of the release."""
-    found = [await client.get(resource, "", name) for resource in CONFIGURATIONS]
+    found = [await client.get(resource, "", NAME) for resource in CONFIGURATIONS]
     return [base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in found for hook in entry["webhooks"]]

@@ -25,8 +25,8 @@ CONFIGURATIONS = (
     Resource(_GROUP, _VERSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
     Resource(_GROUP, _VERSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
 )
-# An outage of the API server lasts minutes; half a minute later at most we are ready again.
-_BACKOFF = (timedelta(seconds=0.5), timedelta(seconds=30))
+# An outage of the API server lasts minutes; ten seconds after it at most we are ready again.
+_BACKOFF = (timedelta(seconds=0.5), timedelta(seconds=10))
 # Two reads a minute; what an upgrade undoes is mended within this.
 _RECHECK_S = 60.0
 

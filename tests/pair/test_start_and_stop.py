@@ -1,0 +1,153 @@
+"""How the processes begin and end: what is missing is said and waited for, what is wrong is refused at once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.ports import free_port
+from localcluster.process import Launch, Process
+from localcluster.spec import ClusterSpec
+from localcluster.workload import CHECKOUT, LocalProcess
+from shared.api import crd
+from shared.testing.builders import pod
+from tests.live import LiveCluster
+
+BAD_CONFIG = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+schedulerName: bowline
+binding: {workers: 0, waitTimeout: soon}
+leaderElection: {leaseDuration: 5s}
+"""
+BAD_PLUGINS = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+plugins:
+  - {name: no_such_plugin}
+  - {name: gpu_request}
+  - {name: gpu_request, enabled: false}
+  - {name: example_flaky, args: {anotation: x}}
+featureGates: {Levitation: true}
+"""
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        pytest.param(BAD_CONFIG, ["schedulerName", "binding.workers", "binding.waitTimeout"], id="wrong keys"),
+        pytest.param(
+            BAD_PLUGINS,
+            ["plugins[0].name", "plugins[2].name", "plugins[3].args.anotation", "featureGates.Levitation"],
+            id="unknown plugin, duplicate, wrong argument, unknown gate",
+        ),
+        pytest.param("{", ["not a YAML document"], id="no YAML"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_everything_named(
+    tmp_path: Path, process: str, document: str, named: list[str]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(document)
+    done = run(process, f"--config={config}")
+    assert done.returncode == 2
+    for part in named:
+        assert part in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("process", ["webhook", "reconciler"])
+def test_a_missing_configuration_is_named(process: str) -> None:
+    done = run(process, "--config=/nonexistent/bowline.yaml")
+    assert done.returncode == 2
+    assert "/nonexistent/bowline.yaml" in done.stderr
+
+
+def run(process: str, *args: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", process, *args], cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[Cluster]:
+    """A control plane that these tests may take away; each test has a pod of its own there."""
+    with Cluster.start(ClusterSpec(controllers=())) as started:
+        started.make_nodes(1)
+        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        yield started
+
+
+def reconciler(cluster: Cluster, kubeconfig: Path) -> LocalProcess:
+    """The bare process as a developer starts it from the checkout, without a configuration."""
+    metrics = f"127.0.0.1:{free_port()}"
+    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", f"--metrics-listen={metrics}")
+    launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
+    process: Process = cluster.run_process(launch)
+    return LocalProcess(process, "", metrics, kubeconfig)
+
+
+def test_an_api_server_that_is_away_at_start_is_waited_for(own_cluster: Cluster) -> None:
+    own_cluster.stop_apiserver()
+    process = reconciler(own_cluster, own_cluster.kubeconfig)
+    live = LiveCluster(own_cluster, "default")
+    live.until("it answers that it is not ready", lambda: _not_ready(process))
+    own_cluster.start_apiserver()
+    process.wait_ready()
+    live.create(pod("patient"))
+    live.request_bind("patient")
+    live.phase("patient", "Succeeded")
+    assert process.stop()
+
+
+def test_a_kubeconfig_that_comes_late_is_waited_for(own_cluster: Cluster, tmp_path: Path) -> None:
+    late = tmp_path / "kubeconfig"
+    process = reconciler(own_cluster, late)
+    live = LiveCluster(own_cluster, "default")
+    said = live.until("it says which file is missing", lambda: _not_ready(process))
+    assert str(late) in said
+    late.write_bytes(own_cluster.kubeconfig.read_bytes())
+    process.wait_ready()
+    assert process.stop()
+
+
+def _not_ready(process: LocalProcess) -> str | None:
+    try:
+        status, said = process.get("/readyz")
+    except OSError:
+        return None
+    return said if status == 503 else None
+
+
+def test_an_outage_costs_no_attempt(own_cluster: Cluster) -> None:
+    process = reconciler(own_cluster, own_cluster.kubeconfig)
+    process.wait_ready()
+    live = LiveCluster(own_cluster, "default")
+    live.create(pod("held", schedulingGates=[{"name": "example.com/hold"}]))
+    live.request_bind("held")
+    own_cluster.restart_apiserver()
+    live.kubectl("patch", "pod", "held", "--type=json", '-p=[{"op":"remove","path":"/spec/schedulingGates"}]')
+    done = live.phase("held", "Succeeded")
+    assert "failedAttempts" not in done["status"]
+    assert process.stop()
+
+
+def test_logs_are_json_lines_with_a_constant_message(own_cluster: Cluster) -> None:
+    process = reconciler(own_cluster, own_cluster.kubeconfig)
+    process.wait_ready()
+    live = LiveCluster(own_cluster, "default")
+    live.create(pod("logged"))
+    live.request_bind("logged")
+    live.phase("logged", "Succeeded")
+    assert process.stop()
+    # The local cluster writes the command into the log's first line.
+    lines = [json.loads(line) for line in process.log.read_text().splitlines() if not line.startswith("$")]
+    bound = [line for line in lines if line["message"] == "pod is bound" and line["pod"] == "default/logged"]
+    assert [line["bindRequest"] for line in bound] == ["default/logged"]
+    assert all(line["attempt"] for line in bound)

@@ -1,0 +1,87 @@
+"""``python -m webhook`` as a process of its own, for tests."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 30.0
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A started webhook and its log."""
+
+    popen: "subprocess.Popen[bytes]"
+    log: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Return the log so far; a line that is no JSON is a traceback nobody meant to write."""
+        # The last line may be half written.
+        return [json.loads(line) for line in self.log.read_text().split("\n")[:-1]]
+
+    def said(self, message: str) -> dict[str, Any]:
+        """Wait for a line of the log."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            found = next((line for line in self.lines() if line["message"] == message), None)
+            if found is not None:
+                return found
+            assert self.popen.poll() is None, self.log.read_text()
+            time.sleep(_POLL_S)
+        raise AssertionError(f"never said {message!r}:\n{self.log.read_text()}")
+
+    @property
+    def port(self) -> int:
+        """Where reviews are answered."""
+        return int(self.said("answering reviews")["address"].rpartition(":")[2])
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and text of a page of the metrics address."""
+        host, _, port = self.said("serving probes and metrics")["address"].rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line, on free ports of the loopback address."""
+    listen = ("--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0")
+    return [sys.executable, "-m", "webhook", *listen, *arguments]
+
+
+def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a webhook that is not to come up; returns how it ended."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment()
+    )
+
+
+def environment() -> Mapping[str, str]:
+    """Return an environment without a cluster."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("KUBE", "POD_"))}
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Running]:
+    """Run a webhook; it is killed at the end if it has not ended by itself."""
+    log = folder / "webhook.log"
+    with log.open("wb") as output:
+        popen = subprocess.Popen(command(*arguments), stderr=output, env=environment())
+    try:
+        yield Running(popen, log)
+    finally:
+        popen.kill()
+        popen.wait()

@@ -1,0 +1,182 @@
+"""The process: start, refusals to start, any input, and a graceful end. No API server is needed for any of it."""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.webhook.reviews import encoded, pod, review
+from tests.webhook.process import DEADLINE_S, Running, ended, running
+from webhook.certs.selfsigned import ServingPair
+from webhook.review import Hook
+
+POD = encoded(review(pod({"gpu-fraction": "2"})))
+
+
+@pytest.fixture(scope="module")
+def tls_flags(serving_pair: ServingPair, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    folder = tmp_path_factory.mktemp("tls")
+    (folder / "tls.crt").write_bytes(serving_pair.certificate)
+    (folder / "tls.key").write_bytes(serving_pair.private_key)
+    return f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"
+
+
+@pytest.fixture(scope="module")
+def trust(serving_pair: ServingPair) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=serving_pair.authority.decode())
+
+
+@pytest.fixture(scope="module")
+def process(tls_flags: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(tmp_path_factory.mktemp("webhook"), *tls_flags) as found:
+        yield found
+
+
+def connection(process: Running, trust: ssl.SSLContext) -> http.client.HTTPSConnection:
+    return http.client.HTTPSConnection("127.0.0.1", process.port, context=trust, timeout=DEADLINE_S)
+
+
+def post(
+    process: Running, trust: ssl.SSLContext, path: str, body: bytes, content_type: str = "application/json"
+) -> tuple[int, bytes]:
+    opened = connection(process, trust)
+    try:
+        opened.request("POST", path, body=body, headers={"Content-Type": content_type})
+        answer = opened.getresponse()
+        return answer.status, answer.read()
+    finally:
+        opened.close()
+
+
+class TestServing:
+    def test_with_certificate_files_it_is_ready_without_an_api_server(self, process: Running) -> None:
+        process.said("answering reviews")
+        assert process.get("/readyz") == (200, "ok\n")
+        assert process.get("/healthz")[0] == 200
+
+    def test_the_built_in_plugins_judge(self, process: Running, trust: ssl.SSLContext) -> None:
+        status, body = post(process, trust, Hook.VALIDATE_PODS, POD)
+        assert status == 200
+        causes = orjson.loads(body)["response"]["status"]["details"]["causes"]
+        assert [cause["field"] for cause in causes] == ["metadata.annotations[gpu-fraction]"]
+
+    def test_every_series_exists_before_its_first_event(self, process: Running) -> None:
+        _, text = process.get("/metrics")
+        for series in (
+            'bowline_admission_requests_total{allowed="false",hook="/validate/workloads"} ',
+            'bowline_admission_duration_seconds_count{hook="/mutate/bindrequests"} ',
+            'bowline_admission_plugin_errors_total{plugin="gpu_request",point="validate_pod"} 0.0',
+            'bowline_admission_bad_requests_total{code="413"} ',
+            'bowline_admission_crashes_total{hook="/mutate/pods"} 0.0',
+            "bowline_admission_under_way 0.0",
+        ):
+            assert series in text
+
+    def test_old_protocols_are_refused(self, process: Running, serving_pair: ServingPair) -> None:
+        context = ssl.create_default_context(cadata=serving_pair.authority.decode())
+        context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            context.maximum_version = ssl.TLSVersion.TLSv1_1
+        context.set_ciphers("DEFAULT@SECLEVEL=0")
+        with (
+            socket.create_connection(("127.0.0.1", process.port)) as plain,
+            pytest.raises(ssl.SSLError, match=r"TLS|PROTOCOL|EOF"),
+        ):
+            context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+    def test_something_else_than_tls_harms_nobody(self, process: Running, trust: ssl.SSLContext) -> None:
+        with socket.create_connection(("127.0.0.1", process.port)) as plain:
+            plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert b"HTTP" not in plain.recv(100)
+        assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
+
+
+PATHS = st.sampled_from([*Hook, "/", "/validate/pods/../pods", "/%00", "/validate/pods?timeout=-1s", "//x"])
+TYPES = st.sampled_from(["application/json", "application/json; charset=utf-8", "text/plain", "", ";;", "a/b/c"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(PATHS, TYPES, st.binary(max_size=64) | st.sampled_from([POD, POD[:-1], POD * 2, b"\xef\xbb\xbf" + POD, b"0"]))
+def test_no_request_gets_a_5xx_or_a_traceback_and_the_process_lives(
+    process: Running, trust: ssl.SSLContext, path: str, content_type: str, body: bytes
+) -> None:
+    status, answer = post(process, trust, path, body, content_type)
+    assert 200 <= status < 500
+    assert b"Traceback" not in answer
+    assert process.popen.poll() is None
+
+
+def test_nothing_of_all_this_was_a_crash(process: Running) -> None:
+    assert not [line for line in process.lines() if "traceback" in line]
+
+
+class TestNotStarting:
+    def test_every_fault_of_the_configuration_is_listed(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.yaml"
+        config.write_text("kind: Wrong\nschedulerNames: []\nnope: 1\n")
+        done = ended(f"--config={config}")
+        assert done.returncode == 2
+        for path in ("apiVersion", "kind", "schedulerNames", "nope"):
+            assert f"  - {path}: " in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_every_fault_of_the_plugins_is_listed(self, tmp_path: Path) -> None:
+        config = tmp_path / "config.yaml"
+        config.write_text(
+            "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+            "plugins: [{name: nope}, {name: gpu_request}, {name: gpu_request}]\nfeatureGates: {Ghost: true}\n"
+        )
+        done = ended(f"--config={config}", "--feature-gates=Other=true")
+        assert done.returncode == 2
+        for path in ("plugins[0].name", "plugins[2].name", "featureGates.Ghost", "featureGates.Other"):
+            assert path in done.stderr
+
+    def test_a_missing_certificate_is_named(self, tmp_path: Path) -> None:
+        done = ended(f"--tls-cert-file={tmp_path / 'no.crt'}", f"--tls-private-key-file={tmp_path / 'no.key'}")
+        assert done.returncode == 2
+        assert "no.crt: no such file" in done.stderr
+        assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize("flag", ["--listen", "--metrics-listen"])
+    def test_an_address_that_is_taken(self, tls_flags: tuple[str, str], flag: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            done = ended(*tls_flags, f"{flag}=127.0.0.1:{taken.getsockname()[1]}")
+        assert done.returncode == 2
+        assert "address already in use" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+class TestStopping:
+    def test_it_stops_being_ready_before_it_stops_answering(
+        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
+    ) -> None:
+        with running(tmp_path, *tls_flags, "--drain=1h") as process:
+            process.said("answering reviews")
+            process.popen.terminate()
+            process.said("stopping")
+            assert process.get("/readyz") == (503, "listener: stopping\n")
+            assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
+            process.popen.terminate()  # a second one is impatience
+            assert process.popen.wait(DEADLINE_S) != 0
+
+    def test_it_ends_by_itself(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
+        with running(tmp_path, *tls_flags, "--drain=0s") as process:
+            process.said("answering reviews")
+            process.popen.terminate()
+            assert process.popen.wait(DEADLINE_S) == 0
+
+    def test_it_ends_while_it_still_looks_for_a_cluster(self, tmp_path: Path) -> None:
+        with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
+            found = process.said("cannot publish the certificate, trying again")
+            assert str(tmp_path / "none") in found["error"]
+            status, text = process.get("/readyz")
+            assert status == 503
+            assert text.startswith("caBundle: ")
+            process.popen.terminate()
+            assert process.popen.wait(DEADLINE_S) == 0
