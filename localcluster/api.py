@@ -20,8 +20,9 @@ _TIMEOUT_S = 30.0
 class ApiClient:
     """Requests with a client certificate over one kept connection; safe to share between threads."""
 
-    def __init__(self, port: int, ca: Path, certificate: Path, key: Path) -> None:
+    def __init__(self, port: int, ca: Path, certificate: Path, key: Path, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._port = port
+        self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cafile=str(ca))
         self._context.load_cert_chain(certificate, key)
         self._lock = threading.Lock()
@@ -72,7 +73,7 @@ class ApiClient:
     def _send(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         if self._connection is None:
             self._connection = http.client.HTTPSConnection(
-                LOOPBACK, self._port, timeout=_TIMEOUT_S, context=self._context
+                LOOPBACK, self._port, timeout=self._timeout_s, context=self._context
             )
         try:
             self._connection.request(method, path, payload, headers)

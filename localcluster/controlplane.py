@@ -35,6 +35,8 @@ from localcluster.spec import ClusterSpec
 from localcluster.state import save_state, state_of
 
 _POLL_S = 0.03
+# Short, because on a port that was taken in between somebody may listen who never answers.
+_PROBE_TIMEOUT_S = 3.0
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 # With watches open the API server does not end by itself for a minute; it first answers 503 with
 # Retry-After, and what a restart looks like to clients is that, then broken connections.
@@ -77,10 +79,11 @@ class ControlPlane:
         """The API server's URL."""
         return f"https://{LOOPBACK}:{self.ports.apiserver}"
 
-    def client(self) -> ApiClient:
+    def client(self, timeout_s: float = 30.0) -> ApiClient:
         """A client of the administrator."""
         pki = self.layout.pki
-        return ApiClient(self.ports.apiserver, pki / "ca.crt", pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key")
+        certificate, key = pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key"
+        return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s)
 
     def prepare(self) -> None:
         """Write certificates, kubeconfigs and configuration files."""
@@ -120,7 +123,7 @@ class ControlPlane:
     def start_apiserver(self) -> None:
         """Start the API server on its port and wait for /readyz; also after it was stopped."""
         self.run(Tool.APISERVER, apiserver_args(self.spec, self.layout, self.ports))
-        client = self.client()
+        client = self.client(_PROBE_TIMEOUT_S)
         try:
             self._until_ready(Tool.APISERVER, lambda: client.get("/readyz") == "ok")
         finally:
@@ -210,7 +213,7 @@ class ControlPlane:
 
 def _plain_request(port: int, method: str, path: str, body: bytes | None = None) -> str:
     """A plain HTTP request to the loopback address."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=5)
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_PROBE_TIMEOUT_S)
     try:
         connection.request(method, path, body)
         return connection.getresponse().read().decode("utf-8", "replace")

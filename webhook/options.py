@@ -80,22 +80,7 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=parse_listen(":8080"),
         help="where /healthz, /readyz and /metrics are served over plain HTTP (%(default)s)",
     )
-    files = parser.add_argument_group("serving certificate", "given by files, else self-signed at start")
-    files.add_argument("--tls-cert-file", type=Path, metavar="FILE", help="certificate chain, PEM")
-    files.add_argument("--tls-private-key-file", type=Path, metavar="FILE", help="its private key, PEM")
-    files.add_argument(
-        "--webhook-configuration",
-        action="append",
-        metavar="NAME",
-        help="name of the mutating and of the validating webhook configuration that are to trust a self-signed "
-        f"certificate; may be repeated ({DEFAULT_NAME})",
-    )
-    files.add_argument(
-        "--service-name",
-        metavar="NAME",
-        default=DEFAULT_NAME,
-        help="Service by which the API server calls; a name in the self-signed certificate (%(default)s)",
-    )
+    _add_certificate_flags(parser)
     add(
         "--namespace",
         metavar="NAME",
@@ -119,6 +104,25 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
     return parser
+
+
+def _add_certificate_flags(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group("serving certificate", "given by files, else self-signed at start")
+    files.add_argument("--tls-cert-file", type=Path, metavar="FILE", help="certificate chain, PEM")
+    files.add_argument("--tls-private-key-file", type=Path, metavar="FILE", help="its private key, PEM")
+    files.add_argument(
+        "--webhook-configuration",
+        action="append",
+        metavar="NAME",
+        help="name of the mutating and of the validating webhook configuration that are to trust a self-signed "
+        f"certificate; may be repeated ({DEFAULT_NAME})",
+    )
+    files.add_argument(
+        "--service-name",
+        metavar="NAME",
+        default=DEFAULT_NAME,
+        help="Service by which the API server calls; a name in the self-signed certificate (%(default)s)",
+    )
 
 
 def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:

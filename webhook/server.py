@@ -34,6 +34,8 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_TIMEOUT_S: Final = 30.0
 # Longer than any call may last.
 _FINISH_S: Final = MAX_TIMEOUT_S
+# After an answer that did not wait for the whole body: how long to read on, so that the caller sees it and no reset.
+_LINGER_S: Final = 2.0
 _HOOKS: Final[Mapping[str, Hook]] = {hook.value: hook for hook in Hook}
 _PATHS: Final = ", ".join(_HOOKS)
 
@@ -72,7 +74,7 @@ class AdmissionServer:
 
     async def start(self) -> None:
         """Listen; ``address`` then has the real port. Raises OSError if the address cannot be had."""
-        server = web.Server(self._handle, request_factory=_request, access_log=None)
+        server = web.Server(self._handle, request_factory=_request, access_log=None, lingering_time=_LINGER_S)
         runner = web.ServerRunner(server, shutdown_timeout=_FINISH_S)
         await runner.setup()
         try:
@@ -181,6 +183,8 @@ def _hook_of(request: web.BaseRequest) -> Hook:
 
 async def _body_of(request: web.BaseRequest) -> bytes:
     try:
+        if request.content.is_eof():  # it came together with the head, as nearly always: nothing to wait for
+            return await request.read()
         async with asyncio.timeout(timeout_s(request.query.get("timeout", ""))):
             return await request.read()
     except TimeoutError as error:

@@ -9,7 +9,7 @@ path at all. An absent or null field is no fault, as in the API server; fields n
 Whether a value makes sense is not judged here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shared.api.field_error import FieldError
@@ -40,16 +40,21 @@ def _quantity(value: Any) -> Sequence[FieldError]:
     return _FITS if fits else _fault(value, 'must be a quantity, such as 1, "500m" or "16Gi"')
 
 
+# Of these types a value fits without a call; pods consist of little else.
+_FITTING: Mapping[Shape, type] = {_string: str, _boolean: bool, _quantity: str}
+
+
 def _fields(**shapes: Shape) -> Shape:
     """Return the shape of an object with known fields."""
+    table = [(name, _FITTING.get(shape), shape) for name, shape in shapes.items()]
 
     def check(value: Any) -> Sequence[FieldError]:
         if not isinstance(value, dict):
             return _fault(value, "must be an object")
         faults: list[FieldError] = []
-        for name, shape in shapes.items():
+        for name, fitting, shape in table:
             field = value.get(name)
-            if field is not None:
+            if field is not None and type(field) is not fitting:
                 found = shape(field)
                 if found:
                     faults += [fault.under(name) for fault in found]
@@ -60,15 +65,17 @@ def _fields(**shapes: Shape) -> Shape:
 
 def _values(shape: Shape) -> Shape:
     """Return the shape of an object with free keys, such as annotations. A null value is a fault here."""
+    fitting = _FITTING.get(shape)
 
     def check(value: Any) -> Sequence[FieldError]:
         if not isinstance(value, dict):
             return _fault(value, "must be an object")
         faults: list[FieldError] = []
         for key, item in value.items():
-            found = shape(item)
-            if found:
-                faults += [fault.under(f"[{key}]") for fault in found]
+            if type(item) is not fitting:
+                found = shape(item)
+                if found:
+                    faults += [fault.under(f"[{key}]") for fault in found]
         return faults or _FITS
 
     return check

@@ -118,7 +118,7 @@ async def post_binding(
                 await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding")
             return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
         except ApiError as error:
-            return _judged(error, last_unknown)
+            return judged(error, last_unknown)
         except (InfrastructureError, TimeoutError) as error:
             if isinstance(error, TimeoutError) or error.may_be_done:
                 last_unknown = client.clock.now()
@@ -133,7 +133,8 @@ async def post_binding(
         await asyncio.sleep(wait.total_seconds())
 
 
-def _judged(error: ApiError, last_unknown: datetime | None) -> BindingResult:
+def judged(error: ApiError, last_unknown: datetime | None) -> BindingResult:
+    """Return what the API server's considered answer means, given when a POST before it went unanswered."""
     outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
     if isinstance(error, NotFound) and error.reason == "NotFound":
         outcome = BindOutcome.GONE

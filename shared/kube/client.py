@@ -68,15 +68,13 @@ class KubeClient:
     """Access to one cluster: ``async with KubeClient(access) as client``."""
 
     def __init__(self, access: ClusterAccess, options: ClientOptions | None = None) -> None:
-        self._options = options or ClientOptions()
-        self.clock: Clock = self._options.clock
-        self.metrics = self._options.metrics
-        name, timeout_s = self._options.name, self._options.timeout_s
+        self._options = chosen = options or ClientOptions()
+        self.clock: Clock = chosen.clock
+        self.metrics = chosen.metrics
         # The API server takes what stands before the slash for the field manager.
-        options = TransportOptions(
-            f"{name}/http1.1", timeout_s, self._options.connect_timeout_s, self._options.connections
-        )
-        self._transport = Transport(access, options)
+        agent = f"{chosen.name}/http1.1"
+        pool = TransportOptions(agent, chosen.timeout_s, chosen.connect_timeout_s, chosen.connections)
+        self._transport = Transport(access, pool)
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()

@@ -5,6 +5,8 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.runtime.metrics import preset
+
 # A write takes 1 to 5 ms on a quiet API server and is given up after 60 s.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)
 
@@ -59,6 +61,7 @@ class KubeMetrics:
             ("outcome",),
             registry=registry,
         )
+        preset(self.events, outcome=("written", "dropped", "failed"))
         # labels() costs more than counting; the same few combinations come again and again.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}

@@ -180,7 +180,7 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
     cluster.stop()
 
 
-@pytest.mark.parametrize("taken", range(4), ids=["etcd", "etcd's peers", "API server", "kwok"])
+@pytest.mark.parametrize("taken", [0, 2, 3], ids=["etcd", "API server", "kwok"])
 def test_a_port_that_somebody_took_in_between_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
     # 1. the ports are found free  2. somebody takes one  3. the process ends with "address already in use"
     # 4. everything is started again on other ports

@@ -1,8 +1,14 @@
-"""Which annotations a Binding may carry."""
+"""Which annotations a Binding may carry, and what an answer to it means."""
+
+from datetime import UTC, datetime
 
 import pytest
 
-from shared.kube.binding import MAX_ANNOTATION_BYTES, annotation_faults
+from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, judged
+from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
+
+LOST = datetime(2026, 1, 1, tzinfo=UTC)
+OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +75,24 @@ def test_golden_texts() -> None:
         "metadata.annotations: 300001: bytes in all annotations, those of the Binding included, must be at most "
         "262144; shorten those of the pod"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "first", "after_a_lost_answer"),
+    [
+        pytest.param(ApiStatus(404, "NotFound"), BindOutcome.GONE, BindOutcome.GONE, id="no such pod"),
+        pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a 404 of something in between"),
+        pytest.param(ApiStatus(409, "Conflict"), BindOutcome.LOOK, BindOutcome.LOOK, id="bound, gated or deleting"),
+        pytest.param(
+            ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.LOOK, BindOutcome.LOOK, id="another pod"
+        ),
+        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="refused by a policy"),
+        pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
+    ],
+)
+def test_what_an_answer_means(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
+    error = from_status(status)
+    assert isinstance(error, ApiError)
+    assert judged(error, None).outcome is first
+    later = judged(error, LOST)
+    assert (later.outcome, later.last_unknown) == (after_a_lost_answer, LOST)

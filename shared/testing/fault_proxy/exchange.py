@@ -1,0 +1,167 @@
+"""One request through the proxy: choose its fault, forward it or not, hand back the answer or not.
+
+What has been sent to the API server is carried to its end even if the sender goes away: a request that the API server
+has received is not undone by a crash of its sender. What has not been sent yet never is.
+"""
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from shared.kube.lines import LineSplitter
+from shared.testing.fault_proxy.calls import Call, parse_call
+from shared.testing.fault_proxy.faults import Answer, Delay, DropBefore, Hold, LoseReply, Reset, WatchFault
+from shared.testing.fault_proxy.record import Exchange, Record
+from shared.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
+from shared.testing.fault_proxy.watches import Next, Step, WatchScript, status_body
+
+# Between the two hops, not of the message; Accept-Encoding, because a compressed watch has no lines to disturb.
+_HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
+# How long a swapped event waits for its successor.
+_SWAP_S = 0.2
+_POLL_S = 0.01
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """The API server's whole answer."""
+
+    code: int
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+class Relay:
+    """Handles every request of one proxy."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str, rules: RuleBook, record: Record) -> None:
+        self._session = session
+        self._server = server
+        self._rules = rules
+        self._record = record
+        self._under_way: set[asyncio.Task[_Reply]] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Carry one request through. Always returns; a broken connection is answered into the void."""
+        body = await request.read()
+        call = parse_call(request.method, request.raw_path, body)
+        fault = self._rules.choose(call)
+        number, named = self._record.begin(), type(fault).__name__ if fault is not None else ""
+        match fault:
+            case Answer(code, retry_after_s, message):
+                self._record.end(Exchange(number, call, None, replied=True, fault=named))
+                headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+                text = status_body(code, message)
+                return web.Response(status=code, headers=headers, body=text, content_type="application/json")
+            case DropBefore() | Reset():
+                self._record.end(Exchange(number, call, None, replied=False, fault=named))
+                if isinstance(fault, DropBefore):
+                    fault.then()
+                return _broken(request, reset=isinstance(fault, Reset))
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case Hold(gate):
+                while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
+                    await asyncio.sleep(_POLL_S)
+        if call.verb == "watch":
+            return await self._watch(request, number, call, fault if isinstance(fault, WATCH_FAULTS) else None)
+        try:
+            reply = await self._forwarded(request, body)
+        except (aiohttp.ClientError, OSError):
+            self._record.end(Exchange(number, call, None, replied=False, fault=named))
+            return _broken(request)
+        lost = isinstance(fault, LoseReply)
+        self._record.end(Exchange(number, call, reply.code, replied=not lost, fault=named))
+        if isinstance(fault, LoseReply):
+            fault.then()
+            return _broken(request)
+        return web.Response(status=reply.code, headers=reply.headers, body=reply.body)
+
+    async def _forwarded(self, request: web.Request, body: bytes) -> _Reply:
+        task = asyncio.create_task(self._exchange(request, body))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(task)
+
+    async def _exchange(self, request: web.Request, body: bytes) -> _Reply:
+        async with self._send(request, body) as response:
+            return _Reply(response.status, _end_to_end(response.headers), await response.read())
+
+    async def _watch(
+        self, request: web.Request, number: int, call: Call, fault: WatchFault | None
+    ) -> web.StreamResponse:
+        named = type(fault).__name__ if fault is not None else ""
+        try:
+            async with self._send(request, b"") as upstream:
+                self._record.end(Exchange(number, call, upstream.status, replied=True, fault=named))
+                answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
+                await answer.prepare(request)
+                then = await _relayed(upstream, answer, WatchScript(fault))
+                if then is Next.BREAK:
+                    return _broken(request)
+                await answer.write_eof()
+                return answer
+        except (aiohttp.ClientError, OSError):
+            return _broken(request)
+
+    def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
+        return self._session.request(
+            request.method,
+            URL(self._server + request.raw_path, encoded=True),
+            headers=_end_to_end(request.headers) | {"Accept-Encoding": "identity"},
+            data=body or None,
+            allow_redirects=False,
+        )
+
+
+async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
+    """Pass a watch on, line by line, until either side ends it; returns how it ends."""
+    lines = LineSplitter()
+    while True:
+        try:
+            async with asyncio.timeout(_SWAP_S if script.holds else None):
+                chunk = await upstream.content.readany()
+        except TimeoutError:
+            await answer.write(script.flush().data)
+            continue
+        if not chunk:
+            return Next.CLOSE
+        for step in map(script.feed, lines.feed(chunk)):
+            then = await _sent(step, answer)
+            if then is not Next.GO_ON:
+                return then
+
+
+async def _sent(step: Step, answer: web.StreamResponse) -> Next:
+    if step.data:
+        await answer.write(step.data)
+    if step.then is Next.STALL:
+        # Until the sender has had enough and goes away, which ends this handler.
+        await asyncio.Event().wait()
+    return step.then
+
+
+def _end_to_end(headers: "CIMultiDict[str] | aiohttp.typedefs.LooseHeaders") -> CIMultiDict[str]:
+    kept = CIMultiDict(headers)
+    for name in _HOP:
+        kept.popall(name, None)
+    return kept
+
+
+def _broken(request: web.Request, *, reset: bool = False) -> web.Response:
+    """End the connection without a word; the answer returned reaches nobody."""
+    if request.transport is not None:
+        raw = request.transport.get_extra_info("socket")
+        if reset and raw is not None:
+            with suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        request.transport.abort()
+    return web.Response()

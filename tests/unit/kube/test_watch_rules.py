@@ -1,0 +1,66 @@
+"""What a reflector makes of a failure."""
+
+import aiohttp
+import pytest
+
+from shared.kube.errors import ApiStatus, Cause, InfrastructureError, KubeError, LostReply, Unreachable, from_status
+from shared.kube.reflector import needs_list, trouble
+from shared.kube.resources import BINDREQUESTS, NODES, Selection
+from shared.kube.transport import translated
+
+TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(LostReply("reset"), False, id="a broken connection is resumed"),
+        pytest.param(from_status(ApiStatus(429)), False, id="so is one that was turned away"),
+        pytest.param(from_status(ApiStatus(500)), False, id="and one that met an internal error"),
+        pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="but no place in the future"),
+        pytest.param(from_status(ApiStatus(410, "Expired")), True, id="nor one that is forgotten"),
+        pytest.param(from_status(ApiStatus(403, "Forbidden")), True, id="a right that is gone"),
+    ],
+)
+def test_whether_to_list_again(error: KubeError, expected: bool) -> None:
+    assert needs_list(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("selection", "status", "expected"),
+    [
+        pytest.param(
+            Selection(BINDREQUESTS),
+            ApiStatus(404, message="404 page not found"),
+            "the API server does not serve bindrequests.scheduling.run.ai v1alpha2; "
+            "install its CustomResourceDefinition",
+            id="a resource that is not installed",
+        ),
+        pytest.param(
+            Selection(NODES),
+            ApiStatus(403, "Forbidden", "no"),
+            "the verbs list and watch on nodes in all namespaces are not granted; add them to the role: no",
+            id="a missing right",
+        ),
+        pytest.param(
+            Selection(NODES), ApiStatus(503, "ServiceUnavailable", "x"), "503 ServiceUnavailable: x", id="else"
+        ),
+    ],
+)
+def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) -> None:
+    assert trouble(selection, from_status(status)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        pytest.param(aiohttp.ConnectionTimeoutError("slow"), Unreachable, id="no connection in time"),
+        pytest.param(TimeoutError(), LostReply, id="no answer in time"),
+        pytest.param(aiohttp.SocketTimeoutError("quiet"), LostReply, id="an answer that stopped"),
+        pytest.param(aiohttp.ServerDisconnectedError(), LostReply, id="closed in place of an answer"),
+        pytest.param(aiohttp.ClientPayloadError("cut"), LostReply, id="closed in the middle of one"),
+        pytest.param(ConnectionResetError("reset"), LostReply, id="a bare socket error"),
+    ],
+)
+def test_translation(error: Exception, expected: type[InfrastructureError]) -> None:
+    assert type(translated(error)) is expected
