@@ -6,7 +6,10 @@ a key can be:
 - *ready*: in line to be handed out, once;
 - *processing*: handed out and not yet done; added meanwhile, it gets back in line when done, so that no two workers
   ever look at the same object;
-- *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place.
+- *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place. With a
+  ``late_limit``, keys whose delay is over stand in a line of their own: whatever comes fresh goes before them, and
+  only that many of them are processed at a time, so that thousands of waits that come due together hold nobody up.
+  One of them is always being served, so that a flood of fresh keys does not hold them up for ever either.
 
 One heap and one timer serve all delays: 100,000 waiting keys cost no tasks. Nothing is kept across processes; what a
 queue forgets when shut down, the next process finds by listing.
@@ -32,10 +35,15 @@ class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the wor
 class WorkQueue(Generic[K]):
     """A de-duplicating queue of keys with delays. Not thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, late_limit: int | None = None) -> None:
         # The line, and when each key got into it. (The front of a dict alone would cost more with every deletion.)
         self._line: deque[K] = deque()
         self._ready: dict[K, float] = {}
+        # The line of keys whose delay is over. One that is added meanwhile changes lines and stays here as a gap.
+        self._late_limit = late_limit
+        self._late: deque[K] = deque()
+        self._late_ready: set[K] = set()
+        self._late_processing: set[K] = set()
         self._processing: set[K] = set()
         # Added while processing, and when.
         self._again: dict[K, float] = {}
@@ -66,7 +74,10 @@ class WorkQueue(Generic[K]):
         """How long the first in line has been there; zero if the line is empty."""
         if not self._ready:
             return timedelta()
-        return timedelta(seconds=self._now() - self._ready[self._line[0]])
+        while self._late and self._late[0] not in self._late_ready:
+            self._late.popleft()
+        first = min(self._ready[line[0]] for line in (self._line, self._late) if line)
+        return timedelta(seconds=self._now() - first)
 
     def add(self, key: K) -> None:
         """Have the key looked at as soon as possible; its delay, if any, is over."""
@@ -77,6 +88,10 @@ class WorkQueue(Generic[K]):
             self._again.setdefault(key, self._now())
         elif key not in self._ready:
             self._enqueue(key, self._now())
+        elif key in self._late_ready:
+            self._late_ready.discard(key)
+            self._line.append(key)
+            self._wake_one()
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Have the key looked at after ``delay``, or sooner if an earlier wish is pending."""
@@ -103,7 +118,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
-        while not self._ready:
+        while (key := self._next()) is None:
             if self._shut_down:
                 raise QueueShutDown
             waiter = asyncio.get_running_loop().create_future()
@@ -115,7 +130,6 @@ class WorkQueue(Generic[K]):
                 if waiter.done() and not waiter.cancelled():
                     self._wake_one()
                 raise
-        key = self._line.popleft()
         del self._ready[key]
         self._processing.add(key)
         return key
@@ -123,6 +137,10 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it gets back in line."""
         self._processing.discard(key)
+        if key in self._late_processing:
+            self._late_processing.discard(key)
+            if self._late_ready:
+                self._wake_one()
         added = self._again.pop(key, None)
         if added is not None and not self._shut_down:
             self._enqueue(key, added)
@@ -132,6 +150,8 @@ class WorkQueue(Generic[K]):
         self._shut_down = True
         self._ready.clear()
         self._line.clear()
+        self._late.clear()
+        self._late_ready.clear()
         self._again.clear()
         self._delayed.clear()
         self._heap.clear()
@@ -141,6 +161,29 @@ class WorkQueue(Generic[K]):
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _next(self) -> K | None:
+        """Take the key that is to be handed out now; None if there is none or all late ones have to wait."""
+        limit = self._late_limit or 0
+        if self._late_ready and len(self._late_processing) < (min(1, limit) if self._line else limit):
+            while (key := self._late.popleft()) not in self._late_ready:
+                pass
+            self._late_ready.discard(key)
+            self._late_processing.add(key)
+            return key
+        return self._line.popleft() if self._line else None
+
+    def _enqueue_late(self, key: K) -> None:
+        """The key's delay is over: put it in line, behind everything fresh."""
+        if self._late_limit is None or key in self._processing:
+            self.add(key)
+            return
+        self._delayed.pop(key, None)
+        if key not in self._ready:
+            self._ready[key] = self._now()
+            self._late.append(key)
+            self._late_ready.add(key)
+            self._wake_one()
 
     def _enqueue(self, key: K, since: float) -> None:
         self._ready[key] = since
@@ -177,5 +220,5 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)
             if self._delayed.get(key) == (due, number):
-                self.add(key)
+                self._enqueue_late(key)
         self._set_timer()

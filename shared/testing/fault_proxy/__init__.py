@@ -1,7 +1,7 @@
-"""A proxy between one process and the real API server that makes the faults of networks and servers happen on demand.
+"""A proxy between one process and the real API server, which makes faults of networks and servers happen on demand.
 
-Place: ``server.FaultProxy`` is what a test uses; ``faults`` and ``rules`` say what goes wrong and when, ``record`` what
-went through. It never invents an API server: whatever is not disturbed comes from the real one.
+Place: ``server.FaultProxy`` is what a test uses; ``faults`` and ``rules`` say what goes wrong and when, ``record``
+what went through. It never invents an API server: whatever is not disturbed comes from the real one.
 
     from shared.testing.fault_proxy.faults import Answer, LoseReply
     from shared.testing.fault_proxy.rules import Match, Rule

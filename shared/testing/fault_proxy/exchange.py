@@ -7,6 +7,7 @@ has received is not undone by a crash of its sender. What has not been sent yet 
 import asyncio
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +18,16 @@ from yarl import URL
 
 from shared.kube.lines import LineSplitter
 from shared.testing.fault_proxy.calls import Call, parse_call
-from shared.testing.fault_proxy.faults import Answer, Delay, DropBefore, Hold, LoseReply, Reset, WatchFault
+from shared.testing.fault_proxy.faults import (
+    AfterReply,
+    Answer,
+    Delay,
+    DropBefore,
+    Hold,
+    LoseReply,
+    Reset,
+    WatchFault,
+)
 from shared.testing.fault_proxy.record import Exchange, Record
 from shared.testing.fault_proxy.rules import WATCH_FAULTS, RuleBook
 from shared.testing.fault_proxy.watches import Next, Step, WatchScript, status_body
@@ -83,7 +93,12 @@ class Relay:
         if isinstance(fault, LoseReply):
             fault.then()
             return _broken(request)
-        return web.Response(status=reply.code, headers=reply.headers, body=reply.body)
+        answer = web.Response(status=reply.code, headers=reply.headers, body=reply.body)
+        if isinstance(fault, AfterReply):
+            await answer.prepare(request)
+            await answer.write_eof()
+            fault.then()
+        return answer
 
     async def _forwarded(self, request: web.Request, body: bytes) -> _Reply:
         task = asyncio.create_task(self._exchange(request, body))
@@ -116,7 +131,7 @@ class Relay:
         return self._session.request(
             request.method,
             URL(self._server + request.raw_path, encoded=True),
-            headers=_end_to_end(request.headers) | {"Accept-Encoding": "identity"},
+            headers=_end_to_end(request.headers, {"Accept-Encoding": "identity"}),
             data=body or None,
             allow_redirects=False,
         )
@@ -149,10 +164,11 @@ async def _sent(step: Step, answer: web.StreamResponse) -> Next:
     return step.then
 
 
-def _end_to_end(headers: "CIMultiDict[str] | aiohttp.typedefs.LooseHeaders") -> CIMultiDict[str]:
+def _end_to_end(headers: Mapping[str, str], added: Mapping[str, str] | None = None) -> CIMultiDict[str]:
     kept = CIMultiDict(headers)
     for name in _HOP:
         kept.popall(name, None)
+    kept.update(added or {})
     return kept
 
 

@@ -37,6 +37,13 @@ class LoseReply:
 
 
 @dataclass(frozen=True, slots=True)
+class AfterReply:
+    """Nothing happens to the request; ``then`` is called when its reply has been handed to the connection."""
+
+    then: Then
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """As DropBefore, but the connection is reset, not closed."""
 
@@ -113,6 +120,6 @@ class SwapEvents:
     every: int = 2
 
 
-RequestFault = Delay | DropBefore | LoseReply | Reset | Answer | Hold
+RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Answer | Hold
 WatchFault = CutWatch | StallWatch | ExpireWatch | RepeatEvents | SwapEvents
 Fault = RequestFault | WatchFault

@@ -7,7 +7,7 @@ import yaml
 
 
 def redirected(text: str, where: Path, url: str, ca_pem: bytes) -> str:
-    """Return the document with every cluster at ``url`` and its users as they were; ``where`` resolves their files."""
+    """Return the document with every cluster at ``url`` and its users kept; ``where`` is the file it is from."""
     document = yaml.safe_load(text)
     for entry in document["clusters"]:
         entry["cluster"] = {"server": url, "certificate-authority-data": base64.b64encode(ca_pem).decode()}

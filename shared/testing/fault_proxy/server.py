@@ -32,7 +32,7 @@ _MAX_BODY = 16 << 20
 
 
 class FaultProxy:
-    """Listens from ``with`` on. ``server`` and ``ca_pem`` are the API server's; ``seed`` fixes what chance decides."""
+    """Listens from ``with`` on. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for rules by chance."""
 
     def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""

@@ -46,22 +46,21 @@ class WatchScript:
     def feed(self, line: bytes) -> Step:
         """Take the next line, without its end."""
         self._events += 1
-        whole = line + b"\n"
+        step = Step(line + b"\n")
         match self._fault:
             case CutWatch(after) if self._events > after:
-                return Step(line[: len(line) // 2], Next.BREAK)
+                step = Step(line[: len(line) // 2], Next.BREAK)
             case StallWatch(after) if self._events > after:
-                return Step(b"", Next.STALL)
+                step = Step(b"", Next.STALL)
             case ExpireWatch(after) if self._events > after:
-                return Step(expired_event(), Next.CLOSE)
+                step = Step(expired_event(), Next.CLOSE)
             case RepeatEvents(every) if self._events % every == 0:
-                return Step(whole * 2)
+                step = Step(step.data * 2)
             case SwapEvents() if self._held:
-                return Step(whole + self.flush().data)
+                step = Step(step.data + self.flush().data)
             case SwapEvents(every) if self._events % every == 0:
-                self._held = whole
-                return Step(b"")
-        return Step(whole)
+                self._held, step = step.data, Step(b"")
+        return step
 
 
 def status_body(code: int, message: str) -> bytes:
