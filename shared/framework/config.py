@@ -65,6 +65,8 @@ class GpuSharing(_Section):
     """Given to sharing pods that name none; empty gives none."""
     reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"
     """Where the pods live that hold shared devices."""
+    agent_image: Annotated[str, Field(min_length=1)] = "bowline"
+    """Image of those pods, with the agent in it; the chart puts its own here."""
     agent_timeout: PositiveDuration = timedelta(seconds=40)
     """How long a reservation pod may take to report its device."""
     cdi: bool = False
@@ -88,12 +90,16 @@ class Binding(_Section):
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
     """Retries of a request that sets none itself. 6 last about a minute: longer than a node's hiccup."""
     backoff: Backoff = Backoff()
+    in_flight_timeout: PositiveDuration = timedelta(seconds=60)
+    """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long a request may wait for an object, from its creation; a slow volume provisioner takes minutes."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
     """When a Succeeded request is removed; 0s keeps it until its pod goes."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
+    bound_events: bool = True
+    """Off: no Normal event Bound, one write less a bind on very large clusters; failures are told all the same."""
 
 
 class Client(_Section):

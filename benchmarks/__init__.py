@@ -1,0 +1,1 @@
+"""Measurements, not tests: each command prints its figures and writes them as JSON. See docs/figures.md."""

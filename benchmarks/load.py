@@ -1,0 +1,144 @@
+"""Objects to bind, and the bare client that does it by itself: the ceiling and the floor to compare with."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks.rig import NAMESPACE
+from reconciler.blocks import succeeded_block
+from shared.api import names
+from shared.api.bindrequest import decode_bind_request
+from shared.api.meta import format_micro_time
+from shared.kube.client import KubeClient
+from shared.kube.errors import InfrastructureError
+from shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
+from shared.testing.builders import bind_request, pod
+
+# As many calls at once as the reconciler has workers.
+AT_ONCE = 64
+# A real pod of a GPU cluster has about 3 KB; most of it environment.
+_ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 64} for number in range(26)]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A pod and its request, as stored."""
+
+    pod: dict[str, Any]
+    request: dict[str, Any]
+
+
+async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int = AT_ONCE) -> float:
+    """Do something ``count`` times, so many at once; returns the seconds it took."""
+    numbers = iter(range(count))
+    began = time.perf_counter()
+
+    async def work() -> None:
+        for number in numbers:
+            await act(number)
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(at_once, count)):
+            workers.create_task(work())
+    return time.perf_counter() - began
+
+
+def big_pod(name: str, **spec: Any) -> dict[str, Any]:
+    """A pod of about 3 KB."""
+    made = pod(name, NAMESPACE, **spec)
+    made["spec"]["containers"][0]["env"] = _ENVIRONMENT
+    return made
+
+
+async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: Any) -> list[Made]:
+    """Create unbound pods and their requests."""
+    made: list[Made | None] = [None] * count
+
+    async def one(number: int) -> None:
+        name = f"{prefix}-{number}"
+        stored = await client.create(PODS, NAMESPACE, big_pod(name, **spec))
+        request = bind_request(name, f"gpu-node-{number % nodes}", NAMESPACE, stored["metadata"]["uid"])
+        made[number] = Made(stored, await client.create(BINDREQUESTS, NAMESPACE, request))
+
+    await each(count, one)
+    return [one for one in made if one is not None]
+
+
+async def bind(client: KubeClient, made: Made, events: bool) -> None:
+    """What a binder must at least do for one request: the writes the reconciler does, with its bodies."""
+    name, uid = made.pod["metadata"]["name"], made.pod["metadata"]["uid"]
+    node = made.request["spec"]["selectedNode"]
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "annotations": {names.RECEIVED_RESOURCE_TYPE: "Regular"},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    started = datetime.now(UTC)
+    await client.create(PODS, NAMESPACE, binding, name=name, subresource="binding")
+    block = succeeded_block(decode_bind_request(made.request), started, datetime.now(UTC))
+    version = made.request["metadata"]["resourceVersion"]
+    body = {"metadata": {"resourceVersion": version}, "status": block}
+    await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")
+    if events:
+        await client.create(EVENTS, NAMESPACE, _event(name, uid, node))
+
+
+def _event(name: str, uid: str, node: str) -> dict[str, Any]:
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": f"{name}.{time.time_ns():x}", "namespace": NAMESPACE},
+        "eventTime": format_micro_time(datetime.now(UTC)),
+        "reportingController": names.EVENT_SOURCE,
+        "reportingInstance": "bench",
+        "action": "Binding",
+        "reason": "Bound",
+        "type": "Normal",
+        "note": f"bound to node {node}",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": NAMESPACE, "name": name, "uid": uid},
+    }
+
+
+async def clear(client: KubeClient) -> None:
+    """Remove every pod and request of the benchmark: no garbage collector runs here."""
+    for resource in (BINDREQUESTS, PODS):
+        left = await client.list_all(resource.as_metadata(), NAMESPACE)
+
+        async def remove(number: int, resource: Any = resource, left: Sequence[Any] = left) -> None:
+            await client.delete(resource, NAMESPACE, left[number]["metadata"]["name"], grace_period_s=0)
+
+        await each(len(left), remove)
+
+
+async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> None:
+    """Create pods that are on a node from the beginning: one write each."""
+
+    async def one(number: int) -> None:
+        name = f"bound-{start + number}"
+        while True:
+            try:
+                await client.create(PODS, NAMESPACE, big_pod(name, nodeName=f"gpu-node-{number % nodes}"))
+            except InfrastructureError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    await each(count, one)
+
+
+async def make_nodes(client: KubeClient, count: int) -> None:
+    """Create bare nodes besides those the rig has."""
+
+    async def one(number: int) -> None:
+        await client.create(NODES, "", {"metadata": {"name": f"extra-{number}"}})
+
+    await each(count, one)

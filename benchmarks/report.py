@@ -1,0 +1,76 @@
+"""Figures as values, and how they are shown."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured thing: the value of every repetition, and what it is compared with in the same run."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+    against: str = ""  # the name of the figure it is divided by
+    wanted: str = ""  # what the budget asks of the ratio or the value
+
+    @property
+    def median(self) -> float:
+        """The figure to quote."""
+        return statistics.median(self.values)
+
+    @property
+    def noise(self) -> float:
+        """Spread of the repetitions: (max - min) / median; 0 for a single one."""
+        return (max(self.values) - min(self.values)) / self.median if self.median else 0.0
+
+
+@dataclass(slots=True)
+class Report:
+    """All figures of one run, in order."""
+
+    title: str
+    figures: list[Figure] = field(default_factory=list)
+
+    def add(self, figure: Figure) -> None:
+        """Add a figure and show at once that it is there: a run takes minutes."""
+        self.figures.append(figure)
+        print(f"  {figure.name}: {figure.median:.1f} {figure.unit}", flush=True)
+
+    def value(self, name: str) -> float:
+        """The median of a figure. Raises KeyError if it was not measured."""
+        for figure in self.figures:
+            if figure.name == name:
+                return figure.median
+        raise KeyError(name)
+
+    def ratio(self, figure: Figure) -> float | None:
+        """The figure divided by what it stands against."""
+        return figure.median / self.value(figure.against) if figure.against else None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least ``share`` of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * share // 1).__int__() - 1))]
+
+
+def as_text(report: Report) -> str:
+    """The table."""
+    lines = [f"\n{report.title}", f"{'figure':58} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
+    for figure in report.figures:
+        ratio = report.ratio(figure)
+        shown = f"{ratio:.2f}" if ratio is not None else ""
+        lines.append(
+            f"{figure.name:58} {figure.median:10.1f} {figure.unit:8} {figure.noise:6.0%} {shown:>7}  {figure.wanted}"
+        )
+    lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> str:
+    """The same for machines."""
+    figures = [asdict(f) | {"median": f.median, "noise": f.noise, "ratio": report.ratio(f)} for f in report.figures]
+    return json.dumps({"title": report.title, "figures": figures}, indent=2) + "\n"

@@ -1,0 +1,86 @@
+"""What a benchmark of binding runs on: a control plane without kubelets or controllers, and the chart's reconciler.
+
+Fair to both sides: the bare client has the reconciler's ServiceAccount, client code and request bodies; nothing else
+writes. The chart's webhook configurations are removed, because admission is not what is measured here.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.spec import ClusterSpec
+from localcluster.workload import LocalProcess, WorkloadOptions
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+
+NAMESPACE = "bench"
+READY_S = 120.0
+# Reading the counter is an HTTP request to the process under test; this often costs it well under 1 %.
+POLL_S = 0.05
+FINISHED = 'bowline_requests_finished_total{reason="Succeeded"}'
+
+
+class Rig:
+    """A control plane with the chart installed; reconcilers are started and stopped by the benchmark."""
+
+    def __init__(self, cluster: Cluster, pair: Pair, account: Path) -> None:
+        self.cluster = cluster
+        self._pair = pair
+        self._account = account
+
+    async def client(self) -> KubeClient:
+        """The administrator's: for setting the scene."""
+        return KubeClient(await load_access(self.cluster.kubeconfig), ClientOptions(name="bench"))
+
+    async def bare(self) -> KubeClient:
+        """The reconciler's rights in a bare client: what the ceiling is measured with."""
+        return KubeClient(await load_access(self._account), ClientOptions(name="bench"))
+
+    @contextmanager
+    def reconciler(self, values: Mapping[str, object] | None = None) -> Iterator[LocalProcess]:
+        """Run the chart's reconciler with these values until the block is left."""
+        self._pair.upgrade({"config.plugins": [], **(values or {})})
+        _without_admission(self.cluster)
+        process = self._pair.launch_reconciler(WorkloadOptions())
+        try:
+            yield process
+        finally:
+            process.stop(60)
+
+
+@contextmanager
+def rig(nodes: int) -> Iterator[Rig]:
+    """Start everything; gone when the block is left."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(nodes)
+        pair = Pair.install(cluster, find_helm(), PairOptions(set_values={"log.level": "warning"}))
+        _without_admission(cluster)
+        cluster.make_namespace(NAMESPACE)
+        account = cluster.service_account_kubeconfig(pair.options.namespace, f"{pair.options.release}-reconciler")
+        yield Rig(cluster, pair, account)
+
+
+def _without_admission(cluster: Cluster) -> None:
+    for kind in ("mutatingwebhookconfiguration", "validatingwebhookconfiguration"):
+        cluster.kubectl("delete", kind, "--all")
+
+
+async def finished(process: LocalProcess) -> int:
+    """How many requests the reconciler says have Succeeded since it started."""
+    status, text = await asyncio.to_thread(process.get, "/metrics")
+    if status != 200:
+        raise RuntimeError(f"/metrics answered {status}")
+    line = next(line for line in text.splitlines() if line.startswith(FINISHED))
+    return int(float(line.rsplit(" ", 1)[1]))
+
+
+def resident_mb(process: LocalProcess) -> float:
+    """Resident memory of the process, in MB of 10^6 bytes."""
+    for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError("the process has no VmRSS")
