@@ -4,6 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says nothing here: the machine may be busy with a control plane.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
 
 
 @pytest.fixture(autouse=True)

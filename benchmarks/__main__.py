@@ -1,4 +1,4 @@
-"""``python -m benchmarks bind [--quick] [--json FILE]``."""
+"""``python -m benchmarks bind|claims [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio
@@ -8,7 +8,9 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.bind import FULL, QUICK, bench_bind
-from benchmarks.report import as_json, as_text
+from benchmarks.claims import ClaimSizes, bench_claims
+from benchmarks.report import Report, as_json, as_text
+from benchmarks.volumes import VolumeSizes, bench_volumes
 
 
 def main() -> int:
@@ -16,15 +18,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Bowline's benchmarks.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     bind = commands.add_parser("bind", help="binding: throughput, latency and memory beside the API server's ceiling")
-    bind.add_argument("--quick", action="store_true", help="small sizes, to see that it works; not for quoting")
-    bind.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    bind.set_defaults(run=lambda quick: bench_bind(QUICK if quick else FULL))
+    claims = commands.add_parser("claims", help="pods with a volume or device claim each, beside kube-scheduler")
+    claims.set_defaults(run=_claims)
+    for command in (bind, claims):
+        command.add_argument(
+            "--quick", action="store_true", help="small sizes, to see that it works; not for quoting"
+        )
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        report = runner.run(bench_bind(QUICK if options.quick else FULL))
+        report = runner.run(options.run(options.quick))
     print(as_text(report))
     if options.json:
         options.json.write_text(as_json(report))
     return 0
+
+
+async def _claims(quick: bool) -> Report:
+    volumes = await bench_volumes(VolumeSizes(pods=40, nodes=10, late_pods=10) if quick else VolumeSizes())
+    devices = await bench_claims(ClaimSizes(40, 10) if quick else ClaimSizes())
+    return Report("Pods with a claim each, one run on one machine", [*volumes.figures, *devices.figures])
 
 
 if __name__ == "__main__":

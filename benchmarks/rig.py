@@ -53,9 +53,9 @@ class Rig:
 
 
 @contextmanager
-def rig(nodes: int) -> Iterator[Rig]:
+def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
     """Start everything; gone when the block is left."""
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+    with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values={"log.level": "warning"}))
         _without_admission(cluster)

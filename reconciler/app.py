@@ -4,45 +4,38 @@ Start: probes first, so that a kubelet sees a live process whatever else is miss
 are retried until they are there; then watches, then leadership, then work. Stop is the table in ``_work``.
 """
 
-import asyncio
 import logging
-import socket
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.controller import Controller
-from reconciler.endings import Endings
-from reconciler.leading import Work, end_of, first_of, lead
+from reconciler.assembly import assemble
+from reconciler.debug import WorkPages, configuration_pages
+from reconciler.leading import end_of, lead
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.observing import PluginObserver
 from reconciler.options import Options, parse_options
-from reconciler.reconciler import Reconciler, Tools
 from reconciler.stores import Stores
-from reconciler.writer import Writer
 from shared.api import names
 from shared.api.meta import ObjectKey
-from shared.framework.binding.lifecycle import PluginLifecycle
-from shared.framework.binding.runner import Runner, order_by_point
-from shared.framework.config import ConfigurationError, Settings
+from shared.framework.binding.runner import order_by_point
+from shared.framework.config import Settings
 from shared.framework.gates import GATES
-from shared.framework.options import load_settings, refuse_to_start
+from shared.framework.options import start_with
 from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
 from shared.kube.calls import WriteClass
 from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess, load_access
-from shared.kube.errors import CredentialsError
-from shared.kube.events import EventRecorder
+from shared.kube.config import wait_for_access
 from shared.kube.lease import LeaseTimings
+from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import SystemClock
+from shared.runtime.debugpages import DebugPages
 from shared.runtime.limiter import Limiter
-from shared.runtime.logging import configure_logging
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
 from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
+from shared.runtime.tracing import configured_tracer
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +48,7 @@ MOMENT = timedelta(seconds=3)
 def main() -> None:
     """Run the process; exits with 2 if the command line or the configuration is wrong."""
     options = parse_options()
-    common = options.common
-    try:
-        settings = load_settings(common.config, common.feature_gates)
-        plugins = Registry(BUILTINS, GATES).build(settings)
-    except (ConfigurationError, OSError, UnicodeError) as error:
-        refuse_to_start(PROGRAM, common.config, error)
-    configure_logging(common.log_format, common.log_level)
+    settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
     run_process(lambda stop: Process(options, settings, plugins).run(stop))
 
 
@@ -73,40 +60,43 @@ class Process:
         self._settings = settings
         self._plugins = plugins
         self._registry: CollectorRegistry = new_registry()
-        self._metrics = ReconcilerMetrics(self._registry)
         self._clock = SystemClock()
+        self._metrics = ReconcilerMetrics(self._registry, order_by_point(plugins))
+        self._tracer = configured_tracer("bowline-reconciler")
+        self._pages = DebugPages()
+        self._pages.add(*configuration_pages(settings, options, plugins))
         self._missing: str | None = "not connected to the API server yet"
         self._stores: Stores | None = None
 
     async def run(self, stop: Stop) -> None:
         """Run until ``stop``, then stop in order."""
-        probes = ProbeServer(self._options.common.metrics_listen, self._registry, {"caches": self._not_ready})
+        checks = {"caches": self._not_ready}
+        probes = ProbeServer(self._options.common.metrics_listen, self._registry, checks, self._pages)
         await probes.start()
         try:
-            access = await self._access(stop)
+            access = await wait_for_access(self._options.common.kubeconfig, stop, self._say_missing)
             if access is not None:
                 async with KubeClient(access, self._client_options()) as client:
                     await self._work(client, stop)
         finally:
             await probes.stop()
+            if self._tracer is not None:
+                await self._tracer.close()
 
     async def _work(self, client: KubeClient, stop: Stop) -> None:
-        plugins = PluginLifecycle(self._plugins, client, self._settings, self._clock)
-        await plugins.setup()
+        parts = await assemble(client, self._plugins, self._settings, self._metrics, self._options.shard)
         log.info("plugins are set up", extra={"order": order_by_point(self._plugins)})
-        recorder = EventRecorder(client, socket.gethostname())
-        controller = Controller(self._settings.binding.workers, self._metrics)
-        stores = self._stores = Stores(client, controller.on_change, controller.on_request_gone)
-        reflectors = {**stores.reflectors, **plugins.reflectors(controller.on_change)}
-        runner = Runner(self._plugins, PluginObserver(self._metrics))
-        ending = Endings(runner, Writer(client), recorder.record, self._metrics, self._clock)
-        reconciler = Reconciler(Tools(client, stores, runner, ending, self._settings, self._clock))
+        parts.observation.tracer = self._tracer
+        self._pages.add(*WorkPages(parts, self._clock).pages())
+        self._stores, recorder = parts.stores, parts.recorder
         self._missing = None
         async with Supervisor(stop) as tasks:
-            watching = [tasks.start(f"reflector {name}", reflector.run()) for name, reflector in reflectors.items()]
+            watching = [
+                tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()
+            ]
             events = tasks.start("events", recorder.run())
-            work = Work(controller, reconciler, plugins, stores, self._metrics)
-            leading = tasks.start("leading", lead(client, self._lease, self._timings, work, stop))
+            tasks.start("overdue", parts.observation.overdue.run())
+            leading = tasks.start("leading", lead(client, self._lease, self._timings, parts.work, stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason})
             self._missing = "stopping"
@@ -127,19 +117,6 @@ class Process:
         election = self._settings.leader_election
         return LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
 
-    async def _access(self, stop: Stop) -> ClusterAccess | None:
-        """Load credentials, again and again until they are there; None if the process is told to stop before."""
-        backoff: Backoff[str] = Backoff(timedelta(seconds=1), timedelta(seconds=30))
-        while not stop.is_set():
-            try:
-                return await load_access(self._options.common.kubeconfig)
-            except CredentialsError as error:
-                self._missing = str(error)
-                delay = backoff.failed("access", timedelta(seconds=0.5))
-                log.warning("no credentials yet", extra={"error": str(error), "again_s": delay.total_seconds()})
-                await first_of(stop.wait(), asyncio.sleep(delay.total_seconds()))
-        return None
-
     def _client_options(self) -> ClientOptions:
         limits = self._settings.client
         qps = {
@@ -150,8 +127,12 @@ class Process:
         return ClientOptions(
             name=names.FIELD_MANAGER_RECONCILER,
             limiters={kind: Limiter(rate, burst=max(1, int(rate))) for kind, rate in qps.items() if rate},
+            metrics=KubeMetrics(self._registry),
             clock=self._clock,
         )
+
+    def _say_missing(self, what: str) -> None:
+        self._missing = what
 
     def _not_ready(self) -> str | None:
         if self._missing is not None or self._stores is None:

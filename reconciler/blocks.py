@@ -126,6 +126,11 @@ def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | 
     return changed or None
 
 
+def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
+    """Return the fields that were written and are not stored: the CRD does not know them."""
+    return frozenset(key for key, value in patch.items() if value is not None and key not in stored)
+
+
 def reason_text(word: str, message: str) -> str:
     """Return ``Word: message``, cut to what the field may hold."""
     text = f"{word}: {message}"

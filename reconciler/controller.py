@@ -1,37 +1,62 @@
 """The loop around passes: one queue of keys, a fixed number of workers, and only while this process leads.
 
 Watches run on every replica, so that a new leader starts with warm stores; they enqueue only where somebody works.
-A handler records and enqueues, nothing else.
+A handler records and enqueues, nothing else. What a watch brings goes before what a clock brings: thousands of
+waiting requests that are looked at again do not hold up a fresh one.
 """
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from reconciler.metrics import ReconcilerMetrics
+from reconciler.observing import Observation
 from reconciler.reconciler import Reconciler
+from reconciler.sleepers import Sleepers
 from reconciler.stores import Stores
 from shared.api.meta import ObjectKey
+from shared.kube.errors import KubeError
+from shared.kube.resources import Resource
 from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 log = logging.getLogger(__name__)
 
 # Past the point of no return an attempt has a POST and a patch to go; the API server answers within a minute or not.
 DRAIN = timedelta(seconds=25)
+# Of the workers, those that may be busy with what a clock brought back: waits told about, retries, polls.
+LATE_SHARE = 8
+
+
+@dataclass(slots=True)
+class Term:
+    """One leadership. ``over`` ends it; then ``drain`` is left for what is past the point of no return."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    drain: timedelta = DRAIN
 
 
 class Controller:
-    """Runs passes over the keys that the stores report. ``run`` once per leadership."""
+    """Runs passes over the keys that the stores report. ``lead`` once per leadership."""
 
-    def __init__(self, workers: int, metrics: ReconcilerMetrics) -> None:
+    def __init__(self, workers: int, observation: Observation, clock: Clock) -> None:
         self._workers = workers
-        self._metrics = metrics
+        self._observation = observation
+        self._metrics = metrics = observation.metrics
+        self._clock = clock
         self._queue: WorkQueue[ObjectKey] | None = None
         self._reconciler: Reconciler | None = None
+        self._sleepers: Sleepers | None = None
         self._faults: Backoff[ObjectKey] = Backoff(timedelta(seconds=1), timedelta(minutes=5))
         metrics.queue_depth.set_function(lambda: self._queue.depth if self._queue else 0)
+        metrics.queue_delayed.set_function(lambda: self._queue.delayed if self._queue else 0)
         metrics.queue_age.set_function(lambda: self._queue.oldest_age.total_seconds() if self._queue else 0)
+
+    @property
+    def queue(self) -> WorkQueue[ObjectKey] | None:
+        """The queue while this process leads; for people to look at."""
+        return self._queue
 
     # --- told by the watches ---
 
@@ -42,29 +67,32 @@ class Controller:
             self._queue.add(key)
 
     def on_request_gone(self, key: ObjectKey) -> None:
-        """The request has left the watch: it has Succeeded or is deleted."""
-        if self._reconciler is None or self._queue is None:
-            return
-        memory = self._reconciler.memories.get(key)
-        if memory is not None and memory.done and memory.running is None:
-            # Our own doing: nothing to look up.
-            self._reconciler.memories.drop(key)
-            self._queue.forget_delay(key)
-        else:
-            self._reconciler.note_change(key)
+        """The request has left the watch: it has Succeeded or is deleted. A pass that knows so costs nothing."""
+        if self._queue is not None and self._reconciler is not None:
+            self._reconciler.note_gone(key)
             self._queue.add(key)
+
+    def on_object(self, resource: Resource, key: ObjectKey) -> None:
+        """An object has changed: whoever waits for it looks again."""
+        if self._queue is not None and self._sleepers is not None:
+            for request in self._sleepers.waiting_for(resource, key):
+                self._queue.add(request)
 
     # --- leading ---
 
-    async def lead(self, reconciler: Reconciler, stores: Stores, stop: asyncio.Event) -> None:
-        """Work until ``stop``: then take nothing new, withdraw what is not past the point of no return, drain."""
-        for reflector in stores.reflectors.values():
-            await _either(reflector.synced, stop)
-        if stop.is_set():
+    async def lead(self, reconciler: Reconciler, stores: Stores, sleepers: Sleepers, term: Term) -> None:
+        """Work until the term is over: then take nothing new, withdraw what can be, drain the rest.
+
+        The stores have been listed.
+        """
+        since = self._clock.now()
+        doubtful = await self._behind(stores, term.over)
+        if term.over.is_set():
             return
-        queue: WorkQueue[ObjectKey] = WorkQueue()
-        self._queue, self._reconciler = queue, reconciler
-        for key in stores.unfinished():
+        queue: WorkQueue[ObjectKey] = WorkQueue(late_limit=max(1, self._workers // LATE_SHARE))
+        reconciler.begin(since, doubtful)
+        self._queue, self._reconciler, self._sleepers = queue, reconciler, sleepers
+        for key in {*stores.unfinished(), *doubtful}:
             queue.add(key)
         workers = [
             asyncio.create_task(self._work(queue, reconciler), name=f"worker {number}")
@@ -72,16 +100,29 @@ class Controller:
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
         try:
-            await stop.wait()
+            await term.over.wait()
         finally:
             queue.shut_down()
-            self._queue = self._reconciler = None
-            reconciler.cancel_running()
-            _, late = await asyncio.wait(workers, timeout=DRAIN.total_seconds())
+            self._queue = self._reconciler = self._sleepers = None
+            reconciler.withdraw()
+            _, late = await asyncio.wait(workers, timeout=term.drain.total_seconds())
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+            await reconciler.end()
             log.info("stopped working", extra={"abandoned": len(late)})
+
+    async def _behind(self, stores: Stores, over: asyncio.Event) -> set[ObjectKey]:
+        """Ask until there is an answer which keys the stores show as they no longer are."""
+        trouble: Backoff[str] = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
+        while not over.is_set():
+            try:
+                return set(await stores.behind())
+            except KubeError as error:
+                delay = trouble.failed("", timedelta(seconds=0.1))
+                log.warning("cannot start to work yet", extra={"error": str(error)})
+                await _until(over, delay)
+        return set()
 
     async def _work(self, queue: WorkQueue[ObjectKey], reconciler: Reconciler) -> None:
         while True:
@@ -90,7 +131,8 @@ class Controller:
             except QueueShutDown:
                 return
             try:
-                again = await reconciler.reconcile(key)
+                with self._observation.passing(key):
+                    again = await reconciler.reconcile(key)
             except Exception:
                 # A fault of Bowline: the request must not be lost, nor the worker.
                 log.exception("pass failed", extra={"bindRequest": str(key)})
@@ -104,11 +146,10 @@ class Controller:
                 queue.done(key)
 
 
-async def _either(first: asyncio.Event, second: asyncio.Event) -> None:
-    """Wait for one of two events."""
-    tasks = [asyncio.create_task(event.wait()) for event in (first, second)]
+async def _until(event: asyncio.Event, limit: timedelta) -> None:
+    """Wait for the event, but no longer than that."""
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
+        async with asyncio.timeout(limit.total_seconds()):
+            await event.wait()
+    except TimeoutError:
+        pass

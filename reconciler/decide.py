@@ -2,14 +2,14 @@
 
 Pure: data and ``now`` in, a Decision out. Nothing here looks, writes or logs; where sight is too poor for a verdict
 the decision is Look, and the shell asks the API server and decides again. **Absence from a store proves nothing**: in
-a watch of unbound pods a bound pod and a deleted pod leave alike.
+a watch of unbound pods a bound pod and a deleted pod leave alike. What cannot be taken back (a final failure, a
+rollback) and what is tried again is never decided on the word of a store: it may be behind.
 """
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 
-from reconciler.observed import Absent, Observed, PodView, Policy, pod_ref
+from reconciler.observed import Absent, Observed, PodView, Policy, Target, pod_ref
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectRef, ObjectUID
@@ -22,14 +22,6 @@ FRESH_CONTACT = timedelta(seconds=60)
 
 
 # --- decisions -------------------------------------------------------------------------------------------
-
-
-class Target(Enum):
-    """What a Look asks the API server for."""
-
-    REQUEST = "request"
-    POD = "pod"
-    NODE = "node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +38,10 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """The decision is abandoned: undo what is visible, then drop the finalizer. ``why`` is for the plugins."""
+    """The decision is abandoned: undo what is visible, then drop the finalizer. The rest is for the plugins."""
 
     why: str
+    reason: Reason = Reason.SUPERSEDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +97,42 @@ Decision = Look | Forget | RollBack | DropFinalizer | Pin | Finish | Fail | Wait
 # --- the table -------------------------------------------------------------------------------------------
 
 
+# What the API server must have said itself before a request ends this way.
+_GROUNDS = {
+    Reason.POD_GONE: Target.POD,
+    Reason.BOUND_ELSEWHERE: Target.POD,
+    Reason.WAIT_TIMEOUT: Target.POD,
+    Reason.NODE_GONE: Target.NODE,
+}
+
+
 def decide(seen: Observed, policy: Policy, now: datetime) -> Decision:
-    """Return what to do. Rows in the order of the design; the first that applies wins."""
+    """Return what to do: the table's first row that applies, or a look at what that row may not take on trust."""
+    decision = _first_row(seen, policy, now)
+    unproven = {target for target in _grounds(decision, seen.request) if target not in seen.live}
+    return Look(min(unproven, key=lambda target: target.value)) if unproven else decision
+
+
+def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
+    """Return what must be looked at before the decision is carried out."""
+    if not isinstance(request, BindRequest):
+        return set()
+    if isinstance(decision, Attempt):
+        # A first attempt is of what the watch has just brought. A later one may be of a request that was meanwhile
+        # withdrawn and remade with other devices, while the watch is behind.
+        return {Target.REQUEST} if request.failed_attempts else set()
+    if not request.pod_key.name:
+        return set()  # there is nothing to look at
+    grounds = set()
+    if isinstance(decision, Fail) and decision.reason in _GROUNDS:
+        grounds.add(_GROUNDS[decision.reason])
+    if isinstance(decision, RollBack) or (isinstance(decision, Fail) and names.FINALIZER in request.finalizers):
+        # Undoing what a running pod needs is worse than any delay.
+        grounds.add(Target.POD)
+    return grounds
+
+
+def _first_row(seen: Observed, policy: Policy, now: datetime) -> Decision:
     request = seen.request
     if request is Absent.UNSEEN:
         return Look(Target.REQUEST)
@@ -147,9 +174,11 @@ def _ended(request: BindRequest, pod: PodView | Absent) -> Decision:
         return DropFinalizer()
     if pod is Absent.UNSEEN and request.pod_key.name:
         return Look(Target.POD)
-    if _is_bound_as_asked(request, pod):
+    if is_bound_as_asked(request, pod):
         return DropFinalizer()
-    return RollBack("the request was deleted" if request.deleting else "the request has failed for good")
+    if request.deleting:
+        return RollBack("the request was deleted")
+    return RollBack("the request has failed for good", _told_reason(request))
 
 
 def _unpinned(request: BindRequest, pod: PodView | Absent, now: datetime) -> Decision:
@@ -199,7 +228,8 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
         deadline = wait_deadline(request, policy.wait_timeout, seen.contact_since)
         why = f"pod {request.pod_key} still has scheduling gates"
         if now >= deadline:
-            return Fail(Reason.WAIT_TIMEOUT, f"{why} after {policy.wait_timeout.total_seconds():g} s")
+            why = f"{why} after {policy.wait_timeout.total_seconds():g} s"
+            return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         return Wait(pod_ref(request, pod), why, deadline)
     if seen.node is Absent.UNSEEN:
         return Look(Target.NODE)
@@ -207,8 +237,8 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
         what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
-    if request.next_attempt is not None and request.next_attempt > now:
-        return Requeue(request.next_attempt)
+    if seen.not_before is not None and seen.not_before > now:
+        return Requeue(seen.not_before)
     return Attempt()
 
 
@@ -221,10 +251,17 @@ def must_cancel(request: BindRequest, standing: BindRequest | Absent, pod: PodVi
     return isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished)
 
 
-def _is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
+def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
+    """Return whether the very pod is on the very node: then nothing may be undone."""
     return isinstance(pod, PodView) and (
         bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
     )
+
+
+def _told_reason(request: BindRequest) -> Reason:
+    """Return the final reason that the status gives, for plugins that undo after a restart."""
+    word = str(request.status.get("reason") or "").partition(":")[0]
+    return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)
 
 
 def _invalid(request: BindRequest) -> Fail:

@@ -9,11 +9,12 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from reconciler.blocks import failed_block, rolled_back_block, succeeded_block
+from reconciler.blocks import ROLLED_BACK, failed_block, rolled_back_block, succeeded_block
 from reconciler.decide import Fail
+from reconciler.inflight import Posts, settled_at
 from reconciler.memory import Memory
 from reconciler.metrics import ReconcilerMetrics
-from reconciler.observed import PodView, pod_view
+from reconciler.observed import Absent, PodView, pod_view
 from reconciler.settle import Event, PodBound, bound_condition, failure_event, success_event
 from reconciler.writer import Writer
 from shared.api import names
@@ -27,8 +28,6 @@ from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# The API server's own request timeout: a Binding without an answer may take effect for this long.
-BINDING_IN_FLIGHT = timedelta(seconds=60)
 ROLLBACK_PAUSE = timedelta(seconds=1)
 
 
@@ -46,13 +45,18 @@ class Endings:
         writer: Writer,
         record: Callable[[EventNote], None],
         metrics: ReconcilerMetrics,
-        clock: Clock,
+        in_flight: timedelta,
+        bound_events: bool = True,
     ) -> None:
         self._runner = runner
         self.writer = writer
         self._record = record
         self.metrics = metrics
-        self._clock = clock
+        self._in_flight = in_flight
+        self._clock: Clock = writer.clock
+        # When this process began to lead; set at each term's start.
+        self.leading_since: datetime | None = None
+        self._bound_events = bound_events
 
     async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
         """The pod is on its node: say so everywhere, last of all in the request's phase."""
@@ -70,7 +74,8 @@ class Endings:
             await self.writer.pod_condition(request.pod_key, request.pod_uid, condition, self._clock.now())
         now = self._clock.now()
         memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
-        self.tell(request, success_event(request), on_pod=True)
+        if self._bound_events:
+            self.tell(request, success_event(request), on_pod=True)
         self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -81,10 +86,10 @@ class Endings:
         """Final: undo, then say Failed. Returns when to go on rolling back; None if nothing is left."""
         request = c.request
         rolled_back = None
+        pause = self._binding_in_flight(c, memory)
+        if pause is not None:
+            return pause
         if has_finalizer(request):
-            pause = self._binding_in_flight(memory)
-            if pause is not None:
-                return pause
             rolled_back = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
         is_ours = self._is_asked_pod(c)
         if is_ours and fail.reason is not Reason.BOUND_ELSEWHERE:
@@ -102,13 +107,25 @@ class Endings:
             return None
         return await self._after_rollback(c, written, memory, rolled_back)
 
-    async def roll_back(self, c: BindContext, memory: Memory, why: str) -> timedelta | None:
+    async def undo(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
+        """Undo what a request left that is no longer there. Returns when to go on; None if nothing is left."""
+        pause = self._binding_in_flight(c, memory)
+        if pause is not None:
+            return pause
+        done = await self._runner.run_rollback(c, why)
+        if done.code is Code.OK:
+            memory.effects = None
+            return None
+        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        return ROLLBACK_PAUSE
+
+    async def roll_back(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
         """Undo what an abandoned request left. Returns when to go on; None if nothing is left."""
-        pause = self._binding_in_flight(memory)
+        pause = self._binding_in_flight(c, memory)
         if pause is not None:
             return pause
         request = c.request
-        done = await self._runner.run_rollback(c, Status.fatal(why, Reason.SUPERSEDED))
+        done = await self._runner.run_rollback(c, why)
         if request.phase is Phase.FAILED:
             written = await self.writer.status(request, rolled_back_block(request, done, self._clock.now()))
             memory.wrote(request, written)
@@ -143,6 +160,9 @@ class Endings:
             return None
         if not memory.rollback_told:
             memory.rollback_told = True
+            # A process before this one may have said so already.
+            if _rollback_failed_before(c.request):
+                return ROLLBACK_PAUSE
             note = f"rollback is not done yet: {done.message}"
             self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
         c.log.warning("rollback is not done yet", extra={"why": done.message})
@@ -151,19 +171,29 @@ class Endings:
     async def _close(self, request: BindRequest, memory: Memory) -> None:
         memory.done = True
         memory.unsaved = None
+        memory.effects = None
         await self._runner.forget(request.key, request.uid)
 
-    def _binding_in_flight(self, memory: Memory) -> timedelta | None:
-        """Return how long a Binding without an answer may still take effect; never roll back on doubt."""
-        if memory.unknown_binding is None:
-            return None
-        left = memory.unknown_binding + BINDING_IN_FLIGHT - self._clock.now()
+    def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
+        """Return how long a Binding may still take effect; nothing is undone or called final on doubt."""
+        # Of a predecessor's Bindings only those matter whose rollback would take something away.
+        since = self.leading_since if has_finalizer(c.request) else None
+        pod = pod_view(c.pod) if c.pod is not None else Absent.GONE
+        settled = settled_at(c.request, pod, Posts(memory.unknown_binding, since, self._in_flight))
+        left = settled - self._clock.now() if settled is not None else timedelta()
         return left if left > timedelta() else None
 
     @staticmethod
     def _is_asked_pod(c: BindContext) -> bool:
         view: PodView | None = pod_view(c.pod) if c.pod is not None else None
         return view is not None and view.uid == c.request.pod_uid
+
+
+def _rollback_failed_before(request: BindRequest) -> bool:
+    return any(
+        condition.get("type") == ROLLED_BACK and condition.get("status") == "False"
+        for condition in request.status.get("conditions") or ()
+    )
 
 
 def _says_already(c: BindContext, condition: PodBound) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from reconciler.controller import Controller
+from reconciler.controller import Controller, Term
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.reconciler import Reconciler
+from reconciler.sleepers import Sleepers
 from reconciler.stores import Stores
+from reconciler.sweep import Sweep
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
@@ -29,6 +31,8 @@ class Work:
     reconciler: Reconciler
     plugins: PluginLifecycle
     stores: Stores
+    sleepers: Sleepers
+    sweep: Sweep
     metrics: ReconcilerMetrics
 
 
@@ -41,27 +45,60 @@ async def lead(client: KubeClient, lease: ObjectKey, timings: LeaseTimings, work
         try:
             await first_of(elector.is_leader.wait(), stop.wait(), end_of(electing))
             if elector.is_leader.is_set() and not stop.is_set():
-                await _term(work, elector, stop)
+                await _lead(work, elector, timings, stop)
         finally:
             release.set()
             await electing
 
 
-async def _term(work: Work, elector: LeaderElector, stop: asyncio.Event) -> None:
+async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop: asyncio.Event) -> None:
     """Work as long as this process leads and is not told to stop."""
-    over = asyncio.Event()
+    term = Term()
     work.metrics.leader.set(1)
     working: asyncio.Task[None] | None = None
+    sweeping: asyncio.Task[None] | None = None
     try:
+        await first_of(elector.lost.wait(), stop.wait(), _synced(work.stores))
+        if elector.lost.is_set() or stop.is_set():
+            return
         await work.plugins.start()
-        working = asyncio.create_task(work.controller.lead(work.reconciler, work.stores, over), name="controller")
-        await first_of(elector.lost.wait(), stop.wait(), end_of(working))
+        sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
+        working = asyncio.create_task(
+            work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
+        )
+        await first_of(elector.lost.wait(), stop.wait(), end_of(working), _failure_of(sweeping))
     finally:
-        over.set()
+        if elector.lost.is_set():
+            # Not told to stop but unable to renew: everything must be over before somebody else may lead.
+            term.drain = min(term.drain, timings.lease_duration - timings.renew_deadline)
+        term.over.set()
         if working is not None:
             await working
+        if sweeping is not None:
+            await _ended(sweeping)
         await work.plugins.stop()
         work.metrics.leader.set(0)
+
+
+async def _synced(stores: Stores) -> None:
+    """Wait until all stores have been listed once; plugins may count on it when they start."""
+    for reflector in stores.reflectors.values():
+        await reflector.synced.wait()
+
+
+async def _failure_of(task: "asyncio.Task[None]") -> None:
+    """Wait until the task fails; its regular end is nothing to stop for."""
+    await asyncio.wait({task})
+    if task.exception() is None:
+        await asyncio.Event().wait()
+
+
+async def _ended(task: "asyncio.Task[None]") -> None:
+    """End a task of ours. Raises what it raised."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -5,11 +5,12 @@ by UID, and nothing else is.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from reconciler.settle import Outcome
+from reconciler.sleepers import Watched
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
 
@@ -43,28 +44,48 @@ class Memory:
     wait_told: str = ""  # what has been written and evented about the wait
     rollback_told: bool = False
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
+    not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
+    effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has
+    slept_on: dict[Watched, ResourceVersion] = field(default_factory=dict)  # as last seen when going to sleep
     ask_live: bool = False  # the store is known to be behind
     _latest: BindRequest | None = None
-    _based_on: ResourceVersion | None = None
+    _older: set[ResourceVersion] = field(default_factory=set)  # versions known to come before the latest
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the answer to a write of ours until the watch has caught up with it."""
         self._latest = after
-        # A chain of writes within one pass starts from what the store has.
-        self._based_on = self._based_on or before.resource_version
+        self._older.add(before.resource_version)
+
+    def saw(self, stored: BindRequest | None, live: BindRequest) -> None:
+        """Remember what the API server itself has just shown, if the watch shows something else."""
+        if stored is not None and stored.resource_version != live.resource_version:
+            self.wrote(stored, live)
+
+    def retried(self, not_before: datetime) -> None:
+        """The attempt's failure is written; another one comes, and a wait in it is a new one."""
+        self.unsaved = None
+        self.not_before = not_before
+        self.wait_began = None
+        self.wait_told = ""
 
     def newest(self, stored: BindRequest | None) -> BindRequest | None:
-        """Return the stored request, or the answer to our own write if the store has not moved since."""
-        if self._latest is None:
+        """Return the stored request, or what is known to be newer while the watch has not caught up.
+
+        A version that is not known may come before or after the latest: then ``ask_live`` is set.
+        """
+        if self._latest is None or stored is None:
             return stored
-        if stored is None or stored.resource_version == self._based_on:
+        if stored.resource_version in self._older:
             return self._latest
-        self._latest = self._based_on = None
+        if stored.resource_version != self._latest.resource_version:
+            self.ask_live = True
+        self._latest = None
+        self._older.clear()
         return stored
 
 
 class Memories:
-    """Memory by key. A request that was remade under its name starts with an empty one."""
+    """Memory by key. A request that was remade under its name starts with a new one when the old one is let go."""
 
     def __init__(self) -> None:
         self._by_key: dict[ObjectKey, Memory] = {}
@@ -80,15 +101,19 @@ class Memories:
         """Return everything remembered."""
         return self._by_key.values()
 
-    def of(self, request: BindRequest) -> tuple[Memory, ObjectUID | None]:
-        """Return the request's memory, and the UID of a predecessor that it replaces here."""
+    def of(self, request: BindRequest) -> Memory:
+        """Return the request's memory, a new one if need be."""
         known = self._by_key.get(request.key)
-        if known is not None and known.uid == request.uid:
-            return known, None
-        fresh = self._by_key[request.key] = Memory(request.uid)
-        return fresh, known.uid if known else None
+        if known is None or known.uid != request.uid:
+            known = self._by_key[request.key] = Memory(request.uid)
+        return known
 
-    def drop(self, key: ObjectKey) -> ObjectUID | None:
-        """Forget the key; returns the UID that was remembered."""
-        known = self._by_key.pop(key, None)
-        return known.uid if known else None
+    def drop(self, key: ObjectKey) -> None:
+        """Forget the key."""
+        self._by_key.pop(key, None)
+
+    def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
+        """Forget everything; returns what it was about."""
+        known = [(key, memory.uid) for key, memory in self._by_key.items()]
+        self._by_key.clear()
+        return known

@@ -20,6 +20,14 @@ class Absent(Enum):
     GONE = "gone"
 
 
+class Target(Enum):
+    """What the API server can be asked for."""
+
+    REQUEST = "request"
+    POD = "pod"
+    NODE = "node"
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
     """What decisions need of a pod."""
@@ -50,6 +58,8 @@ class Observed:
     older: ObjectKey | None = None  # an unfinished request for the same pod that came before
     served: frozenset[Demand] = frozenset()  # demands that enabled plugins fulfil
     contact_since: datetime | None = None  # since when the API server has answered without a break
+    not_before: datetime | None = None  # no attempt sooner than this
+    live: frozenset[Target] = frozenset()  # what the API server itself said just now; the rest is the stores' word
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,12 @@
 """Command line of the reconciler process."""
 
 import argparse
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.framework.options import CommonOptions, add_common, common_options
-
-# Where neither the pod's environment nor a flag says where Bowline runs: a developer's checkout.
-DEFAULT_NAMESPACE = "default"
+from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +16,7 @@ class Options:
     common: CommonOptions
     lease_name: str
     lease_namespace: str
+    shard: str = ""  # label selector of the requests that are ours; empty is all of them
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
@@ -32,6 +31,20 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         default="bowline-reconciler",
         help="Lease by which replicas agree who works, in the namespace Bowline runs in (%(default)s)",
     )
+    parser.add_argument(
+        "--shard-label-selector",
+        metavar="SELECTOR",
+        default="",
+        help="carry out only the BindRequests with these labels; reconcilers with different selectors share a "
+        "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",
+    )
     given = parser.parse_args(arguments)
     common = common_options(given)
-    return Options(common, given.lease_name, common.namespace or DEFAULT_NAMESPACE)
+    shard = given.shard_label_selector.strip()
+    lease = shard_lease(given.lease_name, shard)
+    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, shard)
+
+
+def shard_lease(lease: str, selector: str) -> str:
+    """Return the name of the Lease of those who share the selector; the chart computes the same for their rights."""
+    return f"{lease}-{hashlib.sha256(selector.encode()).hexdigest()[:8]}" if selector else lease

@@ -14,7 +14,7 @@ from reconciler.decide import Fail, Finish
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import Object, ObjectRef, format_time
-from shared.framework.status import Code, Reason, Status
+from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
 
 # A wait that ends sooner leaves no write and no event.
@@ -124,7 +124,8 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime
     if failed > limit:
         word = "attempt" if failed == 1 else "attempts"
         why = f"gave up after {failed} {word}, the last: {_by(status)}"
-        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion)
+        # What has failed so often here may go well on another node.
+        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
     pause = backoff(failed, limits)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
@@ -143,7 +144,9 @@ def _wait(request: BindRequest, outcome: Outcome, deadline: datetime, now: datet
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
     if now >= deadline:
-        return Fail(Reason.WAIT_TIMEOUT, f"waited until {format_time(deadline)}: {why}", status.suggestion)
+        # Nothing is wrong with the node: what was waited for may still come.
+        why = f"waited until {format_time(deadline)}: {why}"
+        return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
     block = waiting_block(request, why, now)
     return Waiting(status.wake_on, deadline, why, block, Event("Normal", "BindingWaiting", why))
 

@@ -1,28 +1,34 @@
 """Looking: first at the stores, then, where a decision asks for it, at the API server itself."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from reconciler.decide import Decision, Look, Target, decide
-from reconciler.observed import Absent, NodeView, Observed, PodView, Policy, node_view, pod_view
+from reconciler.decide import Decision, Look, decide
+from reconciler.observed import Absent, NodeView, Observed, PodView, Policy, Target, node_view, pod_view
 from reconciler.stores import Stores, slim_node, slim_pod
 from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.runner import Runner
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
-from shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource
+from shared.kube.resources import NODES, PODS, Resource
 from shared.runtime.clock import Clock
+
+# When a request may be attempted again.
+NotBefore = Callable[[BindRequest], datetime | None]
 
 
 @dataclass(slots=True)
 class Sight:
-    """What one pass sees. Raw objects, so that plugins get them whole."""
+    """What one pass sees. Raw objects, so that plugins get them whole. ``live``: what the API server itself said."""
 
     key: ObjectKey
     request: BindRequest | Absent
     pod: Object | Absent = Absent.UNSEEN
     node: Object | Absent = Absent.UNSEEN
+    live: set[Target] = field(default_factory=set)
 
     @property
     def pod_view(self) -> PodView | Absent:
@@ -51,7 +57,9 @@ class Lookout:
         self._policy = policy
         self._clock = clock
 
-    async def see(self, key: ObjectKey, newest: BindRequest | None, ask_live: bool) -> tuple[Sight, Decision]:
+    async def see(
+        self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, not_before: NotBefore
+    ) -> tuple[Sight, Decision]:
         """Look at the stores, and at the API server as often as the decision table asks; return its verdict.
 
         ``newest`` may be newer than the store's; ``ask_live``: the store is known to be behind.
@@ -59,26 +67,28 @@ class Lookout:
         sight = self._from_stores(key, newest)
         if ask_live:
             await self.look(sight, Target.REQUEST)
-        decision = self._decide(sight)
+        decision = self._decide(sight, not_before)
         while isinstance(decision, Look):
             await self.look(sight, decision.target)
-            decision = self._decide(sight)
+            decision = self._decide(sight, not_before)
         return sight, decision
 
     async def look(self, sight: Sight, target: Target) -> None:
         """Ask the API server for one object and put the answer into the sight. Raises what the client raises."""
         match target:
             case Target.REQUEST:
-                raw = await self._get(BINDREQUESTS, sight.key)
+                raw = await self._stores.ask_for_request(sight.key)
                 fresh = self._from_stores(sight.key, decode_bind_request(raw) if raw is not None else None)
                 sight.request = fresh.request if raw is not None else Absent.GONE
                 sight.pod, sight.node = fresh.pod, fresh.node
+                sight.live.clear()  # it may name another pod now
             case Target.POD:
                 raw = await self._get(PODS, sight.asked.pod_key)
                 sight.pod = slim_pod(raw) if raw is not None else Absent.GONE
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", sight.asked.selected_node))
                 sight.node = slim_node(raw) if raw is not None else Absent.GONE
+        sight.live.add(target)
 
     def _from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
         if request is None:
@@ -91,15 +101,24 @@ class Lookout:
             node if node is not None else Absent.UNSEEN,
         )
 
-    def _decide(self, sight: Sight) -> Decision:
-        older, served = None, frozenset[Demand]()
+    def _decide(self, sight: Sight, not_before: NotBefore) -> Decision:
+        older, served, earliest = None, frozenset[Demand](), None
         if isinstance(sight.request, BindRequest):
             older = self._stores.older(sight.request)
             served = self._runner.served(sight.request) if sight.request.spec is not None else served
+            earliest = not_before(sight.request)
+        now = self._clock.now()
         seen = Observed(
-            sight.request, sight.pod_view, sight.node_view, older, served, self._stores.requests.contact_since
+            sight.request,
+            sight.pod_view,
+            sight.node_view,
+            older,
+            served,
+            self._stores.contact_since(now),
+            earliest,
+            frozenset(sight.live),
         )
-        return decide(seen, self._policy, self._clock.now())
+        return decide(seen, self._policy, now)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:

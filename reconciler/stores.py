@@ -4,17 +4,21 @@ Memory follows pending work, not the size of the cluster: bound pods and Succeed
 Handlers here only keep an index and pass keys on; looking, judging and writing is the pass's.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
 
 from reconciler.decide import must_cancel
 from reconciler.observed import Absent, NodeView, PodView, node_view, pod_view
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, version_of
 from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import BINDREQUESTS, NODES, PODS, Selection
+from shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from shared.kube.store import Store
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNFINISHED = f"status.phase!={Phase.SUCCEEDED.value}"
@@ -22,8 +26,18 @@ UNBOUND = "spec.nodeName="
 # Of a node's labels only those that say what its GPUs are.
 GPU_LABELS = "nvidia.com/gpu."
 
-# (request key): look at it.
-OnChange = Callable[[ObjectKey], None]
+
+class Listener(Protocol):
+    """Told by the watches. Records and enqueues, nothing else."""
+
+    def on_change(self, key: ObjectKey) -> None:
+        """The request, or its pod, is not what it was."""
+
+    def on_request_gone(self, key: ObjectKey) -> None:
+        """The request has left the watch: it has Succeeded or is deleted."""
+
+    def on_object(self, resource: Resource, key: ObjectKey) -> None:
+        """An object that somebody may wait for is not what it was."""
 
 
 def slim_pod(pod: dict[str, Any]) -> Object:
@@ -36,8 +50,10 @@ def slim_pod(pod: dict[str, Any]) -> Object:
     return pod
 
 
-def slim_request(request: dict[str, Any]) -> Object:
-    """Strip the bookkeeping of writers."""
+def slim_request(request: dict[str, Any]) -> Object | None:
+    """Strip the bookkeeping of writers; None if UNFINISHED would have left the request out."""
+    if (request.get("status") or {}).get("phase") == Phase.SUCCEEDED.value:
+        return None
     return slim_pod(request)
 
 
@@ -52,27 +68,66 @@ def slim_node(node: dict[str, Any]) -> Object:
 
 
 class Stores:
-    """The three reflectors, and which requests speak of which pod."""
+    """The three reflectors, and which requests speak of which pod. ``shard``: label selector of our requests."""
 
-    def __init__(self, client: KubeClient, on_change: OnChange, on_request_gone: OnChange) -> None:
-        self._on_change = on_change
-        self._on_request_gone = on_request_gone
+    def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
+        self._client = client
+        self._listener = listener
+        self._shard = shard
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
             client,
-            Selection(BINDREQUESTS, field_selector=UNFINISHED),
+            Selection(BINDREQUESTS, label_selector=shard, field_selector=UNFINISHED),
             on_event=self._request_event,
             slim=slim_request,
+            # Another project's CRD has no selectable fields.
+            fallback=Selection(BINDREQUESTS, label_selector=shard),
         )
         self.pods = Reflector(
             client, Selection(PODS, field_selector=UNBOUND), on_event=self._pod_event, slim=slim_pod
         )
-        self.nodes = Reflector(client, Selection(NODES.as_metadata()), slim=slim_node)
+        self.nodes = Reflector(client, Selection(NODES.as_metadata()), on_event=self._node_event, slim=slim_node)
 
     @property
     def reflectors(self) -> dict[str, Reflector]:
         """The reflectors by what they watch."""
         return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
+
+    @property
+    def by_resource(self) -> dict[Resource, list[Store]]:
+        """The stores by what they hold."""
+        return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
+
+    def contact_since(self, now: datetime) -> datetime:
+        """Return since when all three have been in contact with the API server; ``now`` if one is not."""
+        return max(reflector.contact_since or now for reflector in self.reflectors.values())
+
+    async def behind(self) -> Collection[ObjectKey]:
+        """Return the keys of which the API server says something else than the store. Raises what the client raises.
+
+        A warm store may not have caught up with the last writes of the leader before.
+        """
+        said: dict[ObjectKey, ResourceVersion] = {}
+        selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
+        async for page in self._client.pages(selection):
+            said |= {key_of(item): version_of(item) for item in page["items"] or ()}
+        store = self.requests.store
+        changed = {key for key, seen in store.items() if said.get(key) != version_of(seen)}
+        # Without a field selector most of what the store does not hold has Succeeded.
+        unknown = {key for key in said if key not in store} if selection.field_selector else set()
+        return changed | unknown
+
+    async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | None:
+        """Return the request as the API server has it; None if it is not there, or no longer one of our shard."""
+        if not self._shard:
+            try:
+                return await self._client.get(BINDREQUESTS, key.namespace, key.name)
+            except NotFound:
+                return None
+        named = f"metadata.name={key.name}"
+        page = await self._client.list(BINDREQUESTS, key.namespace, label_selector=self._shard, field_selector=named)
+        items: list[dict[str, Any]] = page["items"] or []
+        return next(iter(items), None)
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the request as last seen; None proves nothing."""
@@ -127,20 +182,25 @@ class Stores:
         if old is not None:
             self._unindex(decode_bind_request(old))
         if new is None:
-            self._on_request_gone(key)
+            self._listener.on_request_gone(key)
         else:
             request = decode_bind_request(new)
             self._by_pod.setdefault(request.pod_key, {})[key] = request
-            self._on_change(key)
+            self._listener.on_change(key)
         # Whoever waited for this one to end, or lost its place to it, looks again.
         pod = decode_bind_request(new or old or {"metadata": {"name": key.name}}).pod_key
         for rival in self._by_pod.get(pod, ()):
             if rival != key:
-                self._on_change(rival)
+                self._listener.on_change(rival)
+        self._listener.on_object(BINDREQUESTS, key)
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
         for request in self._by_pod.get(key, ()):
-            self._on_change(request)
+            self._listener.on_change(request)
+        self._listener.on_object(PODS, key)
+
+    def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
+        self._listener.on_object(NODES, key)
 
     def _unindex(self, request: BindRequest) -> None:
         rivals = self._by_pod.get(request.pod_key)

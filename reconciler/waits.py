@@ -1,9 +1,11 @@
 """Requests that wait for somebody else: no worker, no attempt used, and told about once it takes a while.
 
 A wait that ends within a few seconds leaves no trace. A longer one is written into the request and evented once per
-cause, so that ``kubectl describe`` answers "what is it waiting for" without a flood of events.
+cause, so that ``kubectl describe`` answers "what is it waiting for" without a flood of events. Who is woken by what
+is in ``sleepers``; here is what the wait costs and when its end is looked for at the latest.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from reconciler.blocks import waiting_block
@@ -11,10 +13,12 @@ from reconciler.decide import Wait
 from reconciler.endings import Endings
 from reconciler.memory import Memory
 from reconciler.settle import QUIET_WAIT, Event, Waiting
+from reconciler.sleepers import Sleep, Sleepers
+from reconciler.trouble import AT_ONCE, Again
 from shared.api.bindrequest import BindRequest
 
-# What no watch wakes is looked at this often.
-POLL = timedelta(seconds=5)
+# What no watch shows is looked at again after POLL to twice that, spread so that a crowd does not come at once.
+POLL = timedelta(seconds=30)
 
 
 def decided_wait(request: BindRequest, wait: Wait, now: datetime) -> Waiting:
@@ -23,17 +27,35 @@ def decided_wait(request: BindRequest, wait: Wait, now: datetime) -> Waiting:
     return Waiting((wait.on,), wait.until, wait.why, waiting_block(request, wait.why, now), event)
 
 
-async def tell_wait(
-    ending: Endings, request: BindRequest, memory: Memory, waiting: Waiting, now: datetime
-) -> timedelta:
-    """Write and event the wait if it is no longer short and not told yet. Returns when to look again."""
-    if memory.wait_began is None:
-        memory.wait_began = now
-    quiet_until = memory.wait_began + QUIET_WAIT
-    if now < quiet_until:
-        return min(quiet_until, waiting.until) - now
-    if memory.wait_told != waiting.why:
-        memory.wrote(request, await ending.writer.status(request, waiting.status))
+class Waits:
+    """Puts requests to sleep, and tells of it what there is to tell."""
+
+    def __init__(self, ending: Endings, sleepers: Sleepers, jitter: Callable[[], float]) -> None:
+        self._ending = ending
+        self._sleepers = sleepers
+        self._jitter = jitter
+
+    async def wait(self, request: BindRequest, memory: Memory, waiting: Waiting, now: datetime) -> Again:
+        """Have the request woken when something changes; write and event the wait if it is no longer short."""
+        if memory.wait_began is None:
+            memory.wait_began = now
+        quiet_until = memory.wait_began + QUIET_WAIT
+        if now >= quiet_until and memory.wait_told != waiting.why:
+            await self._tell(request, memory, waiting)
+        # Last, with no await to follow: what changes from here on finds the request in the index.
+        sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)
+        if sleep is Sleep.NOT:
+            return AT_ONCE
+        until = waiting.until if now >= quiet_until else min(quiet_until, waiting.until)
+        latest = max(until - now, timedelta(milliseconds=1))
+        if sleep is Sleep.WITH_A_CLOCK:
+            latest = min(latest, POLL * (1 + self._jitter()))
+        return Again(latest)
+
+    async def _tell(self, request: BindRequest, memory: Memory, waiting: Waiting) -> None:
+        # Written by the process before this one: its event was sent then.
+        told_before = request.status.get("reason") == waiting.status["reason"]
+        memory.wrote(request, await self._ending.writer.status(request, waiting.status))
         memory.wait_told = waiting.why
-        ending.tell(request, waiting.event, on_pod=True)
-    return min(POLL, max(waiting.until - now, timedelta(milliseconds=1)))
+        if not told_before:
+            self._ending.tell(request, waiting.event, on_pod=True)

@@ -4,32 +4,51 @@ A custom resource ignores a UID in a patch, so its writes are guarded by resourc
 is the caller's to resolve: look again, decide again.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from reconciler.blocks import status_patch
+from reconciler.blocks import pruned_fields, status_patch
 from reconciler.settle import PodBound
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectUID, format_time
+from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion, format_time
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.errors import Invalid, NotFound
 from shared.kube.resources import BINDREQUESTS, PODS
 
+log = logging.getLogger(__name__)
+
 
 class Writer:
-    """Writes BindRequests and the pod condition. Raises what the client raises."""
+    """Writes BindRequests and the pod condition. Raises what the client raises.
 
-    def __init__(self, client: KubeClient) -> None:
+    Another project's CRD may not know all fields of the status: the API server then drops them. Which ones is learnt
+    from its replies, so that a field that cannot be stored is not taken for a difference for ever.
+    """
+
+    def __init__(self, client: KubeClient, wrote: Callable[[ResourceVersion], None]) -> None:
         self._client = client
+        self._wrote = wrote
+        self._pruned: frozenset[str] = frozenset()
+        self.clock = client.clock
 
     async def status(self, request: BindRequest, block: Mapping[str, Any]) -> BindRequest:
         """Make the request's status ``block``; no write if it is already. Returns the request as stored."""
-        patch = status_patch(request.status, block)
+        kept = {key: value for key, value in block.items() if key not in self._pruned}
+        patch = status_patch(request.status, kept)
         if patch is None:
             return request
-        return await self._patch(request, {"status": patch}, subresource="status")
+        stored = await self._patch(request, {"status": patch}, subresource="status")
+        pruned = self._pruned | pruned_fields(patch, stored.status)
+        if pruned != self._pruned:
+            log.warning(
+                "the CustomResourceDefinition does not keep all of the status; install Bowline's for the rest",
+                extra={"dropped": sorted(pruned)},
+            )
+            self._pruned = pruned
+        return stored
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Record that effects may exist, before the first of them does."""
@@ -96,4 +115,6 @@ class Writer:
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
-        return decode_bind_request(reply)
+        written = decode_bind_request(reply)
+        self._wrote(written.resource_version)
+        return written

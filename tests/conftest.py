@@ -16,7 +16,13 @@ from localcluster.spec import ClusterSpec
 from tests.live import Live
 
 # What the tests' plugins need of the configuration; everything else is the chart's default.
-TEST_CONFIG = {"config.plugins": [{"name": "example_flaky"}]}
+TEST_CONFIG = {
+    "config.plugins": [{"name": "example_flaky"}],
+    # Long for kwok, which plays the agents, and short for a test in which one is silent.
+    "config.gpuSharing": {"agentTimeout": "10s", "fakeGPUs": True},
+    # Within seconds of its start a reconciler waits this long before it undoes anything, for its predecessor's sake.
+    "config.binding.inFlightTimeout": "2s",
+}
 
 
 @pytest.fixture(scope="session")

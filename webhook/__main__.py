@@ -1,8 +1,6 @@
 """``python -m webhook``."""
 
-import sys
-
 from webhook.app import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,96 +1,115 @@
 """The webhook process: what it is made of, and the order in which it starts and stops.
 
-Serving needs no API server: with a certificate from files none is ever called. With a self-signed one the process
-serves at once and becomes ready when the API server has been told to trust it.
+It listens at once and becomes ready when API servers can verify it. Serving itself needs no API server: with a
+certificate from files and no webhook configuration named none is ever called.
 """
 
 import asyncio
 import ipaddress
 import logging
-import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 
-from shared.api.names import FIELD_MANAGER_WEBHOOK
 from shared.framework.admission import AdmissionChain
-from shared.framework.config import ConfigurationError, Settings, load_settings
+from shared.framework.config import Settings
 from shared.framework.gates import GATES
+from shared.framework.options import start_with
 from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
-from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import load_access
+from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
-from shared.runtime.logging import configure_logging
+from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import new_registry
-from shared.runtime.probes import ProbeServer
+from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
-from webhook.certs.context import CertificateError, context_from_files, context_from_pair
-from webhook.certs.publish import CaPublisher
-from webhook.certs.selfsigned import make_serving_pair, service_names
-from webhook.metrics import WebhookMetrics
+from shared.runtime.tracing import configured_tracer
+from webhook.certs.authority import service_names
+from webhook.certs.context import CertificateError
+from webhook.certs.files import CertificateFiles
+from webhook.certs.keeper import Authorities, LeafHolder
+from webhook.certs.trust import Trust, TrustOptions
+from webhook.facts import FactFinder, wanted_facts
+from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
 
 log = logging.getLogger(__name__)
 
+PROGRAM = "webhook"
 # By these the certificate is valid for local runs, whatever the Service is called.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Longer than any call may last, and a moment to close what is left.
+FINISH = timedelta(seconds=35)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the process; returns its exit status: 2 for what the operator must mend first."""
-    options = parse_options(arguments)
-    configure_logging(options.log_format, options.log_level)
-    try:
-        settings = load_settings(options.config, options.feature_gates)
-        plugins = Registry(BUILTINS, GATES).build(settings)
-    except ConfigurationError as error:
-        print(f"the configuration cannot be used:\n{error}", file=sys.stderr)  # noqa: T201 - for whoever starts it
-        return 2
+def main() -> None:
+    """Run the process; exits with 2 for what the operator must mend first."""
+    options = parse_options()
+    settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
     try:
         run_process(partial(run, options, settings, plugins))
     except (CertificateError, OSError) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - likewise
-        return 2
-    return 0
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        sys.exit(2)
 
 
 async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: Stop) -> None:
     """Serve until told to stop. Raises CertificateError or OSError if it cannot begin."""
     registry = new_registry()
     metrics = WebhookMetrics(registry, [plugin.name for plugin in plugins])
-    chain = AdmissionChain(plugins, settings, options.namespace, on_error=_reporter(metrics))
-    context, publisher = serving_context(options)
-    server = AdmissionServer(options.listen, context, chain, metrics)
-    checks = {"listener": server.missing}
-    if publisher is not None:
-        checks["caBundle"] = publisher.missing
-    probes = ProbeServer(options.metrics_listen, registry, checks)
+    chain = AdmissionChain(plugins, settings, options.common.namespace, on_error=_reporter(metrics))
+    certificates = CertificateMetrics(registry)
+    files = CertificateFiles(options.files, certificates, SystemClock())
+    certificates.follow("leaf", files.serving.not_after)
+    tracer = configured_tracer("bowline-webhook")
+    server = AdmissionServer(options.listen, files.serving.context, chain, metrics, options.max_in_flight, tracer)
+    kube_metrics = KubeMetrics(registry)
+    trust = _trust(options, files, server, certificates, kube_metrics)
+    finder = FactFinder(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
+    server.facts = finder.facts
+    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, trust))
     try:
         await probes.start()
         await server.start()
         async with Supervisor(stop) as tasks:
-            if publisher is not None:
-                tasks.start("publish-ca", publisher.run())
+            tasks.start("certificate files", files.run())
+            if trust is not None:
+                tasks.start("trust", trust.run(stop))
+            if finder.wanted:
+                tasks.start("facts", finder.run(stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
             await stop_in_order(_stop_steps(options.drain, server))
     finally:
         await server.stop()
         await probes.stop()
+        if tracer is not None:
+            await tracer.close()
 
 
-def serving_context(options: Options) -> tuple[ssl.SSLContext, CaPublisher | None]:
-    """Return what to serve with and, for a self-signed certificate, what makes the API server trust it."""
-    if options.tls_files is not None:
-        return context_from_files(*options.tls_files), None
-    names = (*service_names(options.service_name, options.namespace), *_own_host(options.listen.host), *LOOPBACK)
-    pair = make_serving_pair(names, datetime.now(UTC))
-    connect = partial(_connected, options)
-    return context_from_pair(pair), CaPublisher(connect, options.webhook_configurations, pair.authority)
+def _trust(
+    options: Options,
+    files: CertificateFiles,
+    server: AdmissionServer,
+    metrics: CertificateMetrics,
+    kube_metrics: KubeMetrics,
+) -> Trust | None:
+    """Return what makes API servers trust what is served; None if none is to."""
+    if not options.webhook_configurations:
+        return None
+    authorities = None
+    if options.self_signed:
+        services = service_names(options.service_name, options.ca_secret.namespace)
+        names = (*services, *_own_host(options.listen.host), *LOOPBACK)
+        authorities = Authorities(options.ca_secret, options.lives, names)
+    wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
+    return Trust(wanted, lambda: server.address, LeafHolder(files.serving), metrics, kube_metrics)
+
+
+def _checks(server: AdmissionServer, trust: Trust | None) -> Mapping[str, Check]:
+    return {"listener": server.missing} | ({"certificate": trust.missing} if trust is not None else {})
 
 
 def _own_host(host: str) -> tuple[str, ...]:
@@ -101,24 +120,26 @@ def _own_host(host: str) -> tuple[str, ...]:
         return (host,)
 
 
-@asynccontextmanager
-async def _connected(options: Options) -> AsyncIterator[KubeClient]:
-    access = await load_access(options.kubeconfig)
-    async with KubeClient(access, ClientOptions(name=FIELD_MANAGER_WEBHOOK, timeout_s=10.0)) as client:
-        yield client
-
-
 def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[StopStep, ...]:
-    async def drained() -> None:
-        server.drain()
-        await asyncio.sleep(drain.total_seconds())
+    half = drain / 2
+
+    async def unready() -> None:
+        server.leave()
+        await asyncio.sleep(half.total_seconds())
+
+    async def turn_away() -> None:
+        server.close_connections()
+        await asyncio.sleep(half.total_seconds())
 
     slack = timedelta(seconds=5)
     return (
         StopStep(
-            "drain", "API servers must turn to other replicas while this one still answers", drained, drain + slack
+            "unready", "new connections are to go to other replicas, all is served as before", unready, half + slack
         ),
-        StopStep("listener", "calls under way get their answer", server.stop, timedelta(seconds=30) + slack),
+        StopStep(
+            "turn away", "each answer closes its connection, so that the next goes elsewhere", turn_away, half + slack
+        ),
+        StopStep("listener", "calls under way get their answer", server.stop, FINISH),
     )
 
 

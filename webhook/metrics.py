@@ -1,14 +1,25 @@
 """What the webhook counts. Every series exists from the start, so that a rate sees the first event."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.runtime.metrics import ADMISSION_BUCKETS, preset
+from webhook.certs.rotation import Action
 from webhook.review import Hook
 
 # Extension points whose exceptions the admission chain catches.
-POINTS = ("mutate_pod", "validate_pod", "mutate_bind_request", "validate_bind_request", "leaves_effects")
+POINTS = (
+    "mutate_pod",
+    "validate_pod",
+    "mutate_ephemeral_containers",
+    "validate_ephemeral_containers",
+    "validate_binding",
+    "mutate_bind_request",
+    "validate_bind_request",
+    "leaves_effects",
+)
 
 
 class WebhookMetrics:
@@ -42,6 +53,46 @@ class WebhookMetrics:
         )
         preset(self.requests, hook=Hook, allowed=("true", "false"))
         preset(self.duration, hook=Hook)
-        preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415"))
+        preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429"))
         preset(self.plugin_errors, plugin=plugins, point=POINTS)
         preset(self.crashes, hook=Hook)
+
+
+class CertificateMetrics:
+    """What is to be known of certificates before they are a problem."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._not_after = Gauge(
+            "bowline_certificate_not_after_timestamp_seconds",
+            "When the certificate ends: the one served (leaf), the authority that signs (ca); 0 if there is none.",
+            ["certificate"],
+            registry=registry,
+        )
+        self.leaf_renewals = Counter(
+            "bowline_certificate_renewals", "Serving certificates exchanged while serving.", registry=registry
+        )
+        self.ca_steps = Counter(
+            "bowline_ca_steps",
+            "Steps of the authority's rotation taken by this replica.",
+            ["step"],
+            registry=registry,
+        )
+        self.ca_conflicts = Counter(
+            "bowline_ca_write_conflicts", "Writes refused because another replica was first.", registry=registry
+        )
+        self.ca_bundle_mismatches = Gauge(
+            "bowline_ca_bundle_mismatches",
+            "Webhook entries seen with another caBundle than wanted; put right at once if that is ours to do.",
+            registry=registry,
+        )
+        preset(self._not_after, certificate=("leaf", "ca"))
+        preset(self.ca_steps, step=Action)
+
+    def follow(self, certificate: str, not_after: Callable[[], datetime | None]) -> None:
+        """Report the end of a certificate as it is when somebody asks."""
+
+        def seconds() -> float:
+            end = not_after()
+            return end.timestamp() if end is not None else 0.0
+
+        self._not_after.labels(certificate=certificate).set_function(seconds)

@@ -2,136 +2,179 @@
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
-from shared.api.duration import parse_duration
-from shared.framework.gates import parse_gates_flag
-from shared.runtime.logging import LogFormat
+from shared.api.duration import format_duration, parse_duration
+from shared.api.meta import ObjectKey
+from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
 from shared.runtime.probes import ListenAddress, parse_listen
-
-T = TypeVar("T")
+from webhook.certs.files import FilePaths
+from webhook.certs.rotation import Lives
 
 # What the chart calls the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
+# Room for a leaf to be signed before, and to end after, its authority's last third.
+LEAVES_IN_A_LIFE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the command line says; ``--help`` has the meaning of each."""
 
-    config: Path | None
-    kubeconfig: Path | None
+    common: CommonOptions
     listen: ListenAddress
-    metrics_listen: ListenAddress
-    tls_files: tuple[Path, Path] | None  # certificate chain, private key
-    webhook_configurations: tuple[str, ...]
+    files: FilePaths
+    ca_file: Path | None
+    webhook_configurations: tuple[str, ...]  # none: nobody is to be made to trust us
     service_name: str
-    namespace: str
+    ca_secret: ObjectKey
+    lives: Lives
     drain: timedelta
-    feature_gates: Mapping[str, bool]
-    log_format: LogFormat
-    log_level: str
+    max_in_flight: int
+    inventory: bool
+
+    @property
+    def self_signed(self) -> bool:
+        """Return whether the serving certificate is of our own making."""
+        return self.files.certificate is None
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
     """Parse the command line. Prints what is wrong and exits with 2, as argparse does."""
-    parser = _parser(environment)
-    given = parser.parse_args(arguments)
-    if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
-        parser.error("--tls-cert-file and --tls-private-key-file go together: give both or neither")
-    return Options(
-        config=given.config,
-        kubeconfig=given.kubeconfig,
-        listen=given.listen,
-        metrics_listen=given.metrics_listen,
-        tls_files=(given.tls_cert_file, given.tls_private_key_file) if given.tls_cert_file else None,
-        webhook_configurations=tuple(dict.fromkeys(given.webhook_configuration or (DEFAULT_NAME,))),
-        service_name=given.service_name,
-        namespace=given.namespace,
-        drain=given.drain,
-        feature_gates=given.feature_gates,
-        log_format=cast(LogFormat, given.log_format),
-        log_level=given.log_level,
-    )
-
-
-def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m webhook", description="Bowline's admission webhook.", allow_abbrev=False
     )
+    add_common(parser, environment)
+    _add_serving_flags(parser)
+    _add_file_flags(parser)
+    _add_authority_flags(parser)
+    given = parser.parse_args(arguments)
+    fault = _fault(given)
+    if fault:
+        parser.error(fault)
+    common = common_options(given)
+    configurations = given.webhook_configuration or ([] if given.tls_cert_file else [DEFAULT_NAME])
+    return Options(
+        common=common,
+        listen=given.listen,
+        files=FilePaths(given.tls_cert_file, given.tls_private_key_file, given.client_ca_file),
+        ca_file=given.tls_ca_file,
+        webhook_configurations=tuple(dict.fromkeys(configurations)),
+        service_name=given.service_name,
+        ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
+        lives=Lives(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
+        drain=given.drain,
+        max_in_flight=given.max_in_flight,
+        inventory=given.inventory,
+    )
+
+
+def _fault(given: argparse.Namespace) -> str:
+    """Return what only several flags together make wrong."""
+    if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
+        return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
+    if given.tls_ca_file and not given.tls_cert_file:
+        return "--tls-ca-file is the authority of --tls-cert-file: give both or neither"
+    if given.ca_life < given.leaf_life * LEAVES_IN_A_LIFE:
+        shown = format_duration(given.ca_life)
+        return f"--ca-life: {shown} must be at least {LEAVES_IN_A_LIFE} times --leaf-life; give a longer one"
+    return ""
+
+
+def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--config", type=Path, metavar="FILE", help="configuration document; without it the built-in defaults hold")
     add(
-        "--kubeconfig",
-        type=Path,
-        metavar="FILE",
-        help="access to the API server, only to publish a self-signed certificate; "
-        "without it the pod's ServiceAccount, $KUBECONFIG or ~/.kube/config",
-    )
-    listen: dict[str, Any] = {"type": _typed(parse_listen), "metavar": "HOST:PORT"}
-    add("--listen", **listen, default=parse_listen(":9443"), help="where reviews are answered over TLS (%(default)s)")
-    add(
-        "--metrics-listen",
-        **listen,
-        default=parse_listen(":8080"),
-        help="where /healthz, /readyz and /metrics are served over plain HTTP (%(default)s)",
-    )
-    _add_certificate_flags(parser)
-    add(
-        "--namespace",
-        metavar="NAME",
-        default=environment.get("POD_NAMESPACE", ""),
-        help="namespace Bowline runs in, whose pods it never judges ($POD_NAMESPACE)",
+        "--listen",
+        type=typed(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen(":9443"),
+        help="where reviews are answered over TLS (%(default)s)",
     )
     add(
         "--drain",
-        type=_typed(parse_duration),
+        type=typed(parse_duration),
         metavar="DURATION",
         default=timedelta(seconds=8),
         help="after a stop signal, how long to go on serving while API servers turn to other replicas (8s)",
     )
     add(
-        "--feature-gates",
-        type=_typed(parse_gates_flag),
-        metavar="A=true,B=false",
-        default={},
-        help="switches of alpha and beta behaviour, over those of the configuration",
+        "--max-in-flight",
+        type=typed(_positive),
+        metavar="N",
+        default=400,
+        help="requests at the same time; more are answered 429, to be sent again in a second (%(default)s)",
     )
-    add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
-    add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
-    return parser
+    add(
+        "--inventory",
+        action="store_true",
+        help="watch the nodes' GPU labels and warn of requests that no node can meet; needs list and watch on nodes",
+    )
+    add(
+        "--client-ca-file",
+        type=Path,
+        metavar="FILE",
+        help="answer only callers with a certificate of one of these authorities, PEM; without it everybody",
+    )
 
 
-def _add_certificate_flags(parser: argparse.ArgumentParser) -> None:
-    files = parser.add_argument_group("serving certificate", "given by files, else self-signed at start")
+def _add_file_flags(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group(
+        "serving certificate from files", "looked at every few seconds; without them it is self-signed"
+    )
     files.add_argument("--tls-cert-file", type=Path, metavar="FILE", help="certificate chain, PEM")
     files.add_argument("--tls-private-key-file", type=Path, metavar="FILE", help="its private key, PEM")
     files.add_argument(
+        "--tls-ca-file",
+        type=Path,
+        metavar="FILE",
+        help="its authority, PEM, to be written into the webhook configurations; may be absent",
+    )
+
+
+def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
+    trust = parser.add_argument_group("trust of the API server")
+    trust.add_argument(
         "--webhook-configuration",
         action="append",
         metavar="NAME",
-        help="name of the mutating and of the validating webhook configuration that are to trust a self-signed "
-        f"certificate; may be repeated ({DEFAULT_NAME})",
+        help="name of the mutating and of the validating webhook configuration that are to trust the certificate; "
+        f"may be repeated ({DEFAULT_NAME}; with a certificate from files: none, and none is looked at)",
     )
-    files.add_argument(
+    trust.add_argument(
         "--service-name",
         metavar="NAME",
         default=DEFAULT_NAME,
         help="Service by which the API server calls; a name in the self-signed certificate (%(default)s)",
     )
+    trust.add_argument(
+        "--ca-secret",
+        metavar="NAME",
+        default=f"{DEFAULT_NAME}-ca",
+        help="Secret that holds the authority of a self-signed certificate (%(default)s)",
+    )
+    lives = (
+        ("--leaf-life", timedelta(days=7), "life of a self-signed certificate; renewed after two thirds of it"),
+        ("--ca-life", timedelta(days=365), "life of its authority; renewed likewise"),
+        ("--ca-grace", timedelta(seconds=30), "time given to API servers to read that a new authority is trusted"),
+    )
+    for flag, default, what in lives:
+        shown = format_duration(default)
+        trust.add_argument(
+            flag, type=typed(_positive_duration), metavar="DURATION", default=default, help=f"{what} ({shown})"
+        )
 
 
-def _typed(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """Let argparse show the parser's own sentence; of a ValueError it would show only that there was one."""
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ValueError(f"{text!r} must be a whole number of at least 1")
+    return int(text)
 
-    def convert(text: str) -> T:
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from error
 
-    return convert
+def _positive_duration(text: str) -> timedelta:
+    found = parse_duration(text)
+    if found <= timedelta(0):
+        raise ValueError(f"{text!r} must be longer than nothing")
+    return found

@@ -8,7 +8,7 @@ no UID can be found has none (``MalformedReviewError``). Does no I/O, logs nothi
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, assert_never, cast, get_args
@@ -17,9 +17,9 @@ import orjson
 
 from shared.api import names
 from shared.api.field_error import FieldError, shown
-from shared.api.meta import Object
+from shared.api.meta import Object, ObjectKey
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
-from shared.framework.plugin import AdmissionInfo
+from shared.framework.plugin import AdmissionInfo, Inventory
 from webhook.workloads import is_workload, judge_workload
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
@@ -35,6 +35,9 @@ class Hook(StrEnum):
     MUTATE_BIND_REQUESTS = "/mutate/bindrequests"
     VALIDATE_BIND_REQUESTS = "/validate/bindrequests"
     VALIDATE_WORKLOADS = "/validate/workloads"
+    MUTATE_EPHEMERAL_CONTAINERS = "/mutate/ephemeralcontainers"
+    VALIDATE_EPHEMERAL_CONTAINERS = "/validate/ephemeralcontainers"
+    VALIDATE_BINDINGS = "/validate/bindings"
 
 
 class MalformedReviewError(Exception):
@@ -53,12 +56,29 @@ class Review:
     namespace: str = ""
     name: str = ""
     operation: str = ""
+    user: str = ""
     object: dict[str, Any] | None = None
     old: dict[str, Any] | None = None
     faults: tuple[FieldError, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the webhook knows of the cluster besides the object under review; nothing until it has looked."""
+
+    inventory: Inventory | None = None
+    requested: Container[ObjectKey] = frozenset()  # pods for which there is an unfinished BindRequest
+
+
+NO_FACTS: Final = Facts()
 Operation = Literal["CREATE", "UPDATE"]
+# A pod's subresources for which there is a hook of its own.
+_SUBRESOURCES: Final = {
+    Hook.MUTATE_EPHEMERAL_CONTAINERS: "ephemeralcontainers",
+    Hook.VALIDATE_EPHEMERAL_CONTAINERS: "ephemeralcontainers",
+    Hook.VALIDATE_BINDINGS: "binding",
+}
+_FINAL: Final = (Hook.VALIDATE_PODS, Hook.VALIDATE_EPHEMERAL_CONTAINERS)
 
 
 def decode_review(body: bytes) -> Review:
@@ -93,6 +113,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
         return value
 
     kind = read(request, "kind", dict) or {}
+    user = read(request, "userInfo", dict) or {}
     review = Review(
         api_version=api_version,
         uid=uid,
@@ -102,6 +123,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
         namespace=read(request, "namespace", str) or "",
         name=read(request, "name", str) or "",
         operation=read(request, "operation", str) or "",
+        user=read(user, "username", str, "request.userInfo") or "",
         object=read(request, "object", dict),
         old=read(request, "oldObject", dict),
     )
@@ -119,14 +141,16 @@ def _with_faults(review: Review, faults: Sequence[FieldError]) -> Review:
     return replace(review, faults=tuple(faults)) if faults else review
 
 
-def judge(hook: Hook, review: Review, chain: AdmissionChain) -> Judgement:
+def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_FACTS) -> Judgement:
     """Judge the review's object. What the hook is not for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may be sent what only a newer one knows: no reason to refuse an object.
     """
     if review.faults:
         return Judgement(review.faults)
-    if review.operation not in get_args(Operation) or review.subresource or review.object is None:
+    if review.operation not in get_args(Operation) or review.object is None:
+        return ALLOWED
+    if review.subresource and review.subresource != _SUBRESOURCES.get(hook):
         return ALLOWED
     if not _is_for(hook, review):
         message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
@@ -135,7 +159,11 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain) -> Judgement:
         operation=cast(Operation, review.operation),
         namespace=review.namespace,
         kind=review.kind,
-        final=hook is Hook.VALIDATE_PODS,
+        final=hook in _FINAL,
+        inventory=facts.inventory,
+        seed=review.uid,
+        user=review.user,
+        requested=facts.requested,
     )
     try:
         return _judge(hook, review, review.object, chain, info)
@@ -143,7 +171,9 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain) -> Judgement:
         return Judgement((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
 
 
-def _judge(hook: Hook, review: Review, raw: dict[str, Any], chain: AdmissionChain, info: AdmissionInfo) -> Judgement:
+def _judge(  # noqa: PLR0911 - one row a hook
+    hook: Hook, review: Review, raw: dict[str, Any], chain: AdmissionChain, info: AdmissionInfo
+) -> Judgement:
     match hook:
         case Hook.MUTATE_PODS:
             # What a mutation gives a container is fixed at creation; later it could only be refused.
@@ -156,6 +186,12 @@ def _judge(hook: Hook, review: Review, raw: dict[str, Any], chain: AdmissionChai
             return chain.validate_bind_request(raw, review.old, info)
         case Hook.VALIDATE_WORKLOADS:
             return judge_workload(chain, review.group, raw, review.old, info)
+        case Hook.MUTATE_EPHEMERAL_CONTAINERS:
+            return chain.admit_ephemeral_containers(raw, review.old or {}, info)
+        case Hook.VALIDATE_EPHEMERAL_CONTAINERS:
+            return chain.validate_ephemeral_containers(raw, review.old or {}, info)
+        case Hook.VALIDATE_BINDINGS:
+            return chain.validate_binding(_bound_pod(review, raw), info)
         case _:
             assert_never(hook)
 
@@ -164,12 +200,23 @@ def _is_for(hook: Hook, review: Review) -> bool:
     match hook:
         case Hook.MUTATE_PODS | Hook.VALIDATE_PODS:
             return (review.group, review.kind) == ("", "Pod")
+        case Hook.MUTATE_EPHEMERAL_CONTAINERS | Hook.VALIDATE_EPHEMERAL_CONTAINERS:
+            return (review.group, review.kind) == ("", "Pod") and bool(review.subresource)
         case Hook.MUTATE_BIND_REQUESTS | Hook.VALIDATE_BIND_REQUESTS:
             return (review.group, review.kind) == (names.GROUP, names.KIND)
+        case Hook.VALIDATE_BINDINGS:
+            return (review.group, review.kind) == ("", "Binding")
         case Hook.VALIDATE_WORKLOADS:
             return is_workload(review.group, review.kind)
         case _:
             assert_never(hook)
+
+
+def _bound_pod(review: Review, binding: Object) -> ObjectKey:
+    """Return the pod that a Binding is of: named in the URL, or by an older way to bind only in the object."""
+    metadata = binding.get("metadata")
+    named = metadata.get("name") if isinstance(metadata, dict) else ""
+    return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))
 
 
 def encode_answer(review: Review, judgement: Judgement) -> bytes:

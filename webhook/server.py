@@ -3,9 +3,12 @@
 Knows HTTP and nothing of what is judged. Every request gets an answer below 500: 4xx in plain words for what is no
 AdmissionReview, a review's answer with its UID for everything else, also when judging it failed.
 
-API servers keep connections open, also to a replica that is going away, so stopping has two halves: ``drain`` makes
-every answer close its connection while requests are still served, ``stop`` closes the listener and what is idle and
-lets the rest finish.
+API servers keep connections open, also to a replica that is going away, so stopping has three parts: ``leave`` says
+that no new ones should come, ``close_connections`` makes every answer close its own while requests are still served,
+``stop`` closes the listener and what is idle and lets the rest finish.
+
+More requests at a time than the limit are answered 429 with Retry-After, before their body is read: an API server
+sends them again after that time, within the webhook's own timeout, and only then treats them as failed.
 """
 
 import asyncio
@@ -14,6 +17,7 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from aiohttp import web
@@ -22,8 +26,19 @@ from shared.api.duration import parse_duration
 from shared.api.field_error import FieldError
 from shared.framework.admission import AdmissionChain, Judgement
 from shared.runtime.probes import ListenAddress
+from shared.runtime.tracing import Tracer
 from webhook.metrics import WebhookMetrics
-from webhook.review import Hook, MalformedReviewError, Review, decode_review, display_name, encode_answer, judge
+from webhook.review import (
+    Facts,
+    Hook,
+    MalformedReviewError,
+    Review,
+    decode_review,
+    display_name,
+    encode_answer,
+    judge,
+)
+from webhook.tracing import traced
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +49,11 @@ DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_TIMEOUT_S: Final = 30.0
 # Longer than any call may last.
 _FINISH_S: Final = MAX_TIMEOUT_S
+# Longer than the 90 s after which API servers close an idle connection: theirs is the side to do it, or a request
+# would meet a connection that is being closed.
+_KEEPALIVE_S: Final = 180.0
+# How soon a request that was one too many is to come again: judging takes a millisecond, a burst is over by then.
+_RETRY_AFTER_S: Final = 1
 # After an answer that did not wait for the whole body: how long to read on, so that the caller sees it and no reset.
 _LINGER_S: Final = 2.0
 _HOOKS: Final[Mapping[str, Hook]] = {hook.value: hook for hook in Hook}
@@ -52,14 +72,25 @@ class AdmissionServer:
     """Answers reviews with the verdicts of one chain."""
 
     def __init__(
-        self, listen: ListenAddress, context: ssl.SSLContext, chain: AdmissionChain, metrics: WebhookMetrics
+        self,
+        listen: ListenAddress,
+        context: ssl.SSLContext,
+        chain: AdmissionChain,
+        metrics: WebhookMetrics,
+        max_in_flight: int,
+        tracer: Tracer | None = None,
     ) -> None:
         self._listen = listen
         self._context = context
         self._chain = chain
         self._metrics = metrics
+        self._tracer = tracer
         self._runner: web.ServerRunner | None = None
-        self._draining = False
+        self._max_in_flight = max_in_flight
+        # What is known of the cluster; whoever looks at it puts himself here.
+        self.facts: Callable[[], Facts] = Facts
+        self._leaving = False
+        self._closing = False
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -68,13 +99,19 @@ class AdmissionServer:
 
     def missing(self) -> str | None:
         """Return why no calls should come here; None when they should."""
-        if self._draining:
+        if self._leaving:
             return "stopping"
         return None if self._runner is not None else "not listening yet"
 
     async def start(self) -> None:
         """Listen; ``address`` then has the real port. Raises OSError if the address cannot be had."""
-        server = web.Server(self._handle, request_factory=_request, access_log=None, lingering_time=_LINGER_S)
+        server = web.Server(
+            self._handle,
+            request_factory=_request,
+            access_log=None,
+            lingering_time=_LINGER_S,
+            keepalive_timeout=_KEEPALIVE_S,
+        )
         runner = web.ServerRunner(server, shutdown_timeout=_FINISH_S)
         await runner.setup()
         try:
@@ -87,16 +124,20 @@ class AdmissionServer:
         self.address = ListenAddress(self._listen.host, runner.addresses[0][1])
         log.info("answering reviews", extra={"address": str(self.address)})
 
-    def drain(self) -> None:
-        """From now on: not ready, and every answer closes its connection."""
-        self._draining = True
+    def leave(self) -> None:
+        """From now on: not ready. All is served as before."""
+        self._leaving = True
+
+    def close_connections(self) -> None:
+        """From now on: every answer closes its connection."""
+        self._leaving = self._closing = True
 
     async def stop(self) -> None:
         """Close the listener, give requests under way their answer, close what is left."""
         if self._runner is None:
             return
         runner, self._runner = self._runner, None
-        self.drain()
+        self.close_connections()
         for site in list(runner.sites):
             await site.stop()
         # Before the clean-up, which would no longer read the rest of a body.
@@ -117,25 +158,32 @@ class AdmissionServer:
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         try:
+            if self._under_way > self._max_in_flight:
+                raise BadRequestError(429, "too many requests at a time; send it again in a second")  # noqa: TRY301
             hook = _hook_of(request)
             body = await _body_of(request)
-            response = web.Response(body=self._answer(hook, body), content_type="application/json")
+            answer = self._answer(hook, body, request.headers.get("traceparent", ""))
+            response = web.Response(body=answer, content_type="application/json")
         except BadRequestError as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
             response = web.Response(status=error.code, text=f"{error}\n")
+            if error.code == 429:
+                response.headers["Retry-After"] = str(_RETRY_AFTER_S)
         response.headers["Server"] = "bowline"
-        if self._draining:
+        if self._closing:
             response.force_close()
         return response
 
-    def _answer(self, hook: Hook, body: bytes) -> bytes:
-        started = time.perf_counter()
+    def _answer(self, hook: Hook, body: bytes, trace: str) -> bytes:
+        began, started = datetime.now(UTC), time.perf_counter()
         try:
             review = decode_review(body)
         except MalformedReviewError as error:
             raise BadRequestError(400, str(error)) from error
         try:
-            judgement = judge(hook, review, self._chain)
+            judgement = judge(hook, review, self._chain, self.facts())
+            if self._tracer is not None:
+                judgement = traced(self._tracer, hook, review, judgement, (began, datetime.now(UTC), trace))
             answer = encode_answer(review, judgement)
         except Exception:
             log.exception("judging failed", extra={"hook": str(hook), **_about(review)})

@@ -19,6 +19,10 @@ SHORT_NAME: Final = "br"
 DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
+# On a BindRequest, and only if tracing is on: the trace that its binding goes on with.
+TRACEPARENT: Final = "bowline.dev/traceparent"
+# On the webhook's CA Secret: since when its present authority signs.
+ANNOTATION_CA_SWITCHED_AT: Final = "bowline.dev/ca-switched-at"
 CONFIG_API_VERSION: Final = "config.bowline.dev/v1alpha1"
 CONFIG_KIND: Final = "BowlineConfiguration"
 
@@ -46,10 +50,42 @@ OWNED_ANNOTATIONS: Final = (
 # Those of the above with which a user asks for a share of a GPU.
 SHARE_ANNOTATIONS: Final = (GPU_FRACTION, GPU_MEMORY)
 
+# --- How a share reaches its container: two ConfigMaps of the pod ------------------------------------------
+GPU_PORTION: Final = "GPU_PORTION"
+NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
+
+# --- Who shares which device: groups and the pods that hold their devices --------------------------------
+# Alone on a pod of one shared device; as prefix of ``<label>/<group>`` on a pod of several.
+LABEL_GPU_GROUP: Final = "runai-gpu-group"
+RESERVATION_APP: Final = "kai-resource-reservation"
+RESERVATION_SERVICE_ACCOUNT: Final = "kai-resource-reservation"
+RESERVATION_CONTAINER: Final = "resource-reservation"
+RESERVATION_PREFIX: Final = "gpu-reservation-"
+RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+NODE_FAKE_GPU: Final = "run.ai/fake.gpu"
+
 # --- What a binding leaves on the pod --------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
+
+# --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
+RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+# Between a pod's name and the random end of the name of the claim made for its extended resources.
+EXTENDED_RESOURCE_CLAIM_INFIX: Final = "-extended-resources-"
+
+# --- Volumes; Kubernetes' own names -----------------------------------------------------------------------
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
+# On a claim: the node for which its volume is to be made. The provisioner takes it away to hand the decision back.
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 # --- Resources and node labels ---------------------------------------------------------------------------
 RESOURCE_GPU: Final = "nvidia.com/gpu"

@@ -13,7 +13,7 @@ from typing import Any
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request, decode_spec, owner_pod_uid
 from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object
+from shared.api.meta import Object, ObjectKey
 from shared.framework import structure
 from shared.framework.config import SYSTEM_NAMESPACES, Settings
 from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
@@ -67,6 +67,9 @@ class AdmissionChain:
         self._plugins = tuple(plugins)
         self._mutate_pod = [p for p in plugins if overrides(p, "mutate_pod")]
         self._validate_pod = [p for p in plugins if overrides(p, "validate_pod")]
+        self._mutate_ephemeral = [p for p in plugins if overrides(p, "mutate_ephemeral_containers")]
+        self._validate_ephemeral = [p for p in plugins if overrides(p, "validate_ephemeral_containers")]
+        self._validate_binding = [p for p in plugins if overrides(p, "validate_binding")]
         self._mutate_request = [p for p in plugins if overrides(p, "mutate_bind_request")]
         self._validate_request = [p for p in plugins if overrides(p, "validate_bind_request")]
 
@@ -138,6 +141,35 @@ class AdmissionChain:
             )
         )
 
+    # --- what happens to a pod beside its own creation and update ---
+
+    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object, info: AdmissionInfo) -> Judgement:
+        """Mutate a pod's new ephemeral containers, then judge the result. ``raw`` is changed in place."""
+        settled = self._settled(raw, info)
+        if settled is not None:
+            return settled
+        pod = MutablePod(raw)
+        for plugin in self._mutate_ephemeral:
+            self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, info, old)
+        return replace(self.validate_ephemeral_containers(raw, old, info), patch=tuple(pod.operations))
+
+    def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Judgement:
+        """Judge a pod's new ephemeral containers."""
+        point = "validate_ephemeral_containers"
+        return self._settled(raw, info) or _judgement(
+            self._guarded_faults(plugin, point, partial(plugin.validate_ephemeral_containers, raw, old, info))
+            for plugin in self._validate_ephemeral
+        )
+
+    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Judgement:
+        """Judge whether the pod may be bound by who asks for it."""
+        if info.namespace in self._excluded:
+            return ALLOWED
+        return _judgement(
+            self._guarded_faults(plugin, "validate_binding", partial(plugin.validate_binding, pod, info))
+            for plugin in self._validate_binding
+        )
+
     # --- BindRequests ---
 
     def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
@@ -195,10 +227,12 @@ class AdmissionChain:
             self._on_error(plugin.name, "leaves_effects", error)
             return True
 
-    def _guarded_mutation(self, plugin: Plugin, point: str, target: MutableObject, info: AdmissionInfo) -> None:
+    def _guarded_mutation(
+        self, plugin: Plugin, point: str, target: MutableObject, info: AdmissionInfo, *old: Object
+    ) -> None:
         mark = target.checkpoint()
         try:
-            getattr(plugin, point)(target, info)
+            getattr(plugin, point)(target, *old, info)
         except Exception as error:  # noqa: BLE001 - reported through on_error; the object goes on unchanged
             target.revert(mark)
             self._on_error(plugin.name, point, error)

@@ -29,8 +29,14 @@ class Gate:
     description: str
 
 
-# None yet: every behaviour that exists is settled.
-GATES: tuple[Gate, ...] = ()
+GATES: tuple[Gate, ...] = (
+    Gate(
+        "BindingGuard",
+        Stage.ALPHA,
+        default=False,
+        description="Plugin binding_guard: pods with a BindRequest are bound by listed users only.",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
-from shared.framework.config import ConfigurationError, Settings, parse_settings
+from shared.framework.config import ConfigurationError, Settings, load_settings
 from shared.framework.gates import parse_gates_flag
-from shared.runtime.logging import LogFormat
+from shared.framework.plugin import Plugin
+from shared.framework.registry import Registry
+from shared.runtime.logging import LogFormat, configure_logging
 from shared.runtime.probes import ListenAddress, parse_listen
 
 T = TypeVar("T")
+
+# Where neither the pod's environment nor a flag says where Bowline runs: a developer's checkout.
+DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +85,25 @@ def common_options(given: argparse.Namespace) -> CommonOptions:
     )
 
 
-def load_settings(config: Path | None, feature_gates: Mapping[str, bool]) -> Settings:
-    """Return the effective settings: defaults, then the file, then the flags.
+def start_with(program: str, options: CommonOptions, registry: Registry) -> tuple[Settings, tuple[Plugin, ...]]:
+    """Return what the configuration says and the plugins it enables, with logging as asked for.
 
-    Raises ConfigurationError with every fault, OSError if the file cannot be read.
+    Prints everything that is wrong with the configuration and exits with 2, if it cannot be used.
     """
-    settings = parse_settings(config.read_text(encoding="utf-8")) if config is not None else Settings()
-    gates = {**settings.feature_gates, **feature_gates}
-    return settings.model_copy(update={"feature_gates": gates})
+    try:
+        settings = load_settings(options.config, options.feature_gates)
+        plugins = registry.build(settings)
+    except ConfigurationError as error:
+        refuse_to_start(program, options.config, error)
+    configure_logging(options.log_format, options.log_level)
+    return settings, plugins
 
 
-def refuse_to_start(
-    program: str, config: Path | None, error: ConfigurationError | OSError | UnicodeError
-) -> NoReturn:
+def refuse_to_start(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
     """Print why the configuration cannot be used, all of it, and exit with 2."""
     where = f"configuration {config}" if config is not None else "the configuration"
-    if isinstance(error, ConfigurationError):
-        number = len(error.faults)
-        what = f"{number} fault{'s' if number != 1 else ''}:\n{error}"
-    else:
-        what = f"cannot be read: {error}"
-    sys.stderr.write(f"{program}: {where}: {what}\n")
+    number = len(error.faults)
+    sys.stderr.write(f"{program}: {where}: {number} fault{'s' if number != 1 else ''}:\n{error}\n")
     sys.exit(2)
 
 

@@ -7,7 +7,7 @@ metrics are the framework's. Every binding method may be called again after a cr
 by, and must first look whether its effect is already there.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -45,7 +45,11 @@ class AdmissionInfo:
 
     ``final`` is true in the validating hook of live objects, after all mutation, when a plugin also reports that its
     own mutation is missing; false for templates, offline lint and the mutating hook. ``kind`` is the submitted
-    object's kind, which for a template is not Pod.
+    object's kind, which for a template is not Pod. ``seed`` differs from request to request: what a plugin generates
+    is derived from it, so that the chain stays pure; offline it is empty.
+
+    ``user`` is who asks the API server, ``requested`` the pods that an unfinished BindRequest is known for; both are
+    empty offline.
     """
 
     operation: Literal["CREATE", "UPDATE"] = "CREATE"
@@ -53,6 +57,9 @@ class AdmissionInfo:
     kind: str = "Pod"
     final: bool = False
     inventory: Inventory | None = None
+    seed: str = ""
+    user: str = ""
+    requested: Container[ObjectKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,17 @@ class Plugin:
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Return every fault, paths relative to the pod. ``old`` is set on UPDATE: judge only what changed."""
+        return ()
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        """Change ephemeral containers that ``old`` has not; those it has are running. Must be idempotent."""
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Return every fault of ephemeral containers that ``old`` has not, paths relative to the pod."""
+        return ()
+
+    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Return why ``info.user`` may not bind the pod; paths relative to the Binding."""
         return ()
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from urllib.parse import urlencode
 
 from shared.api.meta import ObjectKey
-from shared.kube.resources import EVENTS, LEASES, PODS, Resource, Selection
+from shared.kube.resources import EVENTS, LEASES, PODS, RESOURCECLAIMS, Resource, Selection
 
 # 299 - "text": the agent may be anything without a blank, the text is a quoted string.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -43,7 +43,8 @@ def write_class(resource: Resource, subresource: str) -> WriteClass | None:
         return None
     if resource == PODS and subresource == "binding":
         return WriteClass.BIND
-    if subresource == "status" or resource == EVENTS:
+    # A claim's status is what prepares a pod for its bind; every other status reports.
+    if (subresource == "status" and resource != RESOURCECLAIMS) or resource == EVENTS:
         return WriteClass.STATUS
     return WriteClass.WRITE
 

@@ -8,19 +8,28 @@ Kubeconfig files are read by the ``kubernetes`` package, which knows exec plugin
 it takes 21 MB and a third of a second, which a pod with its token in a file does not need.
 """
 
+import asyncio
+import logging
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
 from shared.kube.errors import CredentialsError
 from shared.kube.kubeconfig import KubeconfigCredentials
 from shared.kube.tokenfile import TokenFileCredentials
+from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock, SystemClock
 
+log = logging.getLogger(__name__)
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+# Between looks for credentials that are not there yet.
+_BACKOFF = (timedelta(seconds=1), timedelta(seconds=30))
 
 
 class Credentials(Protocol):
@@ -66,6 +75,27 @@ async def load_access(
     if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         return load_in_cluster(environ, service_account, clock)
     return await load_kubeconfig(usual_kubeconfigs(environ), clock)
+
+
+async def wait_for_access(
+    kubeconfig: Path | None, stop: asyncio.Event, on_missing: Callable[[str], None]
+) -> ClusterAccess | None:
+    """Load credentials, again and again until they are there; None if ``stop`` is set before.
+
+    ``on_missing`` is told each time what is missing, for a readiness probe to say.
+    """
+    backoff: Backoff[str] = Backoff(*_BACKOFF)
+    while not stop.is_set():
+        try:
+            return await load_access(kubeconfig)
+        except CredentialsError as error:
+            on_missing(str(error))
+            delay_s = backoff.failed("", _BACKOFF[0] / 2).total_seconds()
+            log.warning("no credentials yet", extra={"error": str(error), "again_s": delay_s})
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay_s):
+                    await stop.wait()
+    return None
 
 
 def usual_kubeconfigs(environ: Mapping[str, str]) -> list[Path]:

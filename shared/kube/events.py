@@ -140,6 +140,12 @@ class EventRecorder:
         self._idle.set()
         # What has been complained about since an event was last written: an outage is one line, not one an event.
         self._complaints: set[str] = set()
+        if client.metrics is not None:
+            client.metrics.events_in_line.set_function(lambda: len(self._waiting))
+
+    def __len__(self) -> int:
+        """How many are in line."""
+        return len(self._waiting)
 
     def record(self, event: EventNote) -> None:
         """Put an event in line. Never waits."""

@@ -111,6 +111,7 @@ class LeaderElector:
                 await self._acquire(stop)
                 if not stop.is_set():
                     self.is_leader.set()
+                    self._count("acquired")
                     log.info("leading", extra={"lease": str(self._key), "identity": self.identity})
                     await self._hold(stop)
             finally:
@@ -149,6 +150,7 @@ class LeaderElector:
                 # From before the request: the API server may have stored it at once and answered late.
                 renewed_at = started
             elif left_s <= 0 or self.leader not in ("", self.identity):
+                self._count("lost")
                 log.error("leadership lost", extra={"lease": str(self._key), "leader": self.leader})
                 self.is_leader.clear()
                 self.lost.set()
@@ -166,7 +168,15 @@ class LeaderElector:
             self._complaint = complaint
             return False
         self._complaint = ""
+        if held and self._client.metrics is not None:
+            self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
         return held
+
+    def _count(self, change: str) -> None:
+        if self._client.metrics is not None:
+            self._client.metrics.leadership.labels(change).inc()
+            if change != "acquired":
+                self._client.metrics.lease_renewed.set(0)
 
     async def _take(self) -> bool:
         if self._lease is not None and holder_of(self._lease) == self.identity:
@@ -217,6 +227,7 @@ class LeaderElector:
         except (KubeError, TimeoutError) as error:
             log.warning("lease not released", extra={"lease": str(self._key), "error": str(error)})
         else:
+            self._count("released")
             log.info("lease released", extra={"lease": str(self._key)})
 
     def _observe(self, lease: Object) -> None:

@@ -1,20 +1,42 @@
 """What this process asks of the API server, counted."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from datetime import datetime
+from typing import Protocol
+from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.kube.calls import WriteClass
 from shared.runtime.metrics import preset
 
 # A write takes 1 to 5 ms on a quiet API server and is given up after 60 s.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)
 
 
+# What may become of a request besides going well; counted from 0 for every kind of request once it is made.
+_FAULTS = ("409", "429", "500", "503", "504", "lost", "unreachable")
+
+
+class Followed(Protocol):
+    """What is shown of a reflector."""
+
+    @property
+    def store(self) -> Sized: ...
+
+    @property
+    def last_contact(self) -> datetime | None: ...
+
+
 class KubeMetrics:
     """Series of client, reflectors and event recorder. One per process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._of_requests(registry)
+        self._of_reflectors(registry)
+        self._of_events_and_lease(registry)
+
+    def _of_requests(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "bowline_kube_requests_total",
             "Requests to the API server; code is the HTTP status, or unreachable or lost.",
@@ -34,6 +56,12 @@ class KubeMetrics:
             ("write_class",),
             registry=registry,
         )
+        preset(self._limited, write_class=WriteClass)
+        # labels() costs more than counting; the same few combinations come again and again.
+        self._counters: dict[tuple[str, str, str], Counter] = {}
+        self._histograms: dict[tuple[str, str], Histogram] = {}
+
+    def _of_reflectors(self, registry: CollectorRegistry) -> None:
         self.relists = Counter(
             "bowline_reflector_relists_total",
             "Lists of a whole selection, the first one included.",
@@ -55,16 +83,32 @@ class KubeMetrics:
             ("resource",),
             registry=registry,
         )
+        # Several reflectors may follow one resource, and a reflector may come to its end.
+        self._followed: dict[str, WeakSet[Followed]] = {}
+
+    def _of_events_and_lease(self, registry: CollectorRegistry) -> None:
         self.events = Counter(
             "bowline_events_total",
             "Events handed to the recorder, by what became of them: written, dropped or failed.",
             ("outcome",),
             registry=registry,
         )
+        self.events_in_line = Gauge(
+            "bowline_events_in_line", "Events waiting to be written; beyond 4096 they are dropped.", registry=registry
+        )
+        self.leadership = Counter(
+            "bowline_leadership_total",
+            "Changes of this process's leadership: acquired, released in good order, or lost.",
+            ("change",),
+            registry=registry,
+        )
+        self.lease_renewed = Gauge(
+            "bowline_lease_renewed_timestamp_seconds",
+            "When this process last renewed the Lease that it holds; 0 while it holds none.",
+            registry=registry,
+        )
         preset(self.events, outcome=("written", "dropped", "failed"))
-        # labels() costs more than counting; the same few combinations come again and again.
-        self._counters: dict[tuple[str, str, str], Counter] = {}
-        self._histograms: dict[tuple[str, str], Histogram] = {}
+        preset(self.leadership, change=("acquired", "released", "lost"))
 
     def observe(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """Count one request."""
@@ -72,18 +116,27 @@ class KubeMetrics:
         counter = self._counters.get(key)
         if counter is None:
             counter = self._counters[key] = self._requests.labels(*key)
+            if key[:2] not in self._histograms:
+                preset(self._requests, verb=(verb,), resource=(resource,), code=_FAULTS)
         counter.inc()
         histogram = self._histograms.get(key[:2])
         if histogram is None:
             histogram = self._histograms[key[:2]] = self._seconds.labels(*key[:2])
         histogram.observe(seconds)
 
-    def follow(self, resource: str, store: Sized, last_contact: Callable[[], datetime | None]) -> None:
-        """Show a reflector's state; asked for when metrics are read."""
-        self._objects.labels(resource).set_function(lambda: len(store))
+    def follow(self, resource: str, reflector: Followed) -> None:
+        """Show a reflector's state as long as it exists; asked for when metrics are read."""
+        followed = self._followed.get(resource)
+        if followed is not None:
+            followed.add(reflector)
+            return
+        followed = self._followed[resource] = WeakSet((reflector,))
+        self._objects.labels(resource).set_function(lambda: sum(len(one.store) for one in followed))
         self._contact.labels(resource).set_function(
-            lambda: contact.timestamp() if (contact := last_contact()) else 0.0
+            lambda: min((one.last_contact.timestamp() if one.last_contact else 0.0 for one in followed), default=0.0)
         )
+        preset(self.relists, resource=(resource,))
+        preset(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
 
     def limited(self, write_class: str, seconds: float) -> None:
         """Count the wait for a limiter."""

@@ -64,8 +64,9 @@ class EventType(StrEnum):
 # Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
 OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
 # Returns what is kept of a raw object, which it may change in place. metadata's namespace, name, uid and
-# resourceVersion must stay.
-Slim = Callable[[dict[str, Any]], Object]
+# resourceVersion must stay. None: the object is not of interest, as if a selector had left it out; one that was kept
+# until then is reported as deleted, with its old content.
+Slim = Callable[[dict[str, Any]], Object | None]
 
 
 def needs_list(error: KubeError) -> bool:
@@ -78,7 +79,11 @@ def needs_list(error: KubeError) -> bool:
 
 
 class Reflector:
-    """Mirrors one selection into ``store``. ``synced`` is set when the first list has been delivered."""
+    """Mirrors one selection into ``store``. ``synced`` is set when the first list has been delivered.
+
+    ``fallback`` is watched instead where the API server cannot select by the fields of ``selection``: a larger
+    selection, of which ``slim`` leaves out the same.
+    """
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Reflector:
         *,
         on_event: OnEvent | None = None,
         slim: Slim | None = None,
+        fallback: Selection | None = None,
     ) -> None:
         self.selection = selection
         self.store = Store()
@@ -99,21 +105,32 @@ class Reflector:
         self._client = client
         self._on_event = on_event
         self._slim = slim
+        self._fallback = fallback
         self._version = ""
         self._backoff: Backoff[str] = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
         if client.metrics is not None:
-            client.metrics.follow(selection.resource.plural, self.store, lambda: self.last_contact)
+            client.metrics.follow(selection.resource.plural, self)
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion up to which the store follows the API server; empty while it has to be listed anew."""
+        return self._version
 
     async def run(self) -> None:
-        """Keep the store up to date until cancelled. Raises FieldSelectorUnsupported at the first list."""
+        """Keep the store up to date until cancelled. Without a fallback, raises FieldSelectorUnsupported."""
         while True:
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
                 self._restarted("closed")
-            except FieldSelectorUnsupported:
-                raise
+            except FieldSelectorUnsupported as error:
+                if self._fallback is None or self.selection == self._fallback:
+                    raise
+                log.warning(
+                    "cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)}
+                )
+                self.selection = self._fallback
             except (InfrastructureError, ApiError) as error:
                 await self._recover(error)
 
@@ -130,7 +147,9 @@ class Reflector:
                         known = self.store.get(key)
                         same = known is not None and version_of(known) == version_of(item)
                         # The old copy of an unchanged object stays: the new one would only be more garbage.
-                        seen[key] = known if known is not None and same else self._slimmed(item)
+                        kept = known if known is not None and same else self._slimmed(item)
+                        if kept is not None:
+                            seen[key] = kept
         except BadRequest as error:
             if self.selection.field_selector:
                 raise FieldSelectorUnsupported(error.status) from error
@@ -177,7 +196,12 @@ class Reflector:
         version = version_of(item)
         match event["type"]:
             case "ADDED" | "MODIFIED":
-                self._put(key_of(item), self._slimmed(item))
+                key = key_of(item)
+                kept = self._slimmed(item)
+                if kept is not None:
+                    self._put(key, kept)
+                elif key in self.store:
+                    self._deleted(key, None)
             case "DELETED":
                 self._deleted(key_of(item), item)
         self._version = version
@@ -196,10 +220,10 @@ class Reflector:
         old = self.store.drop(key)
         if old is None and last is not None:
             old = self._slimmed(last)
-        if self._on_event is not None:
+        if self._on_event is not None and old is not None:
             self._on_event(EventType.DELETED, key, old, None)
 
-    def _slimmed(self, raw: dict[str, Any]) -> Object:
+    def _slimmed(self, raw: dict[str, Any]) -> Object | None:
         return self._slim(raw) if self._slim is not None else raw
 
     def _contacted(self) -> None:

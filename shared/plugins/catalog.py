@@ -1,10 +1,28 @@
 """The built-in plugins, in the order in which they run."""
 
 from shared.framework.registry import Builtin
+from shared.plugins.binding_guard import BindingGuard
 from shared.plugins.default_binder import DefaultBinder
+from shared.plugins.device_access import DeviceAccess
+from shared.plugins.dynamic_resources import DynamicResources
 from shared.plugins.gpu_request import GpuRequest
+from shared.plugins.gpu_sharing import GpuSharing
+from shared.plugins.hami_core import HamiCore
+from shared.plugins.node_fit import NodeFit
+from shared.plugins.numa_placement import NumaPlacement
+from shared.plugins.runtime_class import RuntimeClass
+from shared.plugins.volume_binding import VolumeBinding
 
 BUILTINS: tuple[Builtin, ...] = (
     Builtin(GpuRequest),
+    Builtin(GpuSharing),
+    Builtin(DeviceAccess, enabled=False),
+    Builtin(RuntimeClass),
+    Builtin(HamiCore, enabled=False),
+    Builtin(VolumeBinding),
+    Builtin(DynamicResources),
+    Builtin(NumaPlacement),
+    Builtin(NodeFit, enabled=False),
+    Builtin(BindingGuard, enabled=False),
     Builtin(DefaultBinder),
 )

@@ -1,12 +1,16 @@
 """Logs: a constant message and fields beside it, one line each, to standard error.
 
 A message never contains a value: ``log.info("pod bound", extra={"pod": key})``, so that lines can be counted and
-searched. ``with_fields`` gives a logger that adds the same fields to every line.
+searched. Two ways add the same fields to many lines: ``with_fields`` gives a logger that does, to be handed on;
+``log_scope`` does for whatever is logged while it is open, by whichever module, so that what a client says of a call
+in the middle of an attempt carries the attempt's id. Tasks that are started in a scope carry its fields as well.
 """
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
@@ -18,7 +22,9 @@ FieldsLogger = logging.LoggerAdapter[logging.Logger]
 # What every record has; anything else is a field of ours.
 _RECORD = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"))
 # Libraries that speak about their own doings; what matters of it comes to us as an exception.
-_QUIET = ("aiohttp", "asyncio", "kubernetes")
+_QUIET = ("aiohttp", "asyncio", "kubernetes", "opentelemetry", "urllib3")
+_NOTHING: Mapping[str, Any] = {}
+_scope: ContextVar[Mapping[str, Any]] = ContextVar("log fields", default=_NOTHING)
 
 
 class _Fields(FieldsLogger):
@@ -34,6 +40,21 @@ def with_fields(log: logging.Logger | FieldsLogger, **fields: Any) -> FieldsLogg
     return _Fields(log, fields)
 
 
+@contextmanager
+def log_scope(**fields: Any) -> Iterator[None]:
+    """Add ``fields`` to every line that is logged before the block is left, besides those of the scope around it."""
+    token = _scope.set({**_scope.get(), **fields})
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
+def add_to_scope(**fields: Any) -> None:
+    """Add ``fields`` to the open scope: they became known later. The end of the scope takes them away again."""
+    _scope.set({**_scope.get(), **fields})
+
+
 def configure_logging(format: LogFormat, level: str, stream: TextIO | None = None) -> None:  # noqa: A002 - the option's name
     """Set up the process's logging; called once, by the program."""
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -46,8 +67,13 @@ def configure_logging(format: LogFormat, level: str, stream: TextIO | None = Non
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Return what was given as ``extra``."""
-    return {key: value for key, value in record.__dict__.items() if key not in _RECORD}
+    """Return the scope's fields and what was given as ``extra``, which wins.
+
+    Libraries fill values into their messages; then ``text`` is what they say and the message what they fill in.
+    """
+    own = {key: value for key, value in record.__dict__.items() if key not in _RECORD}
+    text = {"text": record.getMessage()} if record.args else _NOTHING
+    return {**_scope.get(), **text, **own}
 
 
 class _JsonFormatter(logging.Formatter):
@@ -56,18 +82,23 @@ class _JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": str(record.msg),
             **fields_of(record),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        try:
+            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        except TypeError:
+            # Half a character, a number of more than 64 bits: rare, and no reason to lose the line.
+            plain = {key: str(value).encode(errors="replace").decode() for key, value in line.items()}
+            return orjson.dumps(plain).decode()
 
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_shown(value)}" for key, value in fields_of(record).items())
-        line = f"{_time(record)} {record.levelname:<7} {record.getMessage()}{fields}"
+        line = f"{_time(record)} {record.levelname:<7} {record.msg}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 

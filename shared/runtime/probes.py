@@ -1,4 +1,4 @@
-"""The metrics address of a process: ``/healthz``, ``/readyz`` and ``/metrics``, over plain HTTP.
+"""The metrics address of a process: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug``, over plain HTTP.
 
 ``/healthz`` says that the event loop turns; nothing outside the process may fail it, for a restart would not help.
 ``/readyz`` runs named checks and says in words what is missing.
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+
+from shared.runtime.debugpages import PREFIX, DebugPages
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +45,19 @@ def parse_listen(text: str) -> ListenAddress:
 
 
 class ProbeServer:
-    """Serves the three paths. ``checks`` may change while it runs."""
+    """Serves these paths. ``checks`` may change while it runs; ``pages`` are served if given."""
 
-    def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
+    def __init__(
+        self,
+        listen: ListenAddress,
+        registry: CollectorRegistry,
+        checks: Mapping[str, Check],
+        pages: DebugPages | None = None,
+    ) -> None:
         self._listen = listen
         self._registry = registry
         self._checks = checks
+        self._pages = pages
         self._runner: web.AppRunner | None = None
         self.address = listen
 
@@ -58,6 +67,9 @@ class ProbeServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
+        if self._pages is not None:
+            app.router.add_get(PREFIX, self._pages.serve)
+            app.router.add_get(PREFIX + "/{path:.*}", self._pages.serve)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, self._listen.host or None, self._listen.port).start()

@@ -19,7 +19,9 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Hashable
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -30,6 +32,15 @@ _SLACK = 64
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
     """There will be no more keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView(Generic[K]):
+    """A look at a queue: the first of the ready with their age, those being processed, the next of the delayed."""
+
+    ready: tuple[tuple[K, float], ...]
+    processing: tuple[K, ...]
+    delayed: tuple[tuple[K, float], ...]
 
 
 class WorkQueue(Generic[K]):
@@ -79,6 +90,24 @@ class WorkQueue(Generic[K]):
         first = min(self._ready[line[0]] for line in (self._line, self._late) if line)
         return timedelta(seconds=self._now() - first)
 
+    def view(self, limit: int) -> QueueView[K]:
+        """Return up to ``limit`` keys of each kind; for people to look at."""
+        now = self._now()
+        # The order in which they got ready; a late one may go after those that follow it here.
+        ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
+        soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
+        delayed = tuple((key, due - now) for key, (due, _) in soonest)
+        return QueueView(ready, tuple(islice(self._processing, limit)), delayed)
+
+    def place(self, key: K) -> str | None:
+        """Return where a key is, in words; None if it is not in the queue. For people to look at."""
+        if key in self._processing:
+            return "processing" + (", added again meanwhile" if key in self._again else "")
+        if key in self._ready:
+            return f"ready since {self._now() - self._ready[key]:.3f} s"
+        delayed = self._delayed.get(key)
+        return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
+
     def add(self, key: K) -> None:
         """Have the key looked at as soon as possible; its delay, if any, is over."""
         if self._shut_down:
@@ -111,10 +140,6 @@ class WorkQueue(Generic[K]):
             self._heap = [(at, number, waiting) for waiting, (at, number) in self._delayed.items()]
             heapq.heapify(self._heap)
         self._set_timer()
-
-    def forget_delay(self, key: K) -> None:
-        """Drop the key's delay, if any, without adding it."""
-        self._delayed.pop(key, None)
 
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""

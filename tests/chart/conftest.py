@@ -7,7 +7,7 @@ import pytest
 from localcluster.cluster import Cluster
 from localcluster.helm import HelmCli, find_helm
 from localcluster.spec import ClusterSpec
-from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from tests.chart.rendering import NAMESPACE, RELEASE, Chart, Rendered
 
 
 @pytest.fixture(scope="session")
@@ -35,4 +35,10 @@ def chart_cluster() -> Iterator[Cluster]:
     """A control plane for installing the chart on, with the one controller that aggregates rights."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as cluster:
         cluster.make_namespace(NAMESPACE)
+        # The chart makes this one and keeps it. Here it is there before, as the release's: some tests apply objects
+        # in it without installing the chart, and no controller would ever finish its deletion.
+        ours = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
+        labels = {"app.kubernetes.io/managed-by": "Helm"}
+        reservations = {"name": "kai-resource-reservation", "labels": labels, "annotations": ours}
+        cluster.api.post("/api/v1/namespaces", {"metadata": reservations})
         yield cluster

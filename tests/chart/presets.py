@@ -14,7 +14,7 @@ EVERYTHING: dict[str, Any] = {
     "webhook": {
         "replicas": 3,
         "url": "https://webhook.example:9443/bowline/",
-        "tls": {"mode": "secret", "secretName": "serving-cert"},
+        "tls": {"mode": "secret", "secretName": "serving-cert", "clientCASecret": "callers"},
         "annotations": {"cert-manager.io/inject-ca-from": "bowline-system/serving-cert"},
         "namespaceSelector": {
             "matchLabels": {"gpu": "yes"},

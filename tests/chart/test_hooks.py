@@ -10,6 +10,7 @@ from shared.framework.admission import DEFAULT_SCHEDULER
 from shared.framework.config import SYSTEM_NAMESPACES
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
+from webhook.review import Hook
 from webhook.workloads import TEMPLATES
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
@@ -34,7 +35,8 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 }
 
 
-def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
+def table(rendered: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
+    """The hooks as the table above has them."""
     found = {}
     for word, hook in rendered.hooks():
         rules = {
@@ -47,7 +49,11 @@ def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
             hook.get("reinvocationPolicy"),
             rules,
         )
-    assert found == TABLE
+    return found
+
+
+def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
+    assert table(rendered) == TABLE
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -153,3 +159,45 @@ def test_a_star_serves_every_scheduler(chart: Chart) -> None:
     found = expressions(chart.render({"config": {"schedulerNames": ["a", "*"]}}))
     assert found["validating", "pods", "ours"] == "true"
     assert "schedulerName" not in "".join(found.values())
+
+
+# --- hooks that come with their plugin ---
+
+DEBUGGED = {"": (("pods/ephemeralcontainers",), ("UPDATE",))}
+BOUND = {"": (("pods/binding", "bindings"), ("CREATE",))}
+OPTIONAL = [
+    pytest.param(
+        {"plugins": [{"name": "device_access"}]},
+        {
+            ("mutating", "ephemeralcontainers"): ("/mutate/ephemeralcontainers", "Ignore", 2, "IfNeeded", DEBUGGED),
+            ("validating", "ephemeralcontainers"): ("/validate/ephemeralcontainers", "Fail", 5, None, DEBUGGED),
+        },
+        id="device_access sees ephemeral containers",
+    ),
+    pytest.param(
+        {"plugins": [{"name": "binding_guard"}], "featureGates": {"BindingGuard": True}},
+        {("validating", "bindings"): ("/validate/bindings", "Ignore", 2, None, BOUND)},
+        id="binding_guard sees both ways to bind",
+    ),
+    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="but not without its gate"),
+    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="and not switched off"),
+]
+
+
+@pytest.mark.parametrize(("config", "added"), OPTIONAL)
+def test_a_hook_of_a_plugin_comes_and_goes_with_it(chart: Chart, config: Any, added: Any) -> None:
+    assert table(chart.render({"config": config})) == TABLE | added
+
+
+def test_every_hook_calls_a_path_that_is_answered(chart: Chart) -> None:
+    everything = [{"name": "device_access"}, {"name": "binding_guard"}]
+    values = {"config": {"plugins": everything, "featureGates": {"BindingGuard": True}}}
+    assert sorted(path for path, *_ in table(chart.render(values)).values()) == sorted(Hook)
+
+
+def test_the_reconcilers_own_bindings_make_no_call(chart: Chart) -> None:
+    values = {"config": {"plugins": [{"name": "binding_guard"}], "featureGates": {"BindingGuard": True}}}
+    rendered = chart.render(values)
+    account = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]["serviceAccountName"]
+    (expression,) = [e for (_, hook, _), e in expressions(rendered).items() if hook == "bindings"]
+    assert expression == f"request.userInfo.username != 'system:serviceaccount:{NAMESPACE}:{account}'"

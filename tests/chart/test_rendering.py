@@ -8,7 +8,9 @@ import yaml
 
 from shared.framework.config import parse_settings
 from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
-from tests.chart.rendering import CHART, Chart, Rendered, merged
+from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
+from webhook.options import parse_options
+from webhook.server import MAX_TIMEOUT_S
 
 NAMES = [
     pytest.param("bowline", {}, "bowline", id="the release names everything"),
@@ -34,10 +36,13 @@ def container(rendered: Rendered, name: str) -> Any:
 def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: dict[str, Any], base: str) -> None:
     rendered = chart.render(values, release=release)
     names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
-    assert names["Deployment"] == names["ServiceAccount"] == [f"{base}-reconciler", f"{base}-webhook"]
+    assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
+    # The account of reservation pods has the name under which other schedulers know it.
+    assert names["ServiceAccount"] == sorted([*names["Deployment"], "kai-resource-reservation"])
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == names["PodDisruptionBudget"] == [f"{base}-webhook"]
-    assert names["Role"] == [f"{base}-reconciler"]
+    parts = ("agent", "reconciler", "shares", "webhook")
+    assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
     assert all(len(name) <= 63 for found in names.values() for name in found)
     assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
 
@@ -48,11 +53,19 @@ def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered
         ("ConfigMap", "bowline-config"),
         ("ServiceAccount", "bowline-webhook"),
         ("ServiceAccount", "bowline-reconciler"),
+        ("ServiceAccount", "kai-resource-reservation"),
+        ("Namespace", "kai-resource-reservation"),
+        ("Role", "bowline-agent"),
+        ("RoleBinding", "bowline-agent"),
+        ("Role", "bowline-shares"),
+        ("RoleBinding", "bowline-shares"),
         ("ClusterRole", "bowline-webhook"),
         ("ClusterRole", "bowline-reconciler"),
         ("ClusterRole", "bowline-view"),
         ("ClusterRoleBinding", "bowline-webhook"),
         ("ClusterRoleBinding", "bowline-reconciler"),
+        ("Role", "bowline-webhook"),
+        ("RoleBinding", "bowline-webhook"),
         ("Role", "bowline-reconciler"),
         ("RoleBinding", "bowline-reconciler"),
         ("Service", "bowline-webhook"),
@@ -178,35 +191,83 @@ def test_both_processes_ship_in_one_image_and_differ_in_their_command(rendered: 
     assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "reconciler"]
 
 
-def test_a_self_signed_webhook_is_told_where_to_publish_its_ca(rendered: Rendered) -> None:
+def test_a_self_signed_webhook_is_told_where_its_ca_is_kept_and_published(rendered: Rendered) -> None:
     arguments = container(rendered, "bowline-webhook")["args"]
     assert "--webhook-configuration=bowline-webhook" in arguments
     assert "--service-name=bowline-webhook" in arguments
+    assert "--ca-secret=bowline-webhook-ca" in arguments
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
+    assert [volume["name"] for volume in pod["volumes"]] == ["config"], "the key of the CA is mounted nowhere"
 
 
-def test_a_webhook_with_a_given_certificate_gets_no_token_and_no_rights(chart: Chart) -> None:
-    rendered = chart.render({"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}})
+@pytest.mark.parametrize(
+    ("tls", "secret"),
+    [
+        pytest.param({"mode": "secret", "secretName": "serving-cert"}, "serving-cert", id="one's own"),
+        pytest.param({"mode": "cert-manager", "secretName": "x"}, "x", id="from cert-manager, with a name"),
+        pytest.param({"mode": "cert-manager"}, "bowline-webhook-tls", id="from cert-manager"),
+    ],
+)
+def test_a_certificate_from_elsewhere_is_mounted(chart: Chart, tls: dict[str, str], secret: str) -> None:
+    rendered = chart.render({"webhook": {"tls": tls}})
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "tls"]
     arguments = pod["containers"][0]["args"]
-    assert pod["automountServiceAccountToken"] is False
-    assert ("ClusterRole", "bowline-webhook") not in rendered.by_kind
-    assert ("ClusterRoleBinding", "bowline-webhook") not in rendered.by_kind
     assert f"--tls-cert-file={mount['mountPath']}/tls.crt" in arguments
     assert f"--tls-private-key-file={mount['mountPath']}/tls.key" in arguments
-    assert not [a for a in arguments if a.startswith(("--webhook-configuration", "--service-name"))]
-    assert {"name": "tls", "secret": {"secretName": "serving-cert"}} in pod["volumes"]
+    assert "--webhook-configuration=bowline-webhook" in arguments, "it is ready only when it can be verified"
+    publishes = f"--tls-ca-file={mount['mountPath']}/ca.crt" in arguments
+    assert publishes is (tls["mode"] == "secret")
+    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name"))]
+    assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
+
+
+def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager"}, "annotations": {"a": "b"}}})
+    (leaf, authority) = (
+        rendered.get("Certificate", name)["spec"] for name in ("bowline-webhook", "bowline-webhook-ca")
+    )
+    assert f"bowline-webhook.{NAMESPACE}.svc" in leaf["dnsNames"]
+    assert leaf["secretName"] == "bowline-webhook-tls"
+    assert authority["isCA"] is True
+    issuer = rendered.get("Issuer", leaf["issuerRef"]["name"])
+    assert issuer["spec"] == {"ca": {"secretName": authority["secretName"]}}
+    assert rendered.get("Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+    for configuration in rendered.of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert configuration["metadata"]["annotations"] == {
+            "a": "b",
+            "cert-manager.io/inject-ca-from": f"{NAMESPACE}/bowline-webhook",
+        }
+
+
+def test_cert_manager_takes_the_issuer_that_is_named(chart: Chart) -> None:
+    issuer = {"name": "corporate", "kind": "ClusterIssuer"}
+    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "issuerRef": issuer}}})
+    assert not rendered.of_kind("Issuer")
+    (leaf,) = rendered.of_kind("Certificate")
+    assert leaf["spec"]["issuerRef"] == {**issuer, "group": "cert-manager.io"}
+
+
+def test_only_callers_of_the_given_authorities_are_answered(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"tls": {"clientCASecret": "callers"}}})
+    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "client-ca"]
+    assert f"--client-ca-file={mount['mountPath']}/ca.crt" in pod["containers"][0]["args"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "client-ca"]
+    assert volume["secret"] == {"secretName": "callers", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
 
 
 def test_accounts_mount_no_token_by_themselves(rendered: Rendered) -> None:
-    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False, False]
+    assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False] * 3
 
 
 def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, rendered: Rendered) -> None:
     strategy = rendered.get("Deployment", "bowline-webhook")["spec"]["strategy"]
     assert strategy == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
+    drain = parse_options([], {}).drain
+    assert pod["terminationGracePeriodSeconds"] > drain.total_seconds() + MAX_TIMEOUT_S + 10
     assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
     assert not chart.render({"webhook": {"replicas": 1}}).of_kind("PodDisruptionBudget")
     assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")

@@ -7,25 +7,44 @@ import pytest
 from tests.chart.presets import PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
+ADMISSION = "admissionregistration.k8s.io"
+RESERVATIONS = "kai-resource-reservation"
 # role: {(group, resource, object name or ""): verbs}
 TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     ("ClusterRole", "bowline-webhook"): {
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "patch"},
-        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "bowline-webhook"): {"get", "patch"},
+        (ADMISSION, "mutatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
+        (ADMISSION, "validatingwebhookconfigurations", "bowline-webhook"): {"get", "list", "watch", "patch"},
+        ("", "nodes", ""): {"list", "watch"},
+    },
+    ("Role", "bowline-webhook"): {
+        ("", "secrets", ""): {"create"},
+        ("", "secrets", "bowline-webhook-ca"): {"get", "list", "watch", "update"},
     },
     ("ClusterRole", "bowline-reconciler"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch", "patch", "delete"},
         ("scheduling.run.ai", "bindrequests/status", ""): {"patch"},
-        ("", "pods", ""): {"get", "list", "watch"},
+        ("", "pods", ""): {"get", "list", "watch", "patch"},
+        ("", "configmaps", ""): {"get", "create", "update", "delete"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
         ("events.k8s.io", "events", ""): {"create", "patch"},
+        ("", "persistentvolumes", ""): {"get", "list", "watch", "patch"},
+        ("", "persistentvolumeclaims", ""): {"get", "list", "watch", "patch"},
+        ("storage.k8s.io", "storageclasses", ""): {"get", "list", "watch"},
+        ("storage.k8s.io", "csidrivers", ""): {"get"},
+        ("storage.k8s.io", "csistoragecapacities", ""): {"list"},
+        ("resource.k8s.io", "resourceclaims", ""): {"get", "list", "watch", "create", "patch", "delete"},
+        ("resource.k8s.io", "resourceclaims/status", ""): {"update"},
+        ("resource.k8s.io", "resourceclaims/binding", ""): {"update"},
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update"},
     },
+    # In the namespace of reservation pods: the reconciler's right to make them, and their own.
+    ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
+    ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
     ("ClusterRole", "bowline-view"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch"},
     },
@@ -48,20 +67,109 @@ def test_roles_hold_the_rights_of_the_table_and_no_others(rendered: Rendered) ->
 
 
 def test_each_account_is_bound_to_its_own_role_only(rendered: Rendered) -> None:
+    elsewhere = {
+        "bowline-shares": ("bowline-reconciler", NAMESPACE),
+        "bowline-agent": (RESERVATIONS, RESERVATIONS),
+    }
     for binding in rendered.of_kind("RoleBinding", "ClusterRoleBinding"):
         name = binding["metadata"]["name"]
+        account, namespace = elsewhere.get(name, (name, NAMESPACE))
         assert binding["roleRef"]["kind"] == binding["kind"].removesuffix("Binding")
         assert binding["roleRef"]["name"] == name
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
+
+
+def test_rights_on_reservation_pods_end_at_their_namespace(rendered: Rendered) -> None:
+    for name in ("bowline-shares", "bowline-agent"):
+        assert rendered.get("Role", name)["metadata"]["namespace"] == RESERVATIONS
+        assert rendered.get("RoleBinding", name)["metadata"]["namespace"] == RESERVATIONS
+
+
+def test_only_where_gpus_are_made_up_may_the_agent_look_at_nodes(chart: Chart) -> None:
+    fake = chart.render({"config": {"gpuSharing": {"fakeGPUs": True}}})
+    assert rights(fake.get("ClusterRole", "bowline-fake-agent")) == {("", "nodes", ""): {"get"}}
+    binding = fake.get("ClusterRoleBinding", "bowline-fake-agent")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": RESERVATIONS, "namespace": RESERVATIONS}]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param({"gpuSharing": {"enabled": False}}, id="no shares"),
+        pytest.param({"plugins": [{"name": "gpu_sharing", "enabled": False}]}, id="the plugin is off"),
+    ],
+)
+def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[str, Any]) -> None:
+    rendered = chart.render({"config": config})
+    assert not [name for _, name in rendered.by_kind if name in ("bowline-shares", "bowline-agent", RESERVATIONS)]
+    held = rights(rendered.get("ClusterRole", "bowline-reconciler"))
+    assert held["", "pods", ""] == {"get", "list", "watch"}
+    assert ("", "configmaps", "") not in held
+
+
+def test_hami_core_adds_its_key_to_a_shares_configmap(chart: Chart) -> None:
+    rendered = chart.render({"config": {"plugins": [{"name": "hami_core"}]}})
+    assert "patch" in rights(rendered.get("ClusterRole", "bowline-reconciler"))["", "configmaps", ""]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        pytest.param("createNamespace", "Namespace", id="the namespace"),
+        pytest.param("createServiceAccount", "ServiceAccount", id="the account"),
+    ],
+)
+def test_what_another_chart_has_made_already_is_left_to_it(chart: Chart, key: str, kind: str) -> None:
+    kept = chart.render().get(kind, RESERVATIONS)
+    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert (kind, RESERVATIONS) not in chart.render({"reservation": {key: False}}).by_kind
 
 
 @pytest.mark.parametrize("values", PRESETS)
-def test_no_right_is_a_wildcard_and_none_is_on_secrets(chart: Chart, values: dict[str, Any]) -> None:
+def test_no_right_is_a_wildcard_and_none_is_on_secrets_but_to_make_one(chart: Chart, values: dict[str, Any]) -> None:
     for role in chart.render(values).of_kind("Role", "ClusterRole"):
         for group, resource, name in rights(role):
             assert "*" not in (group, resource, name)
-            assert resource != "secrets"
+            assert (
+                resource != "secrets"
+                or name == "bowline-webhook-ca"
+                or rights(role)[group, resource, name] == {"create"}
+            )
+            assert resource != "secrets" or role["kind"] == "Role"
         assert all("*" not in verbs for verbs in rights(role).values())
+
+
+@pytest.mark.parametrize(
+    ("tls", "verbs"),
+    [
+        pytest.param({"mode": "secret", "secretName": "x"}, {"get", "list", "watch", "patch"}, id="one's own"),
+        pytest.param({"mode": "cert-manager"}, {"get", "list", "watch"}, id="cert-manager publishes it"),
+    ],
+)
+def test_with_a_certificate_from_elsewhere_there_is_no_right_on_secrets(
+    chart: Chart, tls: dict[str, str], verbs: set[str]
+) -> None:
+    rendered = chart.render({"webhook": {"tls": tls}})
+    assert ("Role", "bowline-webhook") not in rendered.by_kind
+    found = rights(rendered.get("ClusterRole", "bowline-webhook"))
+    on_configurations = {frozenset(held) for (group, *_), held in found.items() if group == ADMISSION}
+    assert on_configurations == {frozenset(verbs)}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "prefixes"),
+    [
+        pytest.param("dynamic_resources", ("resource.k8s.io/",), id="no rights on claims of devices"),
+        pytest.param("volume_binding", ("/persistentvolume", "storage.k8s.io/"), id="no rights on volumes"),
+    ],
+)
+def test_a_plugin_that_is_switched_off_gets_no_rights(chart: Chart, plugin: str, prefixes: tuple[str, ...]) -> None:
+    def held(values: dict[str, Any]) -> list[str]:
+        found = rights(chart.render(values).get("ClusterRole", "bowline-reconciler"))
+        return [f"{group}/{resource}" for group, resource, _ in found if f"{group}/{resource}".startswith(prefixes)]
+
+    assert held({})
+    assert not held({"config": {"plugins": [{"name": plugin, "enabled": False}]}})
 
 
 def test_viewers_see_bindrequests_and_nobody_is_given_the_right_to_make_one(rendered: Rendered) -> None:
@@ -73,3 +181,25 @@ def test_viewers_see_bindrequests_and_nobody_is_given_the_right_to_make_one(rend
         for label in obj["metadata"]["labels"]
         if label.endswith(("aggregate-to-edit", "aggregate-to-admin"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "read"),
+    [
+        pytest.param({}, {"nodes"}, id="the nodes' labels, for warnings"),
+        pytest.param({"webhook": {"inventory": False}}, set(), id="nothing, if nobody is to be warned"),
+        pytest.param(
+            {"config": {"plugins": [{"name": "binding_guard"}]}}, {"nodes"}, id="no requests without the feature gate"
+        ),
+        pytest.param({"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="nor without the plugin"),
+        pytest.param(
+            {"config": {"featureGates": {"BindingGuard": True}, "plugins": [{"name": "binding_guard"}]}},
+            {"nodes", "bindrequests"},
+            id="the requests, if bindings are guarded",
+        ),
+    ],
+)
+def test_what_the_webhook_reads_besides_its_configurations(chart: Chart, values: Any, read: set[str]) -> None:
+    found = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
+    others = {resource: verbs for (group, resource, _), verbs in found.items() if group != ADMISSION}
+    assert others == {resource: {"list", "watch"} for resource in read}

@@ -12,16 +12,28 @@ from tests.chart.rendering import NAMESPACE, Chart
 WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
 ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"
 LEASES = "coordination.k8s.io:leases"
+RESERVED = {"namespace": "kai-resource-reservation"}
 MAY = [
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": WEBHOOK}, True, id="the webhook writes its own CA"),
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="but nobody else's"),
     pytest.param(WEBHOOK, "list", ADMISSION, {}, False, id="and sees no other configuration"),
     pytest.param(WEBHOOK, "get", ":pods", {}, False, id="the webhook reads no pods"),
+    pytest.param(WEBHOOK, "watch", ":nodes", {}, True, id="it follows the nodes' labels"),
+    pytest.param(WEBHOOK, "watch", f"{names.GROUP}:bindrequests", {}, False, id="and no requests, unguarded"),
     pytest.param(WEBHOOK, "get", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook reads no secrets"),
+    pytest.param(
+        WEBHOOK, "update", ":secrets", {"name": f"{WEBHOOK}-ca", "namespace": NAMESPACE}, True, id="but its CA's"
+    ),
+    pytest.param(WEBHOOK, "get", ":secrets", {"name": f"{WEBHOOK}-ca"}, False, id="and not elsewhere"),
+    pytest.param(WEBHOOK, "delete", ":secrets", {"namespace": NAMESPACE}, False, id="it deletes none"),
     pytest.param(RECONCILER, "create", ":pods/binding", {}, True, id="the reconciler binds pods"),
     pytest.param(RECONCILER, "patch", ":pods/status", {}, True, id="the reconciler writes a pod's condition"),
-    pytest.param(RECONCILER, "patch", ":pods", {}, False, id="but no pod"),
+    pytest.param(RECONCILER, "patch", ":pods", {}, True, id="and the labels of a sharing pod"),
+    pytest.param(RECONCILER, "create", ":pods", {}, False, id="but makes no pod"),
     pytest.param(RECONCILER, "delete", ":pods", {}, False, id="and deletes none"),
+    pytest.param(RECONCILER, "delete", ":pods", RESERVED, True, id="but those that reserve a device"),
+    pytest.param(RECONCILER, "get", ":configmaps", {}, True, id="it writes the ConfigMaps of a share"),
+    pytest.param(RECONCILER, "list", ":configmaps", {}, False, id="but sees no others"),
     pytest.param(RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False, id="it makes no requests"),
     pytest.param(RECONCILER, "patch", f"{names.GROUP}:bindrequests/status", {}, True, id="it reports on them"),
     pytest.param(

@@ -10,7 +10,7 @@ import yaml
 from localcluster.chart import ChartRelease
 from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
-from shared.framework.config import Settings, parse_settings
+from shared.framework.config import GpuSharing, Settings, parse_settings
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, Rendered
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -127,7 +127,8 @@ def test_the_configuration_in_the_schema_is_the_one_the_processes_read() -> None
 
 def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:
     text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
-    assert parse_settings(text) == Settings()
+    # Reservation pods run the release's own image, which only the chart knows.
+    assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="bowline:0.1.0"))
 
 
 def test_the_whole_default_configuration_passes_the_schema_and_comes_back_equal(chart: Chart) -> None:

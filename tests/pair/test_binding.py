@@ -140,12 +140,9 @@ SHARE = {
     "receivedGPU": {"count": 1, "portion": "0.50"},
     "selectedGPUGroups": ["group"],
 }
-CLAIM = {"resourceClaimAllocations": [{"name": "dev", "allocation": {}}]}
 
 
-@pytest.mark.parametrize(
-    "change", [pytest.param(SHARE, id="a share no plugin serves"), pytest.param(CLAIM, id="a claim no plugin serves")]
-)
+@pytest.mark.parametrize("change", [pytest.param(SHARE, id="a share no plugin serves")])
 def test_a_pod_is_never_bound_without_its_device(pair: Live, change: dict[str, Any]) -> None:
     pair.create_pod()
     pair.request_bind(**change)

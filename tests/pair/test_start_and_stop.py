@@ -81,6 +81,8 @@ def own_cluster() -> Iterator[Cluster]:
     with Cluster.start(ClusterSpec(controllers=())) as started:
         started.make_nodes(1)
         started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        name = crd.custom_resource_definition()["metadata"]["name"]
+        started.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
         yield started
 
 

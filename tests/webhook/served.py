@@ -11,8 +11,11 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from tests.unit.webhook.reviews import encoded
+from webhook.certs.context import ServingContext
+from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
 
+MAX_IN_FLIGHT = 3
 JSON = {"Content-Type": "application/json"}
 
 
@@ -24,6 +27,8 @@ class Served:
     client: aiohttp.ClientSession
     registry: CollectorRegistry
     trust: ssl.SSLContext
+    serving: ServingContext
+    metrics: WebhookMetrics
 
     async def review(self, path: str, document: Any) -> dict[str, Any]:
         """Send a review; returns the response within the answer."""

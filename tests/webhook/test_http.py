@@ -13,7 +13,7 @@ import pytest
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
-from tests.webhook.served import JSON, Served, head
+from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served, head
 from webhook.review import Hook
 from webhook.server import MAX_BODY
 
@@ -128,6 +128,25 @@ class TestTurnedAway:
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 
+class TestTooMany:
+    async def test_what_is_one_too_many_is_told_to_come_again_and_the_rest_is_served(self, served: Served) -> None:
+        waiting = [await served.connect() for _ in range(MAX_IN_FLIGHT)]
+        for _, writer in waiting:
+            writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
+            await writer.drain()
+        while served.sample("bowline_admission_under_way") != MAX_IN_FLIGHT:  # noqa: ASYNC110 - nothing is set
+            await asyncio.sleep(0)
+        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
+        assert served.sample("bowline_admission_bad_requests_total", code="429") == 1
+        for reader, writer in waiting:
+            writer.write(POD[10:])
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            await writer.wait_closed()
+        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+
+
 class Broken(AdmissionChain):
     """A chain with a bug of its own."""
 
@@ -146,8 +165,11 @@ async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served)
 class TestStopping:
     async def test_while_draining_it_answers_and_closes_each_connection(self, served: Served) -> None:
         assert served.server.missing() is None
-        served.server.drain()
+        served.server.leave()
         assert served.server.missing() == "stopping"
+        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+            assert (answer.status, "Connection" in answer.headers) == (200, False)
+        served.server.close_connections()
         async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
             assert answer.status == 200
             assert answer.headers["Connection"] == "close"

@@ -1,71 +1,94 @@
-"""What must change in a webhook configuration for the API server to trust a certificate authority. Pure.
+"""What webhook configurations say about whom the API server trusts, and what must change in them. Pure.
 
-``caBundle`` holds the authorities of all replicas: each signs its own certificate, and a replica that put only its
-own there would cut off the others. Authorities that are not Bowline's are dropped; of Bowline's, those of the newest
-replicas are kept, because nobody says goodbye for a replica that was killed.
+An entry (one of ``webhooks``) names an address and, in ``caBundle``, who vouches for the certificate found there.
 """
 
 import base64
 import binascii
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from shared.api.meta import Object
-from webhook.certs.selfsigned import ORGANIZATION
-
-# More than the replicas of one release, through a rollout that doubles them. About 700 bytes each.
-MAX_AUTHORITIES = 16
+from webhook.certs.authority import ORGANIZATION, from_pem
 
 
-def bundle_patch(configuration: Object, authority: bytes, now: datetime) -> list[dict[str, Any]]:
-    """Return the JSON Patch by which every webhook trusts the authority; empty if all do.
+class Call(NamedTuple):
+    """How an API server checks who answers: the name it asks for, and the bundle; an empty one is the system's."""
 
-    It touches nothing but ``caBundle``, and fails if the configuration has changed since it was read: another
-    replica may have added its own meanwhile.
+    name: str
+    bundle: bytes
+
+
+def entries(configurations: Iterable[Object]) -> Iterator[Object]:
+    """Return the ``clientConfig`` of every entry."""
+    for configuration in configurations:
+        for webhook in configuration.get("webhooks") or ():
+            yield webhook.get("clientConfig") or {}
+
+
+def calls(configurations: Iterable[Object]) -> frozenset[Call]:
+    """Return the different checks that API servers make."""
+    return frozenset(Call(_name(client), bundle_of(client)) for client in entries(configurations))
+
+
+def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:
+    """Return the authorities that every entry trusts; none if there is no entry."""
+    held = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
+    return frozenset.intersection(*held) if held else frozenset()
+
+
+def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
+    """Return the authorities of Bowline's own that some entry trusts."""
+    bundles = {bundle_of(client) for client in entries(configurations)}
+    return tuple(c for c in dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)) if is_ours(c))
+
+
+def mismatches(configurations: Iterable[Object], bundle: bytes) -> int:
+    """Return how many entries trust others than the bundle."""
+    return sum(bundle_of(client) != bundle for client in entries(configurations))
+
+
+def bundle_patch(configuration: Object, bundle: bytes) -> list[dict[str, Any]]:
+    """Return the JSON Patch by which every entry trusts the bundle; empty if all do.
+
+    It touches nothing but ``caBundle``, and fails if the configuration has changed since it was read: the entries
+    may be others by now.
     """
-    operations = []
-    for index, webhook in enumerate(configuration.get("webhooks") or ()):
-        client = webhook.get("clientConfig") or {}
-        before = _decoded(client.get("caBundle"))
-        after = merged_bundle(before, authority, now)
-        if after != before:
-            path = f"/webhooks/{index}/clientConfig/caBundle"
-            operations.append({"op": "add", "path": path, "value": base64.b64encode(after).decode()})
+    value = base64.b64encode(bundle).decode()
+    operations = [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}
+        for index, client in enumerate(entries([configuration]))
+        if bundle_of(client) != bundle
+    ]
     if not operations:
         return []
     version = configuration["metadata"].get("resourceVersion", "")
     return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]
 
 
-def merged_bundle(bundle: bytes, authority: bytes, now: datetime) -> bytes:
-    """Return the bundle with the authority in it; unchanged if it is there already."""
-    ours = x509.load_pem_x509_certificate(authority)
-    known = [found for found in _certificates(bundle) if _is_bowlines(found)]
-    if ours in known:
-        return bundle
-    valid = [found for found in known if found.not_valid_after_utc > now]
-    newest = sorted(valid, key=lambda found: found.not_valid_before_utc)[-(MAX_AUTHORITIES - 1) :]
-    return b"".join(found.public_bytes(Encoding.PEM) for found in (*newest, ours))
-
-
-def _decoded(value: Any) -> bytes:
+def bundle_of(client: Object) -> bytes:
+    """Return an entry's bundle; empty for none and for what is none."""
     try:
-        return base64.b64decode(value or "", validate=True)
+        return base64.b64decode(client.get("caBundle") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
         return b""
 
 
-def _certificates(bundle: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(bundle)
-    except ValueError:  # empty, or somebody's placeholder
-        return []
-
-
-def _is_bowlines(certificate: x509.Certificate) -> bool:
+def is_ours(certificate: x509.Certificate) -> bool:
+    """Return whether Bowline has made the authority."""
     names = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     return any(name.value == ORGANIZATION for name in names)
+
+
+def _name(client: Object) -> str:
+    service = client.get("service")
+    if service:
+        return f"{service.get('name')}.{service.get('namespace')}.svc"
+    try:
+        return urlsplit(client.get("url") or "").hostname or ""
+    except ValueError:
+        return ""

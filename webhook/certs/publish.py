@@ -1,87 +1,114 @@
-"""Keeps the API server trusting our self-signed certificate: writes its authority into the webhook configurations.
+"""The webhook configurations of the release: watched, and made to trust a bundle.
 
-The configurations are the chart's; they are read and patched, never created, so that nothing is left behind when the
-release goes. Until every one trusts us the process is not ready, and after that it is looked after: an upgrade may
-put a configuration there anew.
+They are the chart's; they are read and patched, never created, so that nothing is left behind when the release goes.
+Whatever puts one there anew, an upgrade above all, is seen at once.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
 
+from shared.api.meta import Object, ObjectKey
 from shared.api.names import FIELD_MANAGER_CABUNDLE
 from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Conflict, Invalid, KubeError, NotFound
-from shared.kube.resources import Resource
-from shared.runtime.backoff import Backoff
-from webhook.certs.bundle import bundle_patch
+from shared.kube.reflector import Reflector
+from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
+from webhook.certs.authority import from_pem, to_pem
+from webhook.certs.bundle import bundle_patch, mismatches
+from webhook.certs.passes import Passes
+from webhook.metrics import CertificateMetrics
 
 log = logging.getLogger(__name__)
 
-_GROUP, _VERSION = "admissionregistration.k8s.io", "v1"
-CONFIGURATIONS = (
-    Resource(_GROUP, _VERSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False),
-    Resource(_GROUP, _VERSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False),
-)
-# An outage of the API server lasts minutes; ten seconds after it at most we are ready again.
-_BACKOFF = (timedelta(seconds=0.5), timedelta(seconds=10))
-# Two reads a minute; what an upgrade undoes is mended within this.
-_RECHECK_S = 60.0
-
-# Opens access to the cluster, with the credentials of that moment; raises KubeError while there are none.
-Connect = Callable[[], AbstractAsyncContextManager[KubeClient]]
+# How often the file of an authority is looked at.
+_POLL = timedelta(seconds=5)
 
 
-class CaPublisher:
-    """Publishes one authority in the configurations of the given names, of both kinds."""
+class Configurations:
+    """The mutating and the validating configuration of each name. ``on_change`` is called after every event."""
 
-    def __init__(self, connect: Connect, names: Sequence[str], authority: bytes) -> None:
-        self._connect = connect
-        self._targets = [(resource, name) for name in names for resource in CONFIGURATIONS]
-        self._authority = authority
-        self._backoff: Backoff[str] = Backoff(*_BACKOFF)
-        self._missing: str | None = "the certificate is not yet in the webhook configurations"
+    def __init__(self, client: KubeClient, names: Sequence[str], on_change: Callable[[], None]) -> None:
+        self._client = client
+        self._names = names
+        self._targets = [(resource, name) for name in names for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+        self.reflectors = {
+            f"{resource.plural} {name}": Reflector(
+                client,
+                Selection(resource, field_selector=f"metadata.name={name}"),
+                on_event=lambda *_: on_change(),
+            )
+            for resource, name in self._targets
+        }
+
+    def seen(self) -> list[Object]:
+        """Return those that are there."""
+        return [found for reflector in self.reflectors.values() for found in reflector.store.values()]
+
+    def unread(self) -> str | None:
+        """Return what keeps us from knowing what the API server trusts; None when we know."""
+        for name, reflector in self.reflectors.items():
+            if not reflector.synced.is_set():
+                return f"{name}: {reflector.problem or 'not read yet'}"
+        return None
 
     def missing(self) -> str | None:
-        """Return what keeps the API server from trusting us; None when it does."""
-        return self._missing
+        """Return why nobody can call us; None if somebody can.
+
+        One of two is enough: in an emergency the validating one is taken away, and put back when we are ready.
+        """
+        if self.unread() is None and not self.seen():
+            return f"there is no configuration {' or '.join(self._names)}; install the chart, or name another"
+        return self.unread()
+
+    async def publish(self, bundle: bytes, settled: Callable[[], Awaitable[bytes | None]]) -> None:
+        """Make every entry trust the bundle. Raises KubeError: Conflict or Invalid if one has changed meanwhile.
+
+        What was seen may be old, by which a replica would undo what another one has done. So before a write the
+        configuration is read, then ``settled`` tells the bundle anew (None: not now), and the patch is guarded by
+        what was read first.
+        """
+        for (resource, name), reflector in zip(self._targets, self.reflectors.values(), strict=True):
+            seen = reflector.store.get(ObjectKey("", name))
+            if seen is None or not bundle_patch(seen, bundle):
+                continue
+            there = await self._client.get(resource, "", name)
+            wanted = await settled()
+            patch = bundle_patch(there, wanted) if wanted is not None else []
+            if patch:
+                await self._client.patch(
+                    resource, "", name, patch, content_type=PatchType.JSON, field_manager=FIELD_MANAGER_CABUNDLE
+                )
+                log.info("published the CA bundle", extra={"kind": resource.kind, "configuration": name})
+
+
+class FilePublisher:
+    """Publishes the authority that stands beside a certificate from files, if there is one."""
+
+    def __init__(self, path: Path, configurations: Configurations, metrics: CertificateMetrics) -> None:
+        self._path = path
+        self._configurations = configurations
+        self._metrics = metrics
+        self.passes = Passes(self._pass, _POLL, metrics)
+
+    def missing(self) -> str | None:
+        """Return what keeps us from publishing; None when nothing does."""
+        return self.passes.problem
 
     async def run(self) -> None:
-        """Publish, and look after it, until cancelled."""
-        while True:
-            try:
-                async with self._connect() as client:
-                    while True:
-                        await self._publish(client)
-                        self._backoff.succeeded("")
-                        self._missing = None
-                        await asyncio.sleep(_RECHECK_S)
-            except KubeError as error:
-                await self._wait_after(error)
+        """Publish until cancelled."""
+        await self.passes.run()
 
-    async def _wait_after(self, error: KubeError) -> None:
-        wait = self._backoff.failed("")
-        if isinstance(error, Conflict | Invalid):
-            # Another replica was quicker; its authority and ours both belong there.
-            log.debug("webhook configuration has changed, trying again", extra={"error": str(error)})
-        else:
-            if self._missing is not None or isinstance(error, NotFound):
-                self._missing = f"the certificate is not in the webhook configurations: {error}"
-            log.warning(
-                "cannot publish the certificate, trying again",
-                extra={"error": str(error), "wait": f"{wait.total_seconds():.1f}s"},
-            )
-        await asyncio.sleep(wait.total_seconds())
+    async def _pass(self) -> None:
+        bundle = await self._bundle()
+        # Without an authority in the Secret somebody else publishes it, or the system's authorities vouch for us.
+        if bundle is not None and self._configurations.unread() is None:
+            self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
+            await self._configurations.publish(bundle, self._bundle)
 
-    async def _publish(self, client: KubeClient) -> None:
-        for resource, name in self._targets:
-            configuration = await client.get(resource, "", name)
-            patch = bundle_patch(configuration, self._authority, datetime.now(UTC))
-            if not patch:
-                continue
-            await client.patch(
-                resource, "", name, patch, content_type=PatchType.JSON, field_manager=FIELD_MANAGER_CABUNDLE
-            )
-            log.info("published the certificate", extra={"kind": resource.kind, "configuration": name})
+    async def _bundle(self) -> bytes | None:
+        try:
+            return to_pem(from_pem(await asyncio.to_thread(self._path.read_bytes))) or None
+        except OSError:
+            return None

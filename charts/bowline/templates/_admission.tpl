@@ -52,6 +52,17 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
+{{/* Annotations of both configurations; cert-manager is told whose CA to write into them. */}}
+{{- define "bowline.configurationAnnotations" -}}
+{{- $own := dict -}}
+{{- if eq .Values.webhook.tls.mode "cert-manager" -}}
+{{- $own = dict "cert-manager.io/inject-ca-from" (printf "%s/%s" .Release.Namespace (include "bowline.webhook.name" .)) -}}
+{{- end -}}
+{{- with merge (dict) $own .Values.webhook.annotations -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end }}
+
 {{/* Where the API server calls. Takes dict "root" and "path". No caBundle: the webhook owns it. */}}
 {{- define "bowline.clientConfig" -}}
 {{- if .root.Values.webhook.url }}
@@ -93,4 +104,17 @@ matchConditions:
     expression: >-
       request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp)
       && (has(object.spec) != has(oldObject.spec) || (has(object.spec) && object.spec != oldObject.spec)))
+{{- end }}
+
+{{/* Which ephemeral containers both hooks of device_access see: those of pods of ours. */}}
+{{- define "bowline.ephemeralContainerRules" -}}
+rules:
+  - apiGroups: [""]
+    apiVersions: [v1]
+    resources: [pods/ephemeralcontainers]
+    operations: [UPDATE]
+    scope: Namespaced
+matchConditions:
+  - name: ours
+    expression: {{ include "bowline.cel.ours" (dict "path" "object" "root" .) | quote }}
 {{- end }}

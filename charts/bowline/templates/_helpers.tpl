@@ -9,8 +9,24 @@ Base of every name. 52 = 63 (a label, a Service) minus "-reconciler", the longes
 {{ include "bowline.fullname" . }}-webhook
 {{- end }}
 
+{{/* Made by the webhook, not by the chart: a Secret that is rendered would be undone by every upgrade. */}}
+{{- define "bowline.webhook.caSecret" -}}
+{{ include "bowline.webhook.name" . }}-ca
+{{- end }}
+
+{{/* The Secret that a certificate from elsewhere is in. */}}
+{{- define "bowline.webhook.tlsSecret" -}}
+{{- .Values.webhook.tls.secretName | default (printf "%s-tls" (include "bowline.webhook.name" .)) -}}
+{{- end }}
+
 {{- define "bowline.reconciler.name" -}}
 {{ include "bowline.fullname" . }}-reconciler
+{{- end }}
+
+{{- /* The Lease by which the replicas agree who works; a shard has one of its own (reconciler/options.py). */ -}}
+{{- define "bowline.reconciler.lease" -}}
+{{ include "bowline.reconciler.name" . }}
+{{- with .Values.reconciler.shardLabelSelector }}-{{ sha256sum . | trunc 8 }}{{ end }}
 {{- end }}
 
 {{- define "bowline.selectorLabels" -}}
@@ -31,7 +47,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 
 {{- define "bowline.config" -}}
-{{ merge (dict "apiVersion" "config.bowline.dev/v1alpha1" "kind" "BowlineConfiguration") .Values.config | toYaml }}
+{{- $fixed := dict "apiVersion" "config.bowline.dev/v1alpha1" "kind" "BowlineConfiguration" }}
+{{- $filled := dict "gpuSharing" (dict "agentImage" (include "bowline.image" .)) }}
+{{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
+{{- end }}
+
+{{/* Whether GPUs are shared: "true" or nothing. */}}
+{{- define "bowline.gpuSharing" -}}
+{{- if dig "gpuSharing" "enabled" true .Values.config }}
+{{- include "bowline.pluginEnabled" (dict "root" . "name" "gpu_sharing" "default" true) }}
+{{- end }}
+{{- end }}
+
+{{- define "bowline.reservationNamespace" -}}
+{{ dig "gpuSharing" "reservationNamespace" "kai-resource-reservation" .Values.config }}
 {{- end }}
 
 {{/* Where a process's pods may run. Takes the process's values and the labels its pods are found by. */}}
@@ -95,4 +124,20 @@ readinessProbe:
     port: metrics
   periodSeconds: 5
   timeoutSeconds: 5
+{{- end }}
+
+{{/* Whether a plugin is enabled: "true" or nothing. Takes the root, the plugin's name and its default. */}}
+{{- define "bowline.pluginEnabled" -}}
+{{- $enabled := .default }}
+{{- range .root.Values.config.plugins }}
+{{- if eq .name $.name }}{{ $enabled = dig "enabled" true . }}{{ end }}
+{{- end }}
+{{- if $enabled }}true{{ end }}
+{{- end }}
+
+{{/* Whether Bindings are guarded, which takes the plugin and its feature gate: "true" or nothing. */}}
+{{- define "bowline.bindingGuard" -}}
+{{- if dig "featureGates" "BindingGuard" false .Values.config }}
+{{- include "bowline.pluginEnabled" (dict "root" . "name" "binding_guard" "default" false) }}
+{{- end }}
 {{- end }}

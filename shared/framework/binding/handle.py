@@ -12,23 +12,34 @@ from typing import Any
 from shared.api.meta import Object, ObjectKey
 from shared.framework.config import Settings
 from shared.kube.client import KubeClient
+from shared.kube.reflector import Reflector, Slim
 from shared.kube.resources import Resource
 from shared.runtime.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """A watch of a plugin: objects of ``resource`` wake the requests that ``keys`` names for them."""
+    """A watch of a plugin: objects of ``resource`` wake whoever waits for them, and the requests that ``keys`` names.
+
+    A request that said WAIT waits for the objects in its ``wake_on``; for them ``keys`` is not needed.
+
+    ``slim`` reduces what is kept of each object, None keeps nothing of it (see the reflector's). ``attach`` is given
+    the reflector before it runs, by a plugin that also reads what the watch shows. ``on_change`` is told what an
+    object was and what it is, None where it is not in the selection; like every handler it only records and enqueues.
+    """
 
     resource: Resource
-    keys: Callable[[Object], Iterable[ObjectKey]]
+    keys: Callable[[Object], Iterable[ObjectKey]] = lambda _: ()
     label_selector: str = ""
     field_selector: str = ""
+    slim: Slim | None = None
+    attach: Callable[[Reflector], None] | None = None
+    on_change: Callable[[Object | None, Object | None], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A read-only debug page below ``/apis/v1/plugins/<name>/``: ``content()`` gives what is shown as JSON."""
+    """A read-only debug page below ``/debug/plugins/<name>/``: ``content()`` gives what is shown as JSON."""
 
     path: str
     content: Callable[[], Any]

@@ -16,7 +16,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import Plugin, overrides
 from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import Selection
+from shared.kube.resources import Resource, Selection
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
@@ -44,19 +44,27 @@ class PluginLifecycle:
             handle = Handle(self._settings, self._client, self._clock, partial(self._add_worker, plugin.name))
             await asyncio.wait_for(plugin.setup(handle), CALL_S)
 
-    def reflectors(self, wake: Callable[[ObjectKey], None]) -> dict[str, Reflector]:
-        """Return a reflector for every event source, by a name; their events call ``wake`` with request keys."""
+    def reflectors(
+        self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
+    ) -> dict[str, Reflector]:
+        """Return a reflector for every event source, by a name.
+
+        Their events call ``changed`` with the object, and ``wake`` with the requests that the source names for it.
+        """
         sources = [(plugin.name, source) for plugin in self._plugins for source in plugin.event_sources()]
-        return {
-            f"{name}/{number}": Reflector(
+        reflectors = {}
+        for number, (name, source) in enumerate(sources):
+            reflector = reflectors[f"{name}/{number}"] = Reflector(
                 self._client,
                 Selection(
                     source.resource, label_selector=source.label_selector, field_selector=source.field_selector
                 ),
-                on_event=partial(_wake, source, wake),
+                on_event=partial(_wake, source, wake, changed),
+                slim=source.slim,
             )
-            for number, (name, source) in enumerate(sources)
-        }
+            if source.attach is not None:
+                source.attach(reflector)
+        return reflectors
 
     async def start(self) -> None:
         """This process leads and its caches are synced. Raises what a plugin raises."""
@@ -90,13 +98,18 @@ class PluginLifecycle:
 def _wake(
     source: EventSource,
     wake: Callable[[ObjectKey], None],
+    changed: Callable[[Resource, ObjectKey], None],
     _: EventType,
-    __: ObjectKey,
+    key: ObjectKey,
     old: Object | None,
     new: Object | None,
 ) -> None:
-    for key in source.keys(new or old or {}):
-        wake(key)
+    if source.on_change is not None:
+        source.on_change(old, new)
+    changed(source.resource, key)
+    # Whom it spoke of before may wait for it to speak of somebody else.
+    for request in {request for seen in (old, new) if seen is not None for request in source.keys(seen)}:
+        wake(request)
 
 
 class _Worker:

@@ -1,9 +1,10 @@
 """The POST of a Binding as a bind plugin's answer, for every plugin that binds that way."""
 
 import re
+from dataclasses import replace
 
 from shared.framework.binding.context import BindContext
-from shared.framework.status import Code, Reason, Status
+from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
 
 # How the API server's authorizer words a missing right; a policy's refusal has words of its own.
@@ -33,7 +34,10 @@ def binding_status(result: BindingResult) -> Status:
         case BindOutcome.GONE:
             return Status.fatal(result.message, Reason.POD_GONE)
         case BindOutcome.REFUSED:
-            return refusal(result.message)
+            status = refusal(result.message)
+            # A policy's refusal is of this pod on this node; a missing right is nobody's decision to mend.
+            is_policy = status.reason is Reason.REJECTED
+            return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
         case BindOutcome.LOOK | BindOutcome.UNKNOWN:
             # The next pass looks at the pod itself; until then nothing is known and nothing has failed.
             return Status(Code.INFRA, (result.message or "the outcome of the Binding is not known",))

@@ -22,13 +22,20 @@ from shared.kube.errors import InfrastructureError
 
 T = TypeVar("T")
 
+# What is told of a call that was ended from outside.
+_CANCELLED = Status(Code.CANCELLED)
+
 
 class Observer(Protocol):
-    """Told of every call of a plugin: for metrics, the journal, the overdue monitor."""
+    """Told of every asynchronous call of a plugin: for metrics, the journal, the overdue monitor."""
 
-    def call_ended(self, plugin: str, point: str, code: str, seconds: float) -> None: ...
+    def call_began(self, plugin: str, point: str, c: BindContext) -> None: ...
+
+    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None: ...
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None: ...
+
+    def forgotten(self, key: ObjectKey) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,11 @@ class Runner:
     def prepares(self) -> bool:
         """Whether any plugin has something to do before the bind."""
         return bool(self._pre_bind)
+
+    @property
+    def remembered(self) -> int:
+        """How many requests have in-memory state."""
+        return len(self._states)
 
     # --- extension points ---
 
@@ -142,6 +154,7 @@ class Runner:
     async def forget(self, key: ObjectKey, uid: ObjectUID) -> None:
         """Drop all in-memory state of a request that has left the system."""
         self._states.pop(uid, None)
+        self._observer.forgotten(key)
         for plugin in self._forget:
             try:
                 await asyncio.wait_for(plugin.forget(key), self._budgets.rollback_s)
@@ -211,13 +224,13 @@ class Runner:
         budget_s: float,
         method: Callable[[BindContext], Awaitable[Status]],
     ) -> Status:
+        self._observer.call_began(plugin.name, point, c)
         started = time.monotonic()
-        code: str = Code.CANCELLED
+        status = _CANCELLED
         try:
             status = await self._answer(plugin, point, c, budget_s, method)
-            code = status.code
         finally:
-            self._observer.call_ended(plugin.name, point, code, time.monotonic() - started)
+            self._observer.call_ended(plugin.name, point, c, status, time.monotonic() - started)
         return status
 
     async def _answer(

@@ -79,8 +79,12 @@ class Relay:
             case Delay(seconds):
                 await asyncio.sleep(seconds)
             case Hold(gate):
-                while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
-                    await asyncio.sleep(_POLL_S)
+                try:
+                    while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
+                        await asyncio.sleep(_POLL_S)
+                except asyncio.CancelledError:
+                    self._record.end(Exchange(number, call, None, replied=False, fault=named))
+                    raise
         if call.verb == "watch":
             return await self._watch(request, number, call, fault if isinstance(fault, WATCH_FAULTS) else None)
         try:
@@ -149,19 +153,25 @@ async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse,
             continue
         if not chunk:
             return Next.CLOSE
-        for step in map(script.feed, lines.feed(chunk)):
-            then = await _sent(step, answer)
-            if then is not Next.GO_ON:
-                return then
+        step = _fed(script, lines.feed(chunk))
+        if step.data:
+            await answer.write(step.data)
+        if step.then is Next.STALL:
+            # Until the sender has had enough and goes away, which ends this handler.
+            await asyncio.Event().wait()
+        if step.then is not Next.GO_ON:
+            return step.then
 
 
-async def _sent(step: Step, answer: web.StreamResponse) -> Next:
-    if step.data:
-        await answer.write(step.data)
-    if step.then is Next.STALL:
-        # Until the sender has had enough and goes away, which ends this handler.
-        await asyncio.Event().wait()
-    return step.then
+def _fed(script: WatchScript, lines: list[bytes]) -> Step:
+    """Feed lines until the watch does not go on; returns all that is to be sent, and how it goes on."""
+    sent = []
+    for line in lines:
+        step = script.feed(line)
+        sent.append(step.data)
+        if step.then is not Next.GO_ON:
+            return Step(b"".join(sent), step.then)
+    return Step(b"".join(sent))
 
 
 def _end_to_end(headers: Mapping[str, str], added: Mapping[str, str] | None = None) -> CIMultiDict[str]:

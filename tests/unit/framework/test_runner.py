@@ -32,9 +32,18 @@ class Seen:
 
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     raised: list[tuple[str, str]] = field(default_factory=list)
+    under_way: list[tuple[str, str]] = field(default_factory=list)
+    forgot: list[ObjectKey] = field(default_factory=list)
 
-    def call_ended(self, plugin: str, point: str, code: str, seconds: float) -> None:
-        self.calls.append((plugin, point, code))
+    def call_began(self, plugin: str, point: str, c: BindContext) -> None:
+        self.under_way.append((plugin, point))
+
+    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None:
+        self.under_way.remove((plugin, point))
+        self.calls.append((plugin, point, status.code))
+
+    def forgotten(self, key: ObjectKey) -> None:
+        self.forgot.append(key)
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         self.raised.append((plugin, point))

@@ -1,5 +1,6 @@
 """Finding credentials, and saying what is wrong with them."""
 
+import asyncio
 import os
 import stat
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shared.kube.config import load_access, usual_kubeconfigs
+from shared.kube.config import load_access, usual_kubeconfigs, wait_for_access
 from shared.kube.errors import CredentialsError
 from shared.kube.kubeconfig import RELOAD_AFTER_S
 from shared.testing.clock import START, SteppedClock
@@ -230,3 +231,24 @@ async def test_a_broken_service_account(service_account: Path, file: str, conten
 def test_the_usual_kubeconfigs() -> None:
     assert usual_kubeconfigs({"KUBECONFIG": f"/a{os.pathsep}{os.pathsep}/b"}) == [Path("/a"), Path("/b")]
     assert usual_kubeconfigs({}) == [Path.home() / ".kube" / "config"]
+
+
+@pytest.mark.looptime
+async def test_credentials_that_come_late_are_waited_for(tmp_path: Path) -> None:
+    path, missing = tmp_path / "config", []
+
+    def say(what: str) -> None:
+        missing.append(what)
+        if len(missing) == 3:
+            kubeconfig(path, {"token": "secret"})
+
+    access = await wait_for_access(path, asyncio.Event(), say)
+    assert access is not None
+    assert access.server == "https://127.0.0.1:6443"
+    assert all(str(path) in what for what in missing)
+
+
+@pytest.mark.looptime
+async def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
+    stop = asyncio.Event()
+    assert await wait_for_access(tmp_path / "none", stop, lambda _: stop.set()) is None

@@ -6,7 +6,7 @@ import pytest
 
 from shared.kube.calls import WriteClass, accept, object_path, query, warning_texts, write_class
 from shared.kube.lines import LineSplitter
-from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, Resource, Selection
+from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, RESOURCECLAIMS, Resource, Selection
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,7 @@ def test_what_is_accepted(resource: Resource, verb: str, expected: str) -> None:
         pytest.param(PODS, "status", WriteClass.STATUS, id="a pod's condition"),
         pytest.param(BINDREQUESTS, "status", WriteClass.STATUS, id="a request's status"),
         pytest.param(BINDREQUESTS, "", WriteClass.WRITE, id="a finalizer"),
+        pytest.param(RESOURCECLAIMS, "status", WriteClass.WRITE, id="an allocation"),
         pytest.param(EVENTS, "", WriteClass.STATUS, id="an event"),
         pytest.param(LEASES, "", None, id="a lease is never held up"),
     ],

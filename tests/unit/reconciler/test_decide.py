@@ -17,13 +17,12 @@ from reconciler.decide import (
     Pin,
     Requeue,
     RollBack,
-    Target,
     Wait,
     decide,
     must_cancel,
     wait_deadline,
 )
-from reconciler.observed import Absent, NodeView, Observed, PodView, Policy
+from reconciler.observed import Absent, NodeView, Observed, PodView, Policy, Target
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
@@ -44,8 +43,14 @@ def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change
     return decode_bind_request(raw | ({"status": status} if status else {}))
 
 
+LIVE = frozenset(Target)
+
+
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
-    whole = Observed(req if req is not None else request(), POD, NODE, served=SERVED)
+    """What is seen when the API server itself has just been asked for everything."""
+    found = req if req is not None else request()
+    not_before = found.next_attempt if isinstance(found, BindRequest) else None
+    whole = Observed(found, POD, NODE, served=SERVED, not_before=not_before, live=LIVE)
     return replace(whole, **change)
 
 
@@ -86,10 +91,10 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS)),
-            RollBack("the request has failed for good"),
+            RollBack("the request has failed for good", Reason.REJECTED),
             id="failed with our finalizer goes on rolling back",
         ),
-        pytest.param(seen(request({"phase": "Failed"})), Forget(), id="failed is never tried again"),
+        pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never tried again"),
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
         pytest.param(
             seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded never keeps our finalizer"
@@ -177,6 +182,48 @@ def test_an_outage_of_the_api_server_extends_a_wait() -> None:
     assert isinstance(decide(gated, POLICY, back + timedelta(seconds=59)), Wait)
     assert fails(Reason.WAIT_TIMEOUT, decide(gated, POLICY, back + timedelta(seconds=60)))
     assert wait_deadline(request(), POLICY.wait_timeout, None) == CREATED + timedelta(seconds=600)
+
+
+@pytest.mark.parametrize(
+    ("observed", "target"),
+    [
+        pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="no rollback on a store's word"),
+        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="nor a rollback that goes on"),
+        pytest.param(seen(request(receivedResourceType="Odd", **OURS)), Target.POD, id="nor one before a verdict"),
+        pytest.param(
+            seen(pod=replace(POD, uid=ObjectUID("old"))),
+            Target.POD,
+            id="the watch of pods may still show a predecessor",
+        ),
+        pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is looked at"),
+        pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod elsewhere is looked at"),
+        pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is looked at"),
+        pytest.param(
+            seen(request({"failedAttempts": 1})),
+            Target.REQUEST,
+            id="fault 34: what is tried again is looked at first",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_back_is_not_decided_on_a_stores_word(observed: Observed, target: Target) -> None:
+    assert decide(replace(observed, live=frozenset()), POLICY, NOW) == Look(target)
+    assert not isinstance(decide(observed, POLICY, NOW), Look)
+
+
+def test_a_first_attempt_asks_nothing() -> None:
+    assert decide(seen(live=frozenset()), POLICY, NOW) == Attempt()
+
+
+def test_a_wait_is_given_up_only_after_a_look() -> None:
+    late = CREATED + timedelta(seconds=600)
+    gated = seen(pod=replace(POD, gated=True), live=frozenset())
+    assert decide(gated, POLICY, late) == Look(Target.POD)
+    assert isinstance(decide(gated, POLICY, late - timedelta(seconds=1)), Wait)
+
+
+def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
+    failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
+    assert decide(seen(failed), POLICY, NOW) == RollBack("the request has failed for good", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:

@@ -1,5 +1,6 @@
 """What a log line looks like."""
 
+import asyncio
 import io
 import logging
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ import orjson
 import pytest
 
 from shared.api.meta import ObjectKey
-from shared.runtime.logging import LogFormat, configure_logging, with_fields
+from shared.runtime.logging import LogFormat, add_to_scope, configure_logging, log_scope, with_fields
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +79,40 @@ def test_libraries_are_silent_below_warnings() -> None:
     logging.getLogger("asyncio").debug("Using selector")
     logging.getLogger("aiohttp.client").warning("shown")
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["shown"]
+
+
+async def test_a_scope_is_on_every_line_of_whoever_logs_in_it() -> None:
+    stream = logged("json")
+
+    async def client() -> None:
+        logging.getLogger("shared.kube").info("called")
+
+    async def attempt(name: str) -> None:
+        with log_scope(bindRequest=name):
+            await client()
+            add_to_scope(attempt=f"{name}-1")
+            # At the same time as the other's, and in tasks of its own.
+            await asyncio.gather(client(), asyncio.create_task(client()))
+            logging.getLogger("x").info("own", extra={"attempt": "said by the line itself"})
+        await client()
+
+    await asyncio.gather(attempt("a"), attempt("b"))
+    lines = [orjson.loads(line) for line in stream.getvalue().splitlines()]
+    for name in ("a", "b"):
+        mine = [line.get("attempt", "") for line in lines if line.get("bindRequest") == name]
+        assert mine == ["", f"{name}-1", f"{name}-1", "said by the line itself"]
+    assert len([line for line in lines if "bindRequest" not in line]) == 2
+
+
+def test_the_message_stays_constant_where_a_library_fills_values_in() -> None:
+    stream = logged("json")
+    logging.getLogger("library").warning("retry %s of %d", "x", 2)
+    entry = orjson.loads(stream.getvalue())
+    assert (entry["message"], entry["text"]) == ("retry %s of %d", "retry x of 2")
+
+
+def test_no_line_is_lost_to_a_value_that_json_cannot_hold() -> None:
+    stream = logged("json")
+    logging.getLogger("x").info("odd", extra={"half": "\ud800", "large": 2**70})
+    entry = orjson.loads(stream.getvalue())
+    assert (entry["message"], entry["large"]) == ("odd", str(2**70))

@@ -120,15 +120,6 @@ async def test_a_delay_outlives_the_processing_of_its_key() -> None:
     assert await next_key(queue) == "a"
 
 
-async def test_a_forgotten_delay_never_comes() -> None:
-    queue: WorkQueue[str] = WorkQueue()
-    queue.add_after("a", seconds(5))
-    queue.add_after("b", seconds(9))
-    queue.forget_delay("a")
-    queue.forget_delay("unknown")
-    assert await next_key_at(queue) == ("b", 9)
-
-
 async def test_putting_off_again_and_again_does_not_grow_the_heap() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for step in range(10_000):
@@ -177,3 +168,77 @@ async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
     assert (queue.depth, queue.delayed) == (0, 0)
     with pytest.raises(QueueShutDown):
         await queue.get()
+
+
+async def test_late_keys_go_behind_fresh_ones_and_only_so_many_at_a_time() -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=2)
+    for key in ("late-1", "late-2", "late-3"):
+        queue.add_after(key, seconds(1))
+    await asyncio.sleep(2)
+    assert queue.depth == 3
+    assert queue.oldest_age == seconds(1)
+    assert [await queue.get(), await queue.get()] == ["late-1", "late-2"]
+    # The third has to wait for one of them, although a worker is free.
+    third = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not third.done()
+    queue.done("late-1")
+    assert await third == "late-3"
+    queue.add("fresh")
+    assert await queue.get() == "fresh"
+
+
+async def test_fresh_keys_never_starve_late_ones() -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=2)
+    for key in ("late-1", "late-2"):
+        queue.add_after(key, seconds(1))
+    await asyncio.sleep(2)
+    for key in ("fresh-1", "fresh-2"):
+        queue.add(key)
+    # One of them is always being served; the second comes when the fresh ones are through.
+    assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
+
+
+async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    for key in ("late-1", "late-2", "late-3"):
+        queue.add_after(key, seconds(1))
+    await asyncio.sleep(2)
+    assert await queue.get() == "late-1"
+    queue.add("late-3")
+    assert queue.depth == 2
+    assert await queue.get() == "late-3"
+    for key in ("late-1", "late-3"):
+        queue.done(key)
+    assert await next_key(queue) == "late-2"
+    assert (queue.depth, queue.processing, queue.oldest_age) == (0, 0, seconds(0))
+
+
+async def test_a_shut_down_queue_forgets_late_keys_too() -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    queue.add_after("late", seconds(1))
+    await asyncio.sleep(2)
+    queue.shut_down()
+    with pytest.raises(QueueShutDown):
+        await queue.get()
+
+
+async def test_a_queue_can_be_looked_at() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    for key in ("taken", "first", "second"):
+        queue.add(key)
+    await queue.get()
+    queue.add("taken")
+    for number in range(3):
+        queue.add_after(f"later-{number}", seconds(10 - number))
+    await asyncio.sleep(1)
+    view = queue.view(2)
+    assert view.processing == ("taken",)
+    assert view.ready == (("first", 1), ("second", 1))
+    assert [key for key, _ in view.delayed] == ["later-2", "later-1"]
+    assert [due for _, due in view.delayed] == pytest.approx([7, 8])
+    assert queue.place("taken") == "processing, added again meanwhile"
+    assert queue.place("first") == "ready since 1.000 s"
+    assert queue.place("later-0") == "due in 9.000 s"
+    assert queue.place("nobody") is None
+    assert (queue.depth, queue.delayed, queue.processing) == (2, 3, 1)

@@ -1,4 +1,4 @@
-"""Certificates: what they are valid for, what is refused, and how authorities of replicas share a bundle."""
+"""Certificates: what they are valid for, what is refused, what is exchanged for what, and what a Secret says."""
 
 import base64
 import ssl
@@ -6,169 +6,272 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from prometheus_client import CollectorRegistry
 
-from webhook.certs.bundle import MAX_AUTHORITIES, bundle_patch, merged_bundle
-from webhook.certs.context import CertificateError, context_from_files, context_from_pair
-from webhook.certs.selfsigned import LIFETIME, ServingPair, make_serving_pair, service_names
+from shared.testing.clock import SteppedClock
+from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
+from webhook.certs.authority import (
+    from_pem,
+    is_valid_at,
+    may_sign,
+    part_of_life,
+    read_authority,
+    service_names,
+    to_pem,
+)
+from webhook.certs.context import CertificateError, ServingContext
+from webhook.certs.files import CertificateFiles, FilePaths, worse
+from webhook.certs.rotation import CaState
+from webhook.certs.secret import new_secret, read_secret, written
+from webhook.metrics import CertificateMetrics
 
-NOW = datetime(2026, 6, 1, tzinfo=UTC)
-
-
-def authority(at: datetime = NOW) -> bytes:
-    return make_serving_pair(["localhost"], at).authority
-
-
-def configuration(*bundles: bytes | str | None) -> dict[str, Any]:
-    texts = [base64.b64encode(b).decode() if isinstance(b, bytes) else b for b in bundles]
-    clients: list[dict[str, Any]] = [{"caBundle": text} if text is not None else {} for text in texts]
-    return {"metadata": {"name": "c", "resourceVersion": "7"}, "webhooks": [{"clientConfig": c} for c in clients]}
-
-
-def handshake(server: ssl.SSLContext, trusted: bytes, name: str) -> None:
-    """Shake hands in memory. Raises ssl.SSLError if the client does not believe the server."""
-    client = ssl.create_default_context(cadata=trusted.decode())
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    there = client.wrap_bio(to_client, to_server, server_hostname=name)
-    here = server.wrap_bio(to_server, to_client, server_side=True)
-    pending = [there, here]
-    for _ in range(10):
-        for side in list(pending):
-            try:
-                side.do_handshake()
-                pending.remove(side)
-            except ssl.SSLWantReadError:
-                continue
-    assert not pending
+TODAY = datetime.now(UTC).replace(microsecond=0)
+NAMES = (*service_names("bowline-webhook", "bowline-system"), "localhost", "127.0.0.1", "::1")
 
 
 class TestSelfSigned:
-    NAMES = (*service_names("bowline-webhook", "bowline-system"), "localhost", "127.0.0.1", "::1")
-
     def test_a_client_that_trusts_the_authority_believes_every_name(self) -> None:
-        pair = make_serving_pair(self.NAMES, datetime.now(UTC))
+        signer = authority(TODAY)
+        serving = ServingContext()
+        serving.swap(leaf_of(signer, *NAMES, at=TODAY).pem())
         for name in ("bowline-webhook.bowline-system.svc", "localhost", "127.0.0.1", "::1"):
-            handshake(context_from_pair(pair), pair.authority, name)
+            shake_hands(serving.context, signer.certificate, name)
 
-    def test_another_name_is_not_believed(self) -> None:
-        pair = make_serving_pair(self.NAMES, datetime.now(UTC))
+    @pytest.mark.parametrize("other", ["other.bowline-system.svc", "127.0.0.2"])
+    def test_another_name_is_not_believed(self, other: str) -> None:
+        signer = authority(TODAY)
+        serving = ServingContext()
+        serving.swap(leaf_of(signer, *NAMES, at=TODAY).pem())
         with pytest.raises(ssl.SSLCertVerificationError):
-            handshake(context_from_pair(pair), pair.authority, "other.bowline-system.svc")
+            shake_hands(serving.context, signer.certificate, other)
 
-    def test_another_authority_does_not_vouch(self) -> None:
-        pair = make_serving_pair(self.NAMES, datetime.now(UTC))
+    def test_another_authority_does_not_vouch_and_a_bundle_of_both_does(self) -> None:
+        old, new = authority(TODAY), authority(TODAY)
+        serving = ServingContext()
+        serving.swap(leaf_of(new, at=TODAY).pem())
         with pytest.raises(ssl.SSLCertVerificationError):
-            handshake(context_from_pair(pair), authority(datetime.now(UTC)), "localhost")
+            shake_hands(serving.context, old.certificate, "localhost")
+        shake_hands(serving.context, to_pem([old.certificate, new.certificate]), "localhost")
 
-    def test_a_bundle_of_several_replicas_vouches_for_each(self) -> None:
-        now = datetime.now(UTC)
-        pairs = [make_serving_pair(self.NAMES, now) for _ in range(3)]
-        bundle = b"".join(pair.authority for pair in pairs)
-        for pair in pairs:
-            handshake(context_from_pair(pair), bundle, "localhost")
+    def test_a_leaf_never_outlives_its_authority(self) -> None:
+        signer = authority(NOW, DAY)
+        assert leaf_of(signer, life=7 * DAY).certificate.not_valid_after_utc == signer.certificate.not_valid_after_utc
 
-    def test_the_leaf_cannot_sign_and_the_authority_can(self) -> None:
-        pair = make_serving_pair(self.NAMES, NOW)
-        ca, leaf = (x509.load_pem_x509_certificate(pem) for pem in (pair.authority, pair.certificate))
-        assert ca.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-        assert leaf.not_valid_before_utc < NOW < leaf.not_valid_after_utc
-        leaf.verify_directly_issued_by(ca)
+    def test_the_leaf_cannot_sign_and_serves_only(self) -> None:
+        signer = authority()
+        leaf = leaf_of(signer).certificate
+        extensions = leaf.extensions
+        assert not extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        usages = list(extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        assert usages == [ExtendedKeyUsageOID.SERVER_AUTH]
+        leaf.verify_directly_issued_by(signer.certificate)
+
+    def test_clocks_may_differ_by_an_hour(self) -> None:
+        signer = authority(NOW, DAY)
+        for certificate in (signer.certificate, leaf_of(signer, life=DAY).certificate):
+            assert is_valid_at(certificate, NOW - timedelta(minutes=59))
+            assert not is_valid_at(certificate, NOW - timedelta(minutes=61))
+            assert is_valid_at(certificate, NOW + DAY - timedelta(seconds=1))
+            assert not is_valid_at(certificate, NOW + DAY)
+            assert part_of_life(certificate, 0.5) == NOW + DAY / 2
 
     def test_without_a_service_there_are_no_service_names(self) -> None:
         assert service_names("", "x") == service_names("x", "") == ()
 
 
-class TestFiles:
-    @pytest.fixture
-    def pair(self) -> ServingPair:
-        return make_serving_pair(["localhost"], datetime.now(UTC))
+class TestReading:
+    def test_an_authority_comes_back(self) -> None:
+        signer = authority()
+        assert read_authority(to_pem([signer.certificate]), signer.private_pem()) == signer
 
-    def written(self, folder: Path, certificate: bytes, key: bytes) -> tuple[Path, Path]:
-        paths = folder / "tls.crt", folder / "tls.key"
-        for path, content in zip(paths, (certificate, key), strict=True):
-            path.write_bytes(content)
-        return paths
+    def test_what_cannot_sign_is_none(self) -> None:
+        signer, other = authority(), authority()
+        leaf = leaf_of(signer)
+        pem = to_pem([signer.certificate])
+        assert read_authority(pem, other.private_pem()) is None
+        assert read_authority(to_pem([leaf.certificate]), leaf.private_key) is None
+        assert read_authority(b"", b"") is None
+        assert read_authority(pem, b"junk") is None
+        assert read_authority(pem[:-60], signer.private_pem()) is None
 
-    def test_a_pair_is_served(self, pair: ServingPair, tmp_path: Path) -> None:
-        context = context_from_files(*self.written(tmp_path, pair.certificate, pair.private_key))
-        handshake(context, pair.authority, "localhost")
+    @pytest.mark.parametrize(
+        ("key", "taken"),
+        [
+            pytest.param(ec.generate_private_key(ec.SECP384R1()), True, id="another curve"),
+            pytest.param(ed25519.Ed25519PrivateKey.generate(), True, id="Ed25519"),
+            pytest.param(rsa.generate_private_key(65537, 2048), True, id="RSA"),
+            pytest.param(rsa.generate_private_key(65537, 1024), False, id="RSA too short"),  # noqa: S505 - the point
+            pytest.param(dsa.generate_private_key(2048), False, id="DSA"),
+        ],
+    )
+    def test_an_authority_of_another_make_is_taken_if_verifiers_take_it(self, key: Any, taken: bool) -> None:
+        """Whoever has put it there: none may end the process, and one that is taken must serve."""
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        builder = builder.serial_number(1).not_valid_before(TODAY - DAY).not_valid_after(TODAY + DAY)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        found = read_authority(to_pem([builder.sign(key, algorithm)]), private)
+        assert (found is not None) is taken
+        if found is not None:
+            serving = ServingContext()
+            serving.swap(leaf_of(found, at=TODAY).pem())
+            shake_hands(serving.context, found.certificate, "localhost")
 
-    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
-            context_from_files(tmp_path / "tls.crt", tmp_path / "tls.key")
+    def test_an_authority_that_may_not_sign_certificates_is_none(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        usage = x509.KeyUsage(True, False, False, False, False, False, True, False, False)
+        signer = authority()
+        builder = x509.CertificateBuilder().subject_name(signer.certificate.subject).serial_number(1)
+        builder = builder.issuer_name(signer.certificate.subject).public_key(key.public_key())
+        builder = builder.not_valid_before(NOW).not_valid_after(NOW + DAY)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        made = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
+        assert not may_sign(made)
 
-    def test_a_key_of_another_certificate_is_refused(self, pair: ServingPair, tmp_path: Path) -> None:
-        other = make_serving_pair(["localhost"], NOW)
-        with pytest.raises(CertificateError, match="no usable pair"):
-            context_from_files(*self.written(tmp_path, pair.certificate, other.private_key))
+    def test_a_bundle_gives_what_is_whole_in_it_and_each_once(self) -> None:
+        one, two = authority().certificate, authority().certificate
+        broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+        assert from_pem(b"# ours\n" + to_pem([one]) + broken + to_pem([two, one])) == (one, two)
+        assert from_pem(b"\xff junk") == from_pem(b"") == ()
 
-    def test_what_is_no_pem_is_refused(self, pair: ServingPair, tmp_path: Path) -> None:
-        with pytest.raises(CertificateError, match="no usable pair"):
-            context_from_files(*self.written(tmp_path, b"junk", pair.private_key))
 
-    def test_a_key_with_a_passphrase_is_refused_without_asking(self, pair: ServingPair, tmp_path: Path) -> None:
+class TestSecret:
+    def test_a_state_comes_back_as_it_was_written(self) -> None:
+        active, upcoming, former = authority(), authority(), authority()
+        bundle = tuple(signer.certificate for signer in (active, upcoming, former))
+        state = CaState(active, upcoming, bundle, NOW)
+        assert read_secret(new_secret("n", "ns", state)) == state
+
+    def test_what_is_no_longer_said_is_gone_and_the_guard_stays(self) -> None:
+        active, upcoming = authority(), authority()
+        before = new_secret("n", "ns", CaState(active, upcoming, (active.certificate, upcoming.certificate)))
+        before["metadata"] |= {"resourceVersion": "7", "annotations": {"a": "b"}, "managedFields": [{}]}
+        after = written(before, CaState(upcoming, None, (upcoming.certificate,), NOW))
+        assert read_secret(after) == CaState(upcoming, None, (upcoming.certificate,), NOW)
+        assert after["metadata"]["resourceVersion"] == "7"
+        assert after["metadata"]["annotations"]["a"] == "b"
+        assert "managedFields" not in after["metadata"]
+
+    @pytest.mark.parametrize(
+        "mangled",
+        [
+            pytest.param({"data": None}, id="no data"),
+            pytest.param({"data": {"tls.crt": "%%%", "tls.key": 1, "ca.crt": ""}}, id="no base64"),
+            pytest.param({"data": {"tls.crt": base64.b64encode(b"\xff").decode()}}, id="no PEM"),
+            pytest.param({"metadata": {"annotations": {"bowline.dev/ca-switched-at": "soon"}}}, id="no time"),
+            pytest.param({"metadata": {"annotations": {"bowline.dev/ca-switched-at": "2026-01-01"}}}, id="no zone"),
+        ],
+    )
+    def test_reading_never_fails(self, mangled: dict[str, Any]) -> None:
+        assert read_secret({"metadata": {}, **mangled}) == CaState(None)
+
+
+class TestExchange:
+    def test_a_pair_that_is_none_leaves_what_is_served(self) -> None:
+        signer = authority(TODAY)
+        good, other = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
+        serving = ServingContext()
+        with pytest.raises(ssl.SSLError):
+            shake_hands(serving.context, signer.certificate, "localhost")
+        serving.swap(good.pem())
+        for bad in (b"", to_pem([good.certificate]) + other.private_key, good.pem()[:-70], other.private_key):
+            with pytest.raises(CertificateError):
+                serving.swap(bad)
+            shown = shake_hands(serving.context, signer.certificate, "localhost")
+            assert shown == good.certificate.public_bytes(serialization.Encoding.DER)
+        serving.swap(other.pem())
+        shown = shake_hands(serving.context, signer.certificate, None)
+        assert shown == other.certificate.public_bytes(serialization.Encoding.DER)
+        assert serving.not_after() == other.certificate.not_valid_after_utc
+
+    def test_a_key_with_a_passphrase_is_refused_without_asking(self) -> None:
         locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.BestAvailableEncryption(b"secret"),
         )
         with pytest.raises(CertificateError, match="encrypted"):
-            context_from_files(*self.written(tmp_path, pair.certificate, locked))
+            ServingContext().swap(to_pem([leaf_of(authority()).certificate]) + locked)
 
 
-class TestBundle:
-    @pytest.mark.parametrize(
-        "before",
-        [
-            pytest.param(None, id="none"),
-            pytest.param("", id="an empty one"),
-            pytest.param("Cg==", id="a placeholder"),
-            pytest.param("%%%", id="no base64"),
-            pytest.param(
-                b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", id="a broken certificate"
-            ),
-        ],
-    )
-    def test_a_bundle_of_nobodys_is_replaced(self, before: Any) -> None:
-        ours = authority()
-        found = configuration(before)
-        after = jsonpatch.apply_patch(found, bundle_patch(found, ours, NOW))
-        assert base64.b64decode(after["webhooks"][0]["clientConfig"]["caBundle"]) == ours
+class TestFiles:
+    @pytest.fixture
+    def paths(self, tmp_path: Path) -> FilePaths:
+        return FilePaths(tmp_path / "tls.crt", tmp_path / "tls.key")
 
-    def test_only_bundles_are_touched_and_only_where_needed(self) -> None:
-        ours, other = authority(), authority()
-        patch = bundle_patch(configuration(ours, other, other + ours, None), ours, NOW)
-        assert [(operation["op"], operation["path"]) for operation in patch] == [
-            ("test", "/metadata/resourceVersion"),
-            ("add", "/webhooks/1/clientConfig/caBundle"),
-            ("add", "/webhooks/3/clientConfig/caBundle"),
-        ]
+    def put(self, paths: FilePaths, certificate: bytes, key: bytes) -> None:
+        assert paths.certificate
+        assert paths.private_key
+        paths.certificate.write_bytes(certificate)
+        paths.private_key.write_bytes(key)
 
-    @pytest.mark.parametrize("found", [{"metadata": {}}, {"metadata": {}, "webhooks": []}])
-    def test_a_configuration_without_webhooks_needs_nothing(self, found: dict[str, Any]) -> None:
-        assert bundle_patch(found, authority(), NOW) == []
+    def files(self, paths: FilePaths, at: datetime = TODAY) -> CertificateFiles:
+        return CertificateFiles(paths, CertificateMetrics(CollectorRegistry()), SteppedClock(at))
 
-    def test_other_replicas_stay_trusted(self) -> None:
-        ours, other = authority(), authority(NOW - timedelta(days=1))
-        assert merged_bundle(other, ours, NOW) == other + ours
+    def test_a_renewed_pair_is_served_and_half_of_one_is_not(self, paths: FilePaths) -> None:
+        signer = authority(TODAY)
+        old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
+        self.put(paths, to_pem([old.certificate]), old.private_key)
+        files = self.files(paths)
+        self.put(paths, to_pem([new.certificate]), old.private_key)
+        with pytest.raises(CertificateError, match="no usable pair"):
+            files.look()
+        assert files.serving.certificate == old.certificate
+        self.put(paths, to_pem([new.certificate]), new.private_key)
+        files.look()
+        assert files.serving.certificate == new.certificate
 
-    def test_an_expired_authority_and_a_strangers_are_dropped(self) -> None:
-        ours, expired = authority(), authority(NOW - LIFETIME - timedelta(days=2))
-        leaf = make_serving_pair(["x"], NOW)
-        stranger = leaf.certificate.replace(b"\n", b"\r\n")
-        assert merged_bundle(expired, ours, NOW) == ours
-        assert ours in merged_bundle(stranger, ours, NOW)
+    def test_files_that_vanish_leave_what_is_served(self, paths: FilePaths) -> None:
+        leaf = leaf_of(authority(TODAY), at=TODAY)
+        self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
+        files = self.files(paths)
+        assert paths.certificate
+        paths.certificate.unlink()
+        with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
+            files.look()
+        assert files.serving.certificate == leaf.certificate
 
-    def test_the_newest_are_kept_when_there_are_too_many(self) -> None:
-        many = [authority(NOW - timedelta(hours=hours)) for hours in range(MAX_AUTHORITIES + 3)]
-        ours = authority()
-        merged = merged_bundle(b"".join(reversed(many)), ours, NOW)
-        assert merged.count(b"BEGIN") == MAX_AUTHORITIES
-        assert merged.endswith(ours)
-        assert many[0] in merged
-        assert many[-1] not in merged
+    def test_at_start_a_missing_file_is_named(self, paths: FilePaths) -> None:
+        with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
+            self.files(paths)
+
+    @pytest.mark.parametrize("content", [b"", b"junk"])
+    def test_at_start_what_is_no_pem_is_refused(self, paths: FilePaths, content: bytes) -> None:
+        self.put(paths, content, b"")
+        with pytest.raises(CertificateError, match="there is no certificate in it"):
+            self.files(paths)
+
+    def test_what_is_not_valid_today_replaces_only_what_is_neither(self) -> None:
+        signer = authority()
+        (valid,), (expired,), (coming,) = (
+            (leaf_of(signer, at=at, life=DAY).certificate,) for at in (NOW, NOW - 9 * DAY, NOW + 9 * DAY)
+        )
+        assert worse((expired,), valid, NOW)
+        assert worse((coming,), valid, NOW)
+        assert worse((), valid, NOW)
+        assert not worse((valid,), expired, NOW)
+        assert not worse((valid,), valid, NOW)
+        assert not worse((coming,), expired, NOW)
+        assert not worse((expired,), None, NOW)
+
+    def test_callers_authorities_are_read_anew(self, paths: FilePaths, tmp_path: Path) -> None:
+        leaf = leaf_of(authority(TODAY), at=TODAY)
+        self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
+        callers = tmp_path / "callers.crt"
+        callers.write_bytes(to_pem([authority(TODAY).certificate]))
+        files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
+        assert files.serving.context.verify_mode is ssl.CERT_REQUIRED
+        callers.write_bytes(b"junk")
+        with pytest.raises(CertificateError, match="callers' authorities"):
+            files.look()
+        callers.write_bytes(to_pem([authority(TODAY).certificate]))
+        files.look()

@@ -5,37 +5,51 @@ from pathlib import Path
 
 import pytest
 
+from shared.api.meta import ObjectKey
+from webhook.certs.files import FilePaths
+from webhook.certs.rotation import Lives
 from webhook.options import parse_options
 
 
 def test_without_arguments_everything_has_a_default() -> None:
     options = parse_options([], {})
-    assert (str(options.listen), str(options.metrics_listen)) == (":9443", ":8080")
-    assert (options.config, options.kubeconfig, options.tls_files) == (None, None, None)
+    assert (str(options.listen), str(options.common.metrics_listen)) == (":9443", ":8080")
+    assert (options.common.config, options.common.kubeconfig) == (None, None)
+    assert (options.files, options.ca_file, options.self_signed) == (FilePaths(), None, True)
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
-    assert options.namespace == ""
-    assert options.drain == timedelta(seconds=8)
+    assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
+    assert options.lives == Lives(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
+    assert options.common.namespace == ""
+    assert (options.drain, options.max_in_flight) == (timedelta(seconds=8), 400)
 
 
 def test_the_namespace_comes_from_the_pod() -> None:
-    assert parse_options([], {"POD_NAMESPACE": "here"}).namespace == "here"
-    assert parse_options(["--namespace=there"], {"POD_NAMESPACE": "here"}).namespace == "there"
+    options = parse_options([], {"POD_NAMESPACE": "here"})
+    assert (options.common.namespace, options.ca_secret.namespace) == ("here", "here")
+    assert parse_options(["--namespace=there"], {"POD_NAMESPACE": "here"}).common.namespace == "there"
 
 
 def test_what_is_given_is_taken() -> None:
     options = parse_options(
         [
-            *("--listen", "[::1]:1", "--metrics-listen", "127.0.0.1:0", "--drain", "500ms"),
-            *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--feature-gates", "A=true"),
+            *("--listen", "[::1]:1", "--drain", "500ms", "--max-in-flight", "7", "--client-ca-file", "a"),
+            *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
             *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
+            *("--leaf-life", "20s", "--ca-life", "60s", "--ca-grace", "1s", "--ca-secret", "s"),
         ],
         {},
     )
     assert str(options.listen) == "[::1]:1"
-    assert options.tls_files == (Path("c"), Path("k"))
+    assert options.files == FilePaths(Path("c"), Path("k"), Path("a"))
+    assert (options.ca_file, options.self_signed) == (Path("b"), False)
     assert options.webhook_configurations == ("x", "y")
-    assert options.drain == timedelta(milliseconds=500)
-    assert options.feature_gates == {"A": True}
+    assert (options.drain, options.max_in_flight) == (timedelta(milliseconds=500), 7)
+    assert options.lives == Lives(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
+    assert options.ca_secret.name == "s"
+
+
+def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_named() -> None:
+    assert parse_options(["--tls-cert-file=c", "--tls-private-key-file=k"], {}).webhook_configurations == ()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +60,12 @@ def test_what_is_given_is_taken() -> None:
         pytest.param(["--feature-gates", "A"], "must be NAME=true", id="a gate without a value"),
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
+        pytest.param(["--tls-ca-file", "b"], "give both or neither", id="an authority without a certificate"),
+        pytest.param(
+            ["--ca-life", "1h", "--leaf-life", "30m"], "3 times", id="an authority that ends before its leaves"
+        ),
+        pytest.param(["--leaf-life", "0s"], "longer than nothing", id="no life at all"),
+        pytest.param(["--max-in-flight", "0"], "at least 1", id="no request at all"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),
     ],

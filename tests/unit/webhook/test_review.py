@@ -152,10 +152,13 @@ class TestHooks:
         assert response["warnings"] == [f"{hook} does not judge ConfigMap; see the webhook configuration"]
 
     def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
-        # What gpu_request would have to mutate is none here, so the built-in chain is of one mind.
-        for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
-            response = answer(hook, review(pod({"gpu-fraction": "2"})), built_in())
-            assert response["auditAnnotations"]["rules"] == "gpu_request/fraction-range"
+        # A pod that mutation has not prepared for its share is refused where nothing can mend it any more.
+        hooks = (Hook.MUTATE_PODS, Hook.VALIDATE_PODS)
+        told = [answer(hook, review(pod({"gpu-fraction": "2"})), built_in())["auditAnnotations"] for hook in hooks]
+        assert [annotations["rules"] for annotations in told] == [
+            "gpu_request/fraction-range",
+            "gpu_request/fraction-range,gpu_sharing/unprepared,runtime_class/missing",
+        ]
 
 
 class TestMalformed:

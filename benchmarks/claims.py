@@ -1,0 +1,151 @@
+"""Pods with a resource claim each: Bowline beside kube-scheduler, each with a control plane of its own.
+
+Devices, claims and pods are there before the clock starts; it starts with the first decision (for kube-scheduler:
+the first pod, which is when it may decide) and a pod counts when a watch shows it on its node. The claim controller
+is the real one, with a client as fast as a large cluster's.
+"""
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.load import each
+from benchmarks.report import Figure, Report
+from benchmarks.rig import NAMESPACE, READY_S, Rig, rig
+from benchmarks.volumes import Bound, watching
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.api import names
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
+from shared.testing.builders import bind_request, pod
+
+DRIVER, CLASS = "dra.example.com", "gpu.example.com"
+CONTROLLERS = ("resourceclaim-controller",)
+DEVICECLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
+RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSizes:
+    """How much of everything."""
+
+    pods: int = 400
+    nodes: int = 100
+
+
+async def bench_claims(sizes: ClaimSizes) -> Report:
+    """Measure both schedulers' ways to the same end."""
+    report = Report("Pods with a resource claim each, one run on one machine")
+    with _scheduler(sizes) as cluster:
+        async with KubeClient(await load_access(cluster.kubeconfig)) as client, watching(client) as bound:
+            began = await _drain_scheduler(client, sizes, bound)
+            _figures(report, "kube-scheduler", sizes, bound, began)
+    with _reconciler(sizes) as stage:
+        async with await stage.client() as client, watching(client) as bound:
+            began = await _drain_reconciler(client, sizes, bound)
+            _figures(report, "Bowline", sizes, bound, began, ">= 150")
+    return report
+
+
+def _figures(report: Report, who: str, sizes: ClaimSizes, bound: Bound, began: float, wanted: str = "") -> None:
+    taken = max(bound.at.values()) - began
+    name = f"{who}: {sizes.pods} pods with a resource claim each"
+    report.add(Figure(name, "pods/s", (sizes.pods / taken,), wanted=wanted))
+    report.add(Figure(f"{who}: the first of them", "ms", (1000 * (min(bound.at.values()) - began),)))
+
+
+def _spec(*, scheduler: bool = False) -> ClusterSpec:
+    return ClusterSpec(kwok=False, controllers=CONTROLLERS, controller_qps=1000, scheduler=scheduler)
+
+
+@contextmanager
+def _scheduler(sizes: ClaimSizes) -> Iterator[Cluster]:
+    with Cluster.start(_spec(scheduler=True)) as cluster:
+        cluster.make_nodes(sizes.nodes)
+        cluster.make_namespace(NAMESPACE)
+        yield cluster
+
+
+@contextmanager
+def _reconciler(sizes: ClaimSizes) -> Iterator[Rig]:
+    with rig(sizes.nodes, _spec()) as stage, stage.reconciler() as process:
+        process.wait_ready(READY_S)
+        yield stage
+
+
+async def _drain_scheduler(client: KubeClient, sizes: ClaimSizes, bound: Bound) -> float:
+    await _make_devices(client, sizes)
+    began = time.perf_counter()
+
+    async def one(number: int) -> None:
+        await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
+
+    await each(sizes.pods, one)
+    await bound.all_of(sizes.pods)
+    return began
+
+
+async def _drain_reconciler(client: KubeClient, sizes: ClaimSizes, bound: Bound) -> float:
+    await _make_devices(client, sizes)
+    uids: dict[int, str] = {}
+
+    async def one(number: int) -> None:
+        uids[number] = (await client.create(PODS, NAMESPACE, _pod(number, "bowline")))["metadata"]["uid"]
+
+    await each(sizes.pods, one)
+    began = time.perf_counter()
+    await each(sizes.pods, _requests(client, uids, sizes.nodes))
+    await bound.all_of(sizes.pods)
+    return began
+
+
+async def _make_devices(client: KubeClient, sizes: ClaimSizes) -> None:
+    await client.create(DEVICECLASSES, "", {"metadata": {"name": CLASS}, "spec": {}})
+    per_node = -(-sizes.pods // sizes.nodes)
+
+    async def publish(number: int) -> None:
+        await client.create(RESOURCESLICES, "", _slice(f"gpu-node-{number}", per_node))
+
+    async def claim(number: int) -> None:
+        requests = [{"name": "dev", "exactly": {"deviceClassName": CLASS}}]
+        body = {"metadata": {"name": f"p-{number}"}, "spec": {"devices": {"requests": requests}}}
+        await client.create(RESOURCECLAIMS, NAMESPACE, body)
+
+    await each(sizes.nodes, publish)
+    await each(sizes.pods, claim)
+
+
+def _slice(node: str, devices: int) -> dict[str, Any]:
+    return {
+        "metadata": {"name": node},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d{number}"} for number in range(devices)],
+        },
+    }
+
+
+def _pod(number: int, scheduler: str) -> dict[str, Any]:
+    claims = [{"name": "dev", "resourceClaimName": f"p-{number}"}]
+    return pod(f"p-{number}", NAMESPACE, schedulerName=scheduler, resourceClaims=claims)
+
+
+def _requests(client: KubeClient, uids: dict[int, str], nodes: int) -> Callable[[int], Awaitable[None]]:
+    async def one(number: int) -> None:
+        node = f"gpu-node-{number % nodes}"
+        device = {"request": "dev", "driver": DRIVER, "pool": node, "device": f"d{number // nodes}"}
+        on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+        decided = [{"name": "dev", "allocation": allocation}]
+        wanted = bind_request(f"p-{number}", node, NAMESPACE, uids[number], resourceClaimAllocations=decided)
+        # As the webhook would have it, which does not run here.
+        wanted["metadata"]["finalizers"] = [names.FINALIZER]
+        await client.create(BINDREQUESTS, NAMESPACE, wanted)
+
+    return one

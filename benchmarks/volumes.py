@@ -1,0 +1,291 @@
+"""Pods that wait for volumes: Bowline beside kube-scheduler, each with a control plane of its own.
+
+The volume controller is the real one, with a client as fast as a large cluster's. Volumes, claims and pods are there
+before the clock starts; it starts with the first decision (for kube-scheduler: the first pod, which is when it may
+decide) and a pod counts when a watch shows it on its node.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.load import each
+from benchmarks.report import Figure, Report, percentile
+from benchmarks.rig import NAMESPACE, READY_S, Rig, rig
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.api import names
+from shared.api.meta import Object, ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import (
+    BINDREQUESTS,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODS,
+    STORAGECLASSES,
+    Selection,
+)
+from shared.testing.builders import bind_request, pod
+
+PROVISIONER = "csi.example.com"
+CONTROLLERS = ("persistentvolume-binder-controller",)
+PATIENCE_S = 300.0
+# Decisions come from one scheduler, not from a crowd: what waits in its own line is not the binder's doing.
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeSizes:
+    """How much of everything."""
+
+    pods: int = 400
+    nodes: int = 100
+    late_pods: int = 100
+    late_rate: float = 20.0  # requests a second
+    provisioner_s: float = 1.0
+
+
+@dataclass(slots=True)
+class Bound:
+    """When each pod was seen on its node."""
+
+    at: dict[str, float] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seen(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        self.at.setdefault(key.name, time.perf_counter())
+        self.changed.set()
+
+    async def all_of(self, count: int) -> None:
+        """Wait until so many are."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.at) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+async def bench_volumes(sizes: VolumeSizes) -> Report:
+    """Measure both schedulers' ways to the same end."""
+    report = Report("Pods with a volume claim each, one run on one machine")
+    with _scheduler(sizes) as cluster:
+        async with KubeClient(await load_access(cluster.kubeconfig)) as client, watching(client) as bound:
+            began = await _drain_scheduler(client, sizes, bound)
+            _local_figures(report, "kube-scheduler", sizes, bound, began)
+    with _reconciler(sizes) as stage:
+        async with await stage.client() as client, watching(client) as bound:
+            began = await _drain_reconciler(client, sizes, bound)
+            _local_figures(report, "Bowline", sizes, bound, began, ">= 100", "<= 300")
+    with _reconciler(sizes) as stage:
+        async with await stage.client() as client, watching(client) as bound:
+            over = await _late(client, sizes, bound)
+            for share, word in ((0.5, "median"), (0.99, "p99")):
+                name = f"Bowline: volume made to pod bound, {word}"
+                report.add(Figure(name, "ms", (1000 * percentile(over, share),), wanted="<= 100"))
+    return report
+
+
+def _local_figures(report: Report, who: str, sizes: VolumeSizes, bound: Bound, began: float, *wanted: str) -> None:
+    rate, first = wanted or ("", "")
+    taken = max(bound.at.values()) - began
+    name = f"{who}: {sizes.pods} pods with a local volume each"
+    report.add(Figure(name, "pods/s", (sizes.pods / taken,), wanted=rate))
+    report.add(Figure(f"{who}: the first of them", "ms", (1000 * (min(bound.at.values()) - began),), wanted=first))
+
+
+# --- the stage ---
+
+
+def _spec(*, scheduler: bool = False) -> ClusterSpec:
+    return ClusterSpec(kwok=False, controllers=CONTROLLERS, controller_qps=1000, scheduler=scheduler)
+
+
+@contextmanager
+def _scheduler(sizes: VolumeSizes) -> Iterator[Cluster]:
+    with Cluster.start(_spec(scheduler=True)) as cluster:
+        cluster.make_nodes(sizes.nodes)
+        cluster.make_namespace(NAMESPACE)
+        yield cluster
+
+
+@contextmanager
+def _reconciler(sizes: VolumeSizes) -> Iterator[Rig]:
+    with rig(sizes.nodes, _spec()) as stage, stage.reconciler() as process:
+        process.wait_ready(READY_S)
+        yield stage
+
+
+@asynccontextmanager
+async def watching(client: KubeClient) -> AsyncIterator[Bound]:
+    bound = Bound()
+    selection = Selection(PODS, NAMESPACE, field_selector="spec.nodeName!=")
+    reflector = Reflector(client, selection, on_event=bound.seen)
+    task = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced.wait()
+        yield bound
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# --- local volumes ---
+
+
+async def _local_storage(client: KubeClient, sizes: VolumeSizes) -> None:
+    await _make_class(client, names.NO_PROVISIONER)
+
+    async def one(number: int) -> None:
+        await client.create(PERSISTENTVOLUMES, "", _volume(number, f"gpu-node-{number % sizes.nodes}"))
+        await client.create(PERSISTENTVOLUMECLAIMS, NAMESPACE, _claim(number))
+
+    await each(sizes.pods, one)
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            volumes = await client.list_all(PERSISTENTVOLUMES)
+            if all((volume.get("status") or {}).get("phase") == "Available" for volume in volumes):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def _drain_scheduler(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> float:
+    await _local_storage(client, sizes)
+    began = time.perf_counter()
+
+    async def one(number: int) -> None:
+        await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
+
+    await each(sizes.pods, one, AT_ONCE)
+    await bound.all_of(sizes.pods)
+    return began
+
+
+async def _drain_reconciler(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> float:
+    await _local_storage(client, sizes)
+    uids = await _make_pods(client, sizes.pods)
+    began = time.perf_counter()
+    await each(sizes.pods, _requests(client, uids, sizes.nodes), AT_ONCE)
+    await bound.all_of(sizes.pods)
+    return began
+
+
+# --- a provisioner that takes its time ---
+
+
+async def _late(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> list[float]:
+    """Return, for each pod, the seconds from the volume's creation to the pod on its node."""
+    await _make_class(client, PROVISIONER)
+
+    async def claim(number: int) -> None:
+        await client.create(PERSISTENTVOLUMECLAIMS, NAMESPACE, _claim(number))
+
+    await each(sizes.late_pods, claim)
+    uids = await _make_pods(client, sizes.late_pods)
+    request = _requests(client, uids, sizes.nodes)
+    made: dict[str, float] = {}
+    async with _provisioner(client, sizes.provisioner_s, made):
+        for number in range(sizes.late_pods):
+            await request(number)
+            await asyncio.sleep(1 / sizes.late_rate)
+        await bound.all_of(sizes.late_pods)
+    return [bound.at[name] - at for name, at in made.items()]
+
+
+@asynccontextmanager
+async def _provisioner(client: KubeClient, takes_s: float, made: dict[str, float]) -> AsyncIterator[None]:
+    """Make what claims ask for, ``takes_s`` after they ask; note when, by the name that claim and pod share."""
+    asked: set[str] = set()
+    async with asyncio.TaskGroup() as tasks:
+
+        async def make(claim: Object, node: str) -> None:
+            await asyncio.sleep(takes_s)
+            name = claim["metadata"]["name"]
+            await client.create(PERSISTENTVOLUMES, "", _made_volume(claim, node))
+            made[name] = time.perf_counter()
+
+        def seen(_: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+            node = ((new or {}).get("metadata") or {}).get("annotations", {}).get(names.SELECTED_NODE)
+            if new is not None and node and key.name not in asked:
+                asked.add(key.name)
+                tasks.create_task(make(new, node))
+
+        reflector = Reflector(client, Selection(PERSISTENTVOLUMECLAIMS, NAMESPACE), on_event=seen)
+        watching = tasks.create_task(reflector.run())
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+
+# --- objects ---
+
+
+def _requests(client: KubeClient, uids: dict[int, str], nodes: int) -> Callable[[int], Awaitable[None]]:
+    async def one(number: int) -> None:
+        node = f"gpu-node-{number % nodes}"
+        await client.create(BINDREQUESTS, NAMESPACE, bind_request(f"p-{number}", node, NAMESPACE, uids[number]))
+
+    return one
+
+
+async def _make_pods(client: KubeClient, count: int) -> dict[int, str]:
+    uids: dict[int, str] = {}
+
+    async def one(number: int) -> None:
+        uids[number] = (await client.create(PODS, NAMESPACE, _pod(number, "bowline")))["metadata"]["uid"]
+
+    await each(count, one)
+    return uids
+
+
+async def _make_class(client: KubeClient, provisioner: str) -> None:
+    body = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await client.create(STORAGECLASSES, "", body)
+
+
+def _pod(number: int, scheduler: str) -> dict[str, Any]:
+    mounted = [{"name": "data", "persistentVolumeClaim": {"claimName": f"p-{number}"}}]
+    return pod(f"p-{number}", NAMESPACE, schedulerName=scheduler, volumes=mounted)
+
+
+def _claim(number: int) -> dict[str, Any]:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "late",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return {"metadata": {"name": f"p-{number}"}, "spec": spec}
+
+
+def _volume(number: int, node: str, **spec: Any) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    source = {} if spec else {"local": {"path": f"/mnt/{number}"}}
+    return {
+        "metadata": {"name": f"v-{number}"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "late",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+            **source,
+            **spec,
+        },
+    }
+
+
+def _made_volume(claim: Object, node: str) -> dict[str, Any]:
+    metadata = claim["metadata"]
+    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim"} | {
+        key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")
+    }
+    volume = _volume(0, node, csi={"driver": PROVISIONER, "volumeHandle": metadata["uid"]}, claimRef=reference)
+    volume["metadata"] = {
+        "name": f"pvc-{metadata['uid']}",
+        "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER},
+    }
+    return volume

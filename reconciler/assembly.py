@@ -1,0 +1,69 @@
+"""How the reconciler's parts fit together: from a client, plugins and settings to what runs and what leads.
+
+Nothing runs here yet; ``app`` starts and stops the parts in order, tests run them against a real API server.
+"""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.attempts import Tools
+from reconciler.controller import Controller
+from reconciler.endings import Endings
+from reconciler.lag import WatchLag
+from reconciler.leading import Work
+from reconciler.metrics import ReconcilerMetrics
+from reconciler.observing import Observation
+from reconciler.reconciler import Reconciler
+from reconciler.sleepers import Sleepers
+from reconciler.stores import Stores
+from reconciler.sweep import Sweep
+from reconciler.writer import Writer
+from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.binding.runner import Runner
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin
+from shared.kube.client import KubeClient
+from shared.kube.events import EventRecorder
+from shared.kube.reflector import Reflector
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What runs on every replica, and the work of the leader."""
+
+    stores: Stores
+    reflectors: dict[str, Reflector]
+    recorder: EventRecorder
+    runner: Runner
+    observation: Observation
+    work: Work
+
+
+async def assemble(
+    client: KubeClient, plugins: Sequence[Plugin], settings: Settings, metrics: ReconcilerMetrics, shard: str = ""
+) -> Parts:
+    """Set the plugins up and put everything together. Raises what a plugin's setup raises."""
+    clock = client.clock
+    lifecycle = PluginLifecycle(plugins, client, settings, clock)
+    await lifecycle.setup()
+    recorder = EventRecorder(client, socket.gethostname())
+    observation = Observation(metrics, clock)
+    controller = Controller(settings.binding.workers, observation, clock)
+    stores = Stores(client, controller, shard)
+    others = lifecycle.reflectors(controller.on_change, controller.on_object)
+    watched = stores.by_resource
+    for reflector in others.values():
+        watched.setdefault(reflector.selection.resource, []).append(reflector.store)
+    sleepers = Sleepers(watched)
+    runner = Runner(plugins, observation)
+    lag = WatchLag(lambda: stores.requests.version, clock.monotonic)
+    metrics.watch_lag.set_function(lag.seconds)
+    binding = settings.binding
+    ending = Endings(
+        runner, Writer(client, lag.wrote), recorder.record, metrics, binding.in_flight_timeout, binding.bound_events
+    )
+    reconciler = Reconciler(Tools(client, stores, sleepers, runner, ending, observation, settings, clock))
+    sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
+    work = Work(controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
+    return Parts(stores, {**stores.reflectors, **others}, recorder, runner, observation, work)

@@ -1,0 +1,174 @@
+"""The reconciler's debug pages: what it does, what it has done, how it is configured.
+
+Content only; who may read it and how it is served is shared.runtime.debugpages'. Every page is bounded: lists show
+the first so many and say how many there are. Nothing here is a secret: credentials are in no configuration of
+Bowline's, and of objects only names and Bowline's own words are shown.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from reconciler.assembly import Parts
+from reconciler.memory import Memory
+from reconciler.options import Options
+from shared.api.meta import ObjectKey
+from shared.framework.binding.runner import order_by_point
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin
+from shared.kube.reflector import Reflector
+from shared.runtime.clock import Clock
+from shared.runtime.debugpages import DebugPage
+
+# More than anybody reads of a list.
+SHOWN = 100
+
+
+def configuration_pages(settings: Settings, options: Options, plugins: Iterable[Plugin]) -> tuple[DebugPage, ...]:
+    """Return what can be shown before there is any contact with the API server."""
+    enabled = tuple(plugins)
+    return (
+        DebugPage(
+            "config",
+            "the effective configuration: file, defaults and flags together",
+            lambda: {
+                "settings": settings.model_dump(mode="json", by_alias=True),
+                "options": asdict(options),
+            },
+        ),
+        DebugPage(
+            "plugins",
+            "enabled plugins: their order at each point, their effective arguments, their own pages",
+            lambda: {
+                "order": order_by_point(enabled),
+                "plugins": [_plugin(plugin) for plugin in enabled],
+            },
+        ),
+        *(
+            DebugPage(_path(plugin, route.path), f"by plugin {plugin.name}", route.content)
+            for plugin in enabled
+            for route in plugin.routes()
+        ),
+    )
+
+
+class WorkPages:
+    """What the parts of a running process are doing."""
+
+    def __init__(self, parts: Parts, clock: Clock) -> None:
+        self._parts = parts
+        self._observation = parts.observation
+        self._clock = clock
+
+    def pages(self) -> tuple[DebugPage, ...]:
+        """Return the pages."""
+        return (
+            DebugPage("requests", "passes under way, requests that wait, requests looked at last", self.requests),
+            DebugPage("requests/{namespace}/{name}", "what became of the last passes over a request", self.request),
+            DebugPage("queue", "keys in line, in work and due later", self.queue),
+            DebugPage("caches", "what is kept in memory, how much of it, and how fresh it is", self.caches),
+        )
+
+    def requests(self) -> dict[str, Any]:
+        """Return who is worked on, who waits, and what was done last."""
+        seen, now = self._observation, self._clock.monotonic()
+        longest = sorted(seen.passes.values(), key=lambda current: current.since)
+        latest = seen.journal.latest(SHOWN)
+        return {
+            "underWay": _first({str(current.key): current.view(now) for current in longest}),
+            "waiting": _first({str(key): plugin for key, plugin in seen.waiting.items()}),
+            "latest": {
+                str(key): {"at": entry.at, "decision": entry.decision, "outcome": entry.outcome, "why": entry.why}
+                for key, entry in latest
+            },
+        }
+
+    def request(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return all that is known of one request; None if nothing is."""
+        key = ObjectKey(namespace, name)
+        seen = self._observation
+        under_way, memory = seen.passes.get(key), self._parts.work.reconciler.memories.get(key)
+        queue = self._parts.work.controller.queue
+        known = {
+            "request": str(key),
+            "underWay": under_way.view(self._clock.monotonic()) if under_way is not None else None,
+            "waitingFor": seen.waiting.get(key),
+            "queue": queue.place(key) if queue is not None else None,
+            "remembered": _memory(memory) if memory is not None else None,
+            "passes": [asdict(entry) for entry in seen.journal.of(key)],
+        }
+        return known if any(value for label, value in known.items() if label != "request") else None
+
+    def queue(self) -> dict[str, Any]:
+        """Return the queue, of a leader; a standby has none."""
+        queue = self._parts.work.controller.queue
+        if queue is None:
+            return {"leading": False}
+        view = queue.view(SHOWN)
+        return {
+            "leading": True,
+            "ready": {"count": queue.depth, "firstByAge_s": _ages(view.ready)},
+            "processing": {"count": queue.processing, "first": [str(key) for key in view.processing]},
+            "delayed": {"count": queue.delayed, "nextDue_s": _ages(view.delayed)},
+        }
+
+    def caches(self) -> dict[str, Any]:
+        """Return the sizes of everything that grows."""
+        return {
+            "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
+            "remembered": {
+                **self._parts.work.reconciler.sizes,
+                "journal": len(self._observation.journal),
+                "underWay": len(self._observation.passes),
+                "waiting": len(self._observation.waiting),
+                "eventsInLine": len(self._parts.recorder),
+            },
+        }
+
+
+def _path(plugin: Plugin, path: str) -> str:
+    return f"plugins/{plugin.name}/{path.strip('/')}"
+
+
+def _plugin(plugin: Plugin) -> dict[str, Any]:
+    kind = type(plugin)
+    return {
+        "name": plugin.name,
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "args": plugin.args.model_dump(mode="json", by_alias=True),
+        "pages": [_path(plugin, route.path) for route in plugin.routes()],
+    }
+
+
+def _memory(memory: Memory) -> dict[str, Any]:
+    return {
+        "uid": memory.uid,
+        "done": memory.done,
+        "pastThePointOfNoReturn": memory.running is not None and memory.running.past_point,
+        "attemptToBeWritten": memory.unsaved is not None,
+        "waitBegan": memory.wait_began,
+        "waitTold": memory.wait_told or None,
+        "notBefore": memory.not_before,
+        "unansweredBindingAt": memory.unknown_binding,
+        "asksTheApiServer": memory.ask_live,
+    }
+
+
+def _reflector(reflector: Reflector) -> dict[str, Any]:
+    return {
+        "selection": str(reflector.selection),
+        "objects": len(reflector.store),
+        "synced": reflector.synced.is_set(),
+        "problem": reflector.problem,
+        "lastContact": reflector.last_contact,
+        "contactSince": reflector.contact_since,
+        "resourceVersion": reflector.version,
+    }
+
+
+def _ages(keys: Iterable[tuple[ObjectKey, float]]) -> dict[str, float]:
+    return {str(key): round(seconds, 3) for key, seconds in keys}
+
+
+def _first(entries: Mapping[str, Any]) -> dict[str, Any]:
+    return {"count": len(entries), "first": dict(list(entries.items())[:SHOWN])}

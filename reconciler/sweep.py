@@ -1,0 +1,126 @@
+"""Removes BindRequests that have Succeeded and are no longer of interest: slowly, page by page, by the leader only.
+
+A scheduler looks at a finished request within moments; kept for a while it answers questions, kept for ever it fills
+etcd. Failed requests are never removed here: they are the scheduler's to read, and go with their pod. A delete is
+guarded by UID and resourceVersion, so that one that was remade or written meanwhile stays. Where a round stops, by an
+error or a restart, nothing is lost: whatever is due is found by the next one.
+"""
+
+import asyncio
+import logging
+from datetime import datetime, timedelta
+
+from shared.api.bindrequest import Phase
+from shared.api.meta import Object, key_of, parse_time, uid_of, version_of
+from shared.kube.client import KubeClient
+from shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
+from shared.kube.resources import BINDREQUESTS
+from shared.runtime.backoff import Backoff
+from shared.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+FINISHED = f"status.phase={Phase.SUCCEEDED.value}"
+PAGE = 100
+# So few that nobody notices beside binding, enough for 36,000 an hour.
+DELETES_PER_S = 10.0
+# A tenth of the time requests are kept, within these bounds.
+ROUND_MIN, ROUND_MAX = timedelta(seconds=1), timedelta(minutes=5)
+ERROR_BASE, ERROR_MAX = timedelta(seconds=1), timedelta(minutes=1)
+
+
+def completed_at(request: Object) -> datetime | None:
+    """Return when the request became final; None if that cannot be told, and then it stays.
+
+    Another project's CRD does not keep completionTime: the newest write of the object stands for it.
+    """
+    told = parse_time((request.get("status") or {}).get("completionTime"))
+    if told is not None:
+        return told
+    writes = (parse_time(entry.get("time")) for entry in request["metadata"].get("managedFields") or ())
+    return max((write for write in writes if write is not None), default=None)
+
+
+def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
+    """Return whether a request may go: Succeeded, for so long, and not held or deleted by anybody."""
+    metadata = request["metadata"]
+    if (request.get("status") or {}).get("phase") != Phase.SUCCEEDED.value:
+        return False
+    if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+        return False
+    completed = completed_at(request)
+    return completed is not None and completed + ttl <= now
+
+
+class Sweep:
+    """Rounds over the finished requests. ``run`` while leading; ``ttl`` of zero keeps all of them."""
+
+    def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:
+        self._client = client
+        self._ttl = ttl
+        self._clock = clock
+        self._shard = shard
+        self._page_size = page
+        self._selector = FINISHED
+        # Where the last round was interrupted.
+        self._continue = ""
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        if not self._ttl:
+            return
+        pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
+        trouble: Backoff[str] = Backoff(ERROR_BASE, ERROR_MAX)
+        while True:
+            try:
+                removed = await self.round()
+            except (ApiError, InfrastructureError) as error:
+                asked = error.retry_after if isinstance(error, InfrastructureError) else None
+                log.warning("finished requests are not removed", extra={"error": str(error)})
+                await asyncio.sleep(trouble.failed("", asked or ERROR_BASE).total_seconds())
+                continue
+            trouble.succeeded("")
+            if removed:
+                log.info("finished requests removed", extra={"count": removed})
+            await asyncio.sleep(pause.total_seconds())
+
+    async def round(self) -> int:
+        """Go through all of them once, from where the last round stopped; return how many were removed."""
+        removed = 0
+        while True:
+            page = await self._page()
+            for request in page["items"] or ():
+                if is_due(request, self._ttl, self._clock.now()):
+                    removed += await self.remove(request)
+                    await asyncio.sleep(1 / DELETES_PER_S)
+            self._continue = page["metadata"].get("continue") or ""
+            if not self._continue:
+                return removed
+
+    async def remove(self, request: Object) -> bool:
+        """Delete the request if it is still as it was seen; return whether it was."""
+        key = key_of(request)
+        uid, version = uid_of(request), version_of(request)
+        try:
+            await self._client.delete(BINDREQUESTS, key.namespace, key.name, uid=uid, resource_version=version)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    async def _page(self) -> Object:
+        try:
+            return await self._client.list(
+                BINDREQUESTS,
+                label_selector=self._shard,
+                field_selector=self._selector,
+                limit=self._page_size,
+                continue_=self._continue,
+            )
+        except Expired:
+            # The API server remembers a list for some minutes; the next one starts with what is due the longest.
+            self._continue = ""
+        except BadRequest:
+            if not self._selector:
+                raise
+            self._selector, self._continue = "", ""
+        return await self._page()

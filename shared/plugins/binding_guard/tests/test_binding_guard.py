@@ -1,0 +1,82 @@
+"""Who may bind a pod whose bind is being prepared."""
+
+import pytest
+
+from shared.api.meta import ObjectKey
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import PluginEntry, Settings
+from shared.framework.gates import GATES
+from shared.framework.plugin import AdmissionInfo
+from shared.framework.registry import Registry
+from shared.plugins.binding_guard import BindingGuard
+from shared.plugins.binding_guard.config import BindingGuardConfig
+from shared.plugins.catalog import BUILTINS
+
+POD = ObjectKey("team", "pod")
+BINDER = "system:serviceaccount:kai-scheduler:binder"
+
+
+def chain(*users: str) -> AdmissionChain:
+    guard = BindingGuard(BindingGuardConfig.model_validate({"allowedUsers": users}), Settings())
+    return AdmissionChain([guard], Settings(), own_namespace="bowline-system")
+
+
+def asked(user: str = "somebody", namespace: str = "team", *requested: ObjectKey) -> AdmissionInfo:
+    return AdmissionInfo(namespace=namespace, user=user, requested=frozenset(requested))
+
+
+@pytest.mark.parametrize(
+    ("pod", "info", "allowed"),
+    [
+        pytest.param(POD, asked("somebody", "team", POD), False, id="somebody, of a pod with a request"),
+        pytest.param(POD, asked(BINDER, "team", POD), True, id="who is listed"),
+        pytest.param(POD, asked(f"{BINDER}2", "team", POD), False, id="a longer name is another one"),
+        pytest.param(POD, asked("", "team", POD), False, id="nobody by name"),
+        pytest.param(POD, asked("somebody", "team"), True, id="a pod without a request is nobody's to guard"),
+        pytest.param(
+            POD, asked("somebody", "team", ObjectKey("other", "pod")), True, id="nor one whose namesake has one"
+        ),
+        pytest.param(
+            ObjectKey("kube-system", "pod"),
+            asked("somebody", "kube-system", ObjectKey("kube-system", "pod")),
+            True,
+            id="kube-system is never guarded",
+        ),
+        pytest.param(
+            ObjectKey("bowline-system", "pod"),
+            asked("somebody", "bowline-system", ObjectKey("bowline-system", "pod")),
+            True,
+            id="nor is our own namespace",
+        ),
+    ],
+)
+def test_who_may_bind(pod: ObjectKey, info: AdmissionInfo, allowed: bool) -> None:
+    assert chain(BINDER).validate_binding(pod, info).allowed is allowed
+
+
+def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
+    (fault,) = chain().validate_binding(POD, asked("eve", "team", POD)).errors
+    assert fault.rule == "binding_guard/user"
+    assert str(fault) == (
+        'metadata.name: "pod": pod team/pod has a BindRequest and is bound by Bowline\'s reconciler, not by user '
+        '"eve"; leave it to the BindRequest, delete that one first, or list the user in allowedUsers of plugin '
+        "binding_guard"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "on"),
+    [
+        pytest.param(Settings(), False, id="off as it comes"),
+        pytest.param(Settings(feature_gates={"BindingGuard": True}), False, id="the gate alone switches nothing on"),
+        pytest.param(Settings(plugins=(PluginEntry(name="binding_guard"),)), False, id="nor does the plugin"),
+        pytest.param(
+            Settings(plugins=(PluginEntry(name="binding_guard"),), feature_gates={"BindingGuard": True}),
+            True,
+            id="both together do",
+        ),
+    ],
+)
+def test_it_is_alpha(settings: Settings, on: bool) -> None:
+    names = [plugin.name for plugin in Registry(BUILTINS, GATES).build(settings)]
+    assert ("binding_guard" in names) is on

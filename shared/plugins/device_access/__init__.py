@@ -1,0 +1,58 @@
+"""Keeps containers from GPUs that they have not asked for.
+
+Admission only. On a node with the NVIDIA runtime a container sees whatever its environment names, and many images
+name all devices: a pod that asked for nothing then works on somebody's GPU. Containers without a GPU are told to see
+none, and nobody may say otherwise by hand. It is a guard against the usual way in, not against privileged containers
+or mounted device files. The rules are in ``rules``; off by default.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from shared.api.field_error import FieldError
+from shared.api.meta import Object
+from shared.framework.config import Settings
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugins.device_access.config import DeviceAccessConfig
+from shared.plugins.device_access.rules import Place, faults, new_ephemeral_places, places, unprepared, voided
+
+
+class DeviceAccess(Plugin):
+    """Tells containers without a GPU to see none, and refuses what says otherwise."""
+
+    name = "device_access"
+    config_model = DeviceAccessConfig
+    # A share's container gets its environment first.
+    after = ("gpu_sharing",)
+
+    def __init__(self, args: Any, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._gpu_resources = frozenset(args.gpu_resources)
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        _void(pod, places(pod.raw, self._gpu_resources))
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Judge a new pod; the environment of a stored one cannot change."""
+        return _faults(places(pod, self._gpu_resources), info) if old is None else ()
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        _void(pod, new_ephemeral_places(pod.raw, old))
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        return _faults(new_ephemeral_places(pod, old), info)
+
+
+def _void(pod: MutablePod, found: Iterable[Place]) -> None:
+    for place in found:
+        env = voided(place)
+        if env is not None:
+            pod.set(env, "spec", place.field, place.index, "env")
+
+
+def _faults(found: Iterable[Place], info: AdmissionInfo) -> Iterable[FieldError]:
+    for place in found:
+        yield from faults(place)
+        if info.final:
+            yield from unprepared(place)

@@ -1,0 +1,278 @@
+"""Which containers are told to see no GPU, and what nobody may say by hand."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.config import PluginEntry, Settings
+from shared.framework.plugin import AdmissionInfo, PluginConfig
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+from shared.plugins.device_access import DeviceAccess
+from shared.plugins.device_access.config import DeviceAccessConfig
+from shared.plugins.device_access.rules import faults, new_ephemeral_places, places, unprepared, voided
+from shared.testing.builders import pod
+
+NAME = "NVIDIA_VISIBLE_DEVICES"
+VOID = {"name": NAME, "value": "void"}
+FROM_MAP = {"name": NAME, "valueFrom": {"configMapKeyRef": {"name": "mine", "key": NAME}}}
+OTHER = {"name": "A", "value": "b"}
+
+
+def env(*entries: dict[str, Any], **container: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "x", "env": list(entries), **container}
+
+
+def limits(**quantities: str) -> dict[str, Any]:
+    return {"limits": {key.replace("__", "/").replace("_", "-"): value for key, value in quantities.items()}}
+
+
+GPU = {"limits": {"nvidia.com/gpu": "1"}}
+
+
+def plugin(*gpu_resources: str) -> DeviceAccess:
+    return DeviceAccess(DeviceAccessConfig.model_validate({"gpuResources": gpu_resources}), Settings())
+
+
+def with_container(container: dict[str, Any], field: str) -> dict[str, Any]:
+    raw = pod(containers=[env(VOID)])
+    raw["spec"][field] = [container]
+    return raw
+
+
+def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field: str = "containers") -> Any:
+    """The container's environment when the mutating hook is done with the pod; None if there is none."""
+    raw = with_container(container, field)
+    chain = AdmissionChain([plugin(*gpu_resources)], Settings())
+    chain.admit_pod(raw, AdmissionInfo())
+    again = deepcopy(raw)
+    assert chain.admit_pod(raw, AdmissionInfo()).patch == (), "a second time changes nothing"
+    assert raw == again
+    return raw["spec"][field][0].get("env")
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+@pytest.mark.parametrize(
+    ("container", "environment"),
+    [
+        pytest.param({"name": "main"}, [VOID], id="a container without a GPU sees none"),
+        pytest.param(env(OTHER), [OTHER, VOID], id="what else it says stays"),
+        pytest.param(env(VOID), [VOID], id="one that says so itself stays as it is"),
+        pytest.param(env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="none will do, too"),
+        pytest.param(env({"name": NAME, "value": ""}), [VOID], id="an empty value is not left to the image"),
+        pytest.param(env({"name": NAME}), [VOID], id="nor is one that is not there"),
+        pytest.param(env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="nor one from nowhere"),
+        pytest.param(
+            env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would win over void is dropped"
+        ),
+        pytest.param(
+            env(envFrom=[{"configMapRef": {"name": "any"}}]), [VOID], id="what envFrom may set, an entry wins over"
+        ),
+        pytest.param(env(resources=limits(cpu="1")), [VOID], id="cpu is no GPU"),
+        pytest.param(env(resources={"limits": {"nvidia.com/gpu": "0"}}), [VOID], id="no GPU asked for is no GPU"),
+        pytest.param(env(resources={"limits": {"example.com/nic": "1"}}), [VOID], id="another device is no GPU"),
+        pytest.param({"name": "main", "resources": GPU}, None, id="a container with a GPU keeps what it has"),
+        pytest.param(
+            {"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, None, id="so does one with MIG"
+        ),
+        pytest.param(
+            {"name": "main", "resources": {"claims": [{"name": "gpu"}]}},
+            None,
+            id="one with a DRA claim is never voided",
+        ),
+        pytest.param(
+            {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}},
+            None,
+            id="nor is one that names a device class",
+        ),
+    ],
+)
+def test_who_is_told_to_see_no_gpu(container: dict[str, Any], environment: Any, field: str) -> None:
+    assert (after(container, field=field) or None) == environment
+
+
+def test_a_resource_that_the_operator_calls_a_gpu_is_one() -> None:
+    container = {"name": "main", "resources": {"limits": {"gpu.example.com/gpu": "1"}}}
+    assert after(deepcopy(container)) == [VOID]
+    assert after(deepcopy(container), ("gpu.example.com/gpu",)) is None
+
+
+def judged(container: dict[str, Any], *, final: bool = False, field: str = "containers") -> list[tuple[str, str]]:
+    raw = with_container(container, field)
+    return [(f.rule, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(final=final))]
+
+
+VALUE, REFERENCE = "device_access/value", "device_access/value-from"
+
+
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+@pytest.mark.parametrize(
+    ("container", "rules"),
+    [
+        pytest.param(env(VOID), [], id="void"),
+        pytest.param(env({"name": NAME, "value": "none"}), [], id="none"),
+        pytest.param(env({"name": NAME, "value": "all"}), [(VALUE, "env[0].value")], id="all"),
+        pytest.param(
+            env(OTHER, {"name": NAME, "value": "0"}), [(VALUE, "env[1].value")], id="a device by its number"
+        ),
+        pytest.param(env({"name": NAME, "value": "Void"}), [(VALUE, "env[0].value")], id="not quite void"),
+        pytest.param(env({"name": NAME, "value": "$(A)"}), [(VALUE, "env[0].value")], id="another variable's value"),
+        pytest.param(env(FROM_MAP), [(REFERENCE, "env[0].valueFrom")], id="a reference"),
+        pytest.param(
+            env(VOID, {"name": NAME, "value": "all"}, VOID), [(VALUE, "env[1].value")], id="hidden between two voids"
+        ),
+        pytest.param(
+            env({"name": NAME, "value": "all"}, resources=GPU),
+            [(VALUE, "env[0].value")],
+            id="beside a GPU it would win over the device plugin",
+        ),
+        pytest.param(
+            env({"name": NAME, "value": ""}, resources=GPU), [(VALUE, "env[0].value")], id="beside a GPU, nothing"
+        ),
+        pytest.param(
+            env({"name": NAME, "value": "all"}, resources={"claims": [{"name": "nic"}]}),
+            [(VALUE, "env[0].value")],
+            id="a claim of something is no way in",
+        ),
+        pytest.param(
+            env(resources=GPU, envFrom=[{"prefix": "X_", "secretRef": {"name": "a"}}]),
+            [],
+            id="a prefix with which the name cannot begin",
+        ),
+        pytest.param(
+            env(resources=GPU, envFrom=[{"prefix": "NVIDIA_", "secretRef": {"name": "a"}}]),
+            [("device_access/env-from", "envFrom[0]")],
+            id="beside a GPU, what envFrom may set is warned about",
+        ),
+        pytest.param(
+            env(VOID, resources=GPU, envFrom=[{"configMapRef": {"name": "a"}}]), [], id="unless an entry wins over it"
+        ),
+    ],
+)
+def test_what_nobody_may_say_by_hand(container: dict[str, Any], rules: list[tuple[str, str]], field: str) -> None:
+    assert judged(container, field=field) == [(rule, f"spec.{field}[0].{path}") for rule, path in rules]
+
+
+@pytest.mark.parametrize(
+    ("container", "missing"),
+    [
+        pytest.param({"name": "main"}, True, id="no environment at all"),
+        pytest.param(env({"name": NAME, "value": ""}), True, id="an empty value"),
+        pytest.param(env(VOID, {"name": NAME, "value": ""}), True, id="an empty value that wins"),
+        pytest.param(env(VOID), False, id="void"),
+        pytest.param(env(resources=GPU), False, id="a GPU"),
+    ],
+)
+def test_a_pod_that_mutation_has_not_seen_is_refused_at_last(container: dict[str, Any], missing: bool) -> None:
+    assert ("device_access/unprepared", "spec.containers[0].env") not in judged(container)
+    assert (("device_access/unprepared", "spec.containers[0].env") in judged(container, final=True)) is missing
+
+
+def test_a_stored_pod_is_not_judged_again() -> None:
+    raw = pod(containers=[env({"name": NAME, "value": "all"})])
+    assert not list(plugin().validate_pod(raw, raw, AdmissionInfo("UPDATE", final=True)))
+
+
+# --- the container of a share ---
+
+
+def shared(**container: Any) -> dict[str, Any]:
+    raw = pod(containers=[{"name": "main", "image": "x", **container}, {"name": "side", "image": "x"}])
+    raw["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    return raw
+
+
+def whole_chain() -> AdmissionChain:
+    settings = Settings(plugins=(PluginEntry(name="device_access"),))
+    return AdmissionChain(Registry(BUILTINS).build(settings), settings)
+
+
+def judge(raw: dict[str, Any]) -> Judgement:
+    chain, info = whole_chain(), AdmissionInfo(namespace="team", seed="s")
+    first = chain.admit_pod(raw, info)
+    return first if not first.allowed else chain.validate_pod(raw, None, AdmissionInfo(namespace="team", final=True))
+
+
+def test_the_container_of_a_share_keeps_its_devices_and_its_neighbour_sees_none() -> None:
+    raw = shared(env=[{"name": NAME, "value": "all"}])
+    assert judge(raw).allowed
+    target, side = raw["spec"]["containers"]
+    (told,) = [entry for entry in target["env"] if entry["name"] == NAME]
+    prefix = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"]
+    assert told["valueFrom"]["configMapKeyRef"]["name"] == f"{prefix}-0"
+    assert side["env"] == [VOID]
+
+
+def test_a_shares_reference_is_no_way_in_for_another_container() -> None:
+    raw = shared()
+    judge(raw)
+    raw["spec"]["containers"][1]["env"] = deepcopy(raw["spec"]["containers"][0]["env"])
+    assert [f.rule for f in judge(raw).errors] == [REFERENCE]
+
+
+def test_a_share_that_was_not_prepared_takes_no_reference_of_the_users() -> None:
+    found = [f.rule for place in places(shared(env=[FROM_MAP]), ()) for f in faults(place)]
+    assert found == [REFERENCE]
+
+
+# --- ephemeral containers ---
+
+
+def debugged(*containers: dict[str, Any]) -> dict[str, Any]:
+    return pod(ephemeralContainers=list(containers))
+
+
+def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None:
+    old = debugged({"name": "first", "image": "x", "env": [{"name": NAME, "value": "all"}]})
+    new = debugged(old["spec"]["ephemeralContainers"][0], {"name": "second", "image": "x"})
+    chain = AdmissionChain([plugin()], Settings())
+    judgement = chain.admit_ephemeral_containers(new, old, AdmissionInfo("UPDATE"))
+    assert judgement.allowed
+    assert judgement.patch == ({"op": "add", "path": "/spec/ephemeralContainers/1/env", "value": [VOID]},)
+
+
+@pytest.mark.parametrize(
+    ("container", "rules"),
+    [
+        pytest.param(env({"name": NAME, "value": "all"}), [VALUE], id="all"),
+        pytest.param(env(FROM_MAP), [REFERENCE], id="a reference"),
+        pytest.param(env(), ["device_access/unprepared"], id="nothing, when mutation was away"),
+        pytest.param(env(VOID), [], id="void"),
+    ],
+)
+def test_an_ephemeral_container_is_no_way_in(container: dict[str, Any], rules: list[str]) -> None:
+    chain = AdmissionChain([plugin()], Settings())
+    info = AdmissionInfo("UPDATE", final=True)
+    assert [f.rule for f in chain.validate_ephemeral_containers(debugged(container), pod(), info).errors] == rules
+
+
+def test_other_schedulers_pods_are_left_alone() -> None:
+    raw = pod(schedulerName="default-scheduler", ephemeralContainers=[env({"name": NAME, "value": "all"})])
+    chain = AdmissionChain([plugin()], Settings())
+    assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Judgement()
+
+
+# --- words ---
+
+
+def test_the_words_of_each_rule() -> None:
+    (refused,) = faults(next(places(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
+    assert str(refused) == (
+        'spec.containers[0].env[0].value: "all": must be "void" or "none": the container asks for no GPU; '
+        "ask for one in its resources, or remove NVIDIA_VISIBLE_DEVICES"
+    )
+    (beside,) = faults(next(places(pod(containers=[env(FROM_MAP, resources=GPU)]), ())))
+    assert beside.message == (
+        'must be "void" or "none", not a reference: the GPU that the container asks for sets '
+        "NVIDIA_VISIBLE_DEVICES; remove the entry"
+    )
+    place = next(new_ephemeral_places(debugged(env()), pod()))
+    assert voided(place) == [VOID]
+    assert "webhook" in next(unprepared(place)).message
+
+
+def test_it_is_off_by_default_and_needs_no_arguments() -> None:
+    assert "device_access" not in {one.name for one in Registry(BUILTINS).build(Settings())}
+    assert issubclass(DeviceAccessConfig, PluginConfig)

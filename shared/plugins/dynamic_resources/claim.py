@@ -1,0 +1,109 @@
+"""What a ResourceClaim says, read from the raw object; pure, and without an opinion.
+
+Absent and null fields read as empty, as the API server means them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, uid_of, version_of
+from shared.api.quantity import parse_quantity
+
+_CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
+
+
+def claim_ref(key: ObjectKey, claim: Object | None = None) -> ObjectRef:
+    """Return the claim, as it was seen if it was, to wait for a change of it."""
+    if claim is None:
+        return ObjectRef(*_CLAIM, key)
+    return ObjectRef(*_CLAIM, key, uid_of(claim), version_of(claim))
+
+
+def pod_ref(pod: Object) -> ObjectRef:
+    """Return the pod as it was seen, to wait for a change of it."""
+    return ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod))
+
+
+def is_controlled_by(claim: Object, pod_uid: ObjectUID) -> bool:
+    """Return whether the claim was made for that pod."""
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == pod_uid for owner in owners)
+
+
+def same_devices(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether two allocations give the same devices, in the same shares, to the same requests.
+
+    That is what a scheduler decides. The rest follows from it (node selector, configuration of class and claim) or is
+    filled in and rewritten by the API server (timestamp, defaults, spelling of quantities), so it is not compared.
+    """
+    return sorted(map(_identity, results_of(stored))) == sorted(map(_identity, results_of(wanted)))
+
+
+def _identity(result: Mapping[str, Any]) -> tuple[str, ...]:
+    words = [str(result.get(field) or "") for field in ("request", "driver", "pool", "device", "shareID")]
+    capacity = result.get("consumedCapacity") or {}
+    shares = [f"{name}={_amount(capacity[name])}" for name in sorted(capacity)]
+    return (*words, str(bool(result.get("adminAccess"))), *shares)
+
+
+def _amount(value: Any) -> str:
+    try:
+        return str(parse_quantity(value).normalize())
+    except ValueError:
+        return str(value)
+
+
+def status_of(claim: Object) -> Mapping[str, Any]:
+    """Return the status block; empty if absent."""
+    return claim.get("status") or {}
+
+
+def allocation_of(claim: Object) -> Mapping[str, Any] | None:
+    """Return the allocation; None while there is none."""
+    return status_of(claim).get("allocation")
+
+
+def consumers_of(claim: Object) -> Sequence[Mapping[str, Any]]:
+    """Return who has the claim reserved."""
+    return status_of(claim).get("reservedFor") or ()
+
+
+def finalizers_of(claim: Object) -> tuple[str, ...]:
+    """Return the finalizers."""
+    return tuple(claim["metadata"].get("finalizers") or ())
+
+
+def results_of(allocation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the allocated devices."""
+    return (allocation.get("devices") or {}).get("results") or ()
+
+
+def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:
+    """Return the UIDs of consumers."""
+    return {str(entry.get("uid")) for entry in consumers}
+
+
+def entry_for(pod: Object) -> dict[str, Any]:
+    """Return the entry by which a claim is reserved for the pod."""
+    # Without apiGroup: pods are of the core group.
+    return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}
+
+
+def true_conditions(claim: Object, result: Mapping[str, Any]) -> set[str]:
+    """Return the conditions that an allocated device's driver reports as True."""
+    for reported in status_of(claim).get("devices") or ():
+        if device_of(reported) == device_of(result):
+            conditions = reported.get("conditions") or ()
+            return {c["type"] for c in conditions if c.get("status") == "True"}
+    return set()
+
+
+def device_of(result: Mapping[str, Any]) -> str:
+    """Return the device's full name, of a result or of a report of its driver."""
+    words = [str(result.get(field) or "") for field in ("driver", "pool", "device", "shareID")]
+    return "/".join(word for word in words if word)
+
+
+def shown_devices(allocation: Mapping[str, Any]) -> str:
+    """Return the devices as messages name them."""
+    return ", ".join(device_of(result) for result in results_of(allocation)) or "no device"

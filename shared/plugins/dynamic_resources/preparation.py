@@ -1,0 +1,135 @@
+"""All claims of one pod: taken together before the bind, given back together when it is abandoned.
+
+All are looked at before the first is written, so that a pod which cannot have one of them takes none. Giving back
+asks the API server for the pod first: claims of a pod that is bound, wherever, are in use, and those of a pod that is
+gone are kube-controller-manager's to free.
+"""
+
+from typing import Any
+
+from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
+from shared.api.meta import Object, is_deleting, key_of, uid_of
+from shared.framework.status import Code, Reason, Status
+from shared.kube.client import KubeClient
+from shared.kube.errors import Invalid, NotFound
+from shared.kube.resources import PODS
+from shared.plugins.dynamic_resources.claim import claim_ref
+from shared.plugins.dynamic_resources.extended import (
+    claim_of,
+    pod_status,
+    told_status,
+    wanted_extended,
+    wanted_new,
+)
+from shared.plugins.dynamic_resources.rules import (
+    Wanted,
+    missing,
+    objection,
+    together,
+    wanted_claims,
+)
+from shared.plugins.dynamic_resources.writer import Claims, busy, uncut
+
+
+class Preparation:
+    """Takes and gives back the claims of pods. Methods raise what the client raises."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._claims = Claims(client)
+
+    # --- before the bind ---
+
+    async def take(self, pod: Object, spec: BindRequestSpec) -> Status:
+        """Make every claim the pod's; what is so already is left as it is."""
+        looked = [await self._look(one, pod) for one in wanted_claims(pod, spec)]
+        unready = [answer for answer in looked if isinstance(answer, Status)]
+        if unready:
+            return together(unready)
+        answers = []
+        for wanted, claim in (found for found in looked if not isinstance(found, Status)):
+            answers.append(await self._claims.take(claim, wanted, pod))
+            if answers[-1].code not in (Code.OK, Code.WAIT):
+                return answers[-1]
+        if spec.extended_resource_claim_allocation is not None:
+            answers.append(await self._take_extended(pod, spec.extended_resource_claim_allocation))
+        return together(answers)
+
+    async def _look(self, one: Wanted | Status, pod: Object) -> tuple[Wanted, Object] | Status:
+        if isinstance(one, Status):
+            return one
+        claim = await self._claims.get(one.key)
+        if claim is None:
+            return missing(one)
+        return objection(claim, one, pod) or (one, claim)
+
+    async def _take_extended(self, pod: Object, extended: ExtendedResourceClaimAllocation) -> Status:
+        """Make the claim that nobody else makes, take it, and tell the kubelet of it by the pod's status."""
+        wanted = wanted_extended(pod, extended)
+        claim = await self._claims.get(wanted.key)
+        if claim is not None and is_deleting(claim):
+            # A rollback that was cut short has begun this; nobody else would end it.
+            removed = await self._claims.remove(wanted, uid_of(pod))
+            if removed.code is not Code.OK:
+                return removed
+            claim = await self._claims.get(wanted.key)
+        if claim is None:
+            wanted = wanted_new(pod, extended)
+            claim = await self._claims.create(claim_of(pod, extended))
+        if claim is None:
+            return busy(wanted)
+        if is_deleting(claim):
+            return Status.wait(f"{wanted.label} is still being removed", claim_ref(wanted.key, claim))
+        answer = await self._claims.take(claim, wanted, pod)
+        if answer.code not in (Code.OK, Code.WAIT):
+            return answer
+        status = pod_status(wanted.key.name, extended)
+        if told_status(pod) == status or await self._tell(pod, status):
+            return answer
+        return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
+
+    # --- when it is abandoned ---
+
+    async def give_back(self, request: BindRequest, spec: BindRequestSpec) -> Status:
+        """Undo ``take``, from what is visible alone."""
+        pod = await self._unbound_pod(request)
+        if pod is None:
+            return Status.ok()
+        answers = []
+        if spec.extended_resource_claim_allocation is not None:
+            answers.append(await self._remove_extended(pod, spec.extended_resource_claim_allocation))
+        for wanted in wanted_claims(pod, spec):
+            if isinstance(wanted, Wanted):
+                answers.append(await self._claims.release(wanted, uid_of(pod)))
+        return together(answers)
+
+    async def _remove_extended(self, pod: Object, extended: ExtendedResourceClaimAllocation) -> Status:
+        wanted = wanted_extended(pod, extended)
+        answer = await self._claims.remove(wanted, uid_of(pod))
+        # The claim first: without the pod's status its name could be lost.
+        if answer.code is Code.OK and told_status(pod):
+            await self._tell(pod, None)
+        return answer
+
+    async def _unbound_pod(self, request: BindRequest) -> Object | None:
+        """Return the pod we were asked to bind; None if it is gone, or bound after all."""
+        try:
+            pod = await self._client.get(PODS, request.pod_key.namespace, request.pod_key.name)
+        except NotFound:
+            return None
+        return None if uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
+
+    async def _tell(self, pod: Object, status: dict[str, Any] | None) -> bool:
+        """Write the pod's status about its claim; False if the pod is gone or another one has its name."""
+        key = key_of(pod)
+        body = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
+        try:
+            await uncut(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
+        except NotFound:
+            return False
+        except Invalid as error:
+            # The API server's answer to a UID that is not the stored one.
+            if not any(cause.field == "metadata.uid" for cause in error.causes):
+                raise
+            return False
+        return True

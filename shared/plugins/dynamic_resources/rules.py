@@ -1,0 +1,255 @@
+"""What a pod's resource claims must look like before it is bound, and after it is not: claim in, next write out.
+
+Pure. A claim is judged as it is stored now, never by what an earlier pass did, so that the same call serves the first
+pass, the pass after a conflict and the pass after a crash. Each function answers one question: may the pod have the
+claim at all (``objection``), what is the next thing to write (``next_write``, ``next_release``), are its devices
+ready (``readiness``). The order of the writes is the promise: the finalizer stands before anything is allocated and
+goes after nothing is, or a claim could vanish, or stay allocated, under a running pod.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.api import names
+from shared.api.bindrequest import BindRequestSpec
+from shared.api.field_error import FieldError
+from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, uid_of
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.plugins.dynamic_resources.claim import (
+    allocation_of,
+    claim_ref,
+    consumers_of,
+    device_of,
+    entry_for,
+    finalizers_of,
+    is_controlled_by,
+    pod_ref,
+    results_of,
+    same_devices,
+    shown_devices,
+    status_of,
+    true_conditions,
+    uids_of,
+)
+
+# The API server's own limit on status.reservedFor.
+MAX_CONSUMERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One claim the pod needs. ``allocation`` is what the request decided; None if it says nothing of this claim."""
+
+    label: str  # how messages call it
+    key: ObjectKey
+    allocation: Mapping[str, Any] | None
+    of_pod: bool  # made for this pod alone, from a template or for its extended resources
+
+
+@dataclass(frozen=True, slots=True)
+class Finalizers:
+    """Write: these are to be the claim's finalizers."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimStatus:
+    """Write: this is to be the claim's whole status."""
+
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Write: the claim is to go."""
+
+
+Write = Finalizers | ClaimStatus | Delete
+
+
+def request_faults(spec: BindRequestSpec) -> list[FieldError]:
+    """Return what is wrong with the allocations themselves, whatever the pod."""
+    given = [allocation.name for allocation in spec.resource_claim_allocations]
+    return [
+        FieldError(
+            "dynamic_resources/allocation-duplicate",
+            f"spec.resourceClaimAllocations[{index}].name",
+            name,
+            "a claim has one allocation; leave one of them out",
+        )
+        for index, name in enumerate(given)
+        if name in given[:index]
+    ]
+
+
+def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, ...]:
+    """Return the claims of the pod by their real names; for one that cannot be named, why: WAIT or FATAL."""
+    faults = request_faults(spec)
+    if faults:
+        return (Status.fatal("; ".join(map(str, faults)), Reason.INVALID),)
+    allocations = {given.name: given.allocation for given in spec.resource_claim_allocations}
+    entries = pod["spec"].get("resourceClaims") or ()
+    unknown = allocations.keys() - {entry["name"] for entry in entries}
+    if unknown:
+        listed = ", ".join(sorted(unknown))
+        why = f"spec.resourceClaimAllocations: {listed}: is no entry of the pod's spec.resourceClaims"
+        return (Status.fatal(why, Reason.INVALID),)
+    made = {entry["name"]: entry for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
+    named = [_named(pod, entry, made, allocations.get(entry["name"])) for entry in entries]
+    return tuple(one for one in named if one is not None)
+
+
+def _named(
+    pod: Object, entry: Mapping[str, Any], made: Mapping[str, Any], allocation: Mapping[str, Any] | None
+) -> Wanted | Status | None:
+    """Return one claim of the pod; None if it turned out that the pod needs none."""
+    namespace, name = pod["metadata"]["namespace"], entry["name"]
+    label = f"claim {name} of the pod"
+    direct = entry.get("resourceClaimName")
+    if direct:
+        return Wanted(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
+    if name not in made:
+        return Status.wait(f"{label} is not made from its template yet", pod_ref(pod))
+    generated = made[name].get("resourceClaimName")
+    if generated:
+        return Wanted(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
+    if allocation is None:
+        return None
+    why = f"spec.resourceClaimAllocations: {name}: the pod's status says that it needs no such claim"
+    return Status.fatal(why, Reason.INVALID)
+
+
+# --- taking a claim ---
+
+
+def next_take(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Write | Status:
+    """Return the next write that makes the claim the pod's; or, when there is none, what is to be said of it."""
+    against = objection(claim, wanted, pod)
+    if against is not None:
+        return against
+    return next_write(claim, wanted, pod, now) or readiness(claim, wanted)
+
+
+def missing(wanted: Wanted) -> Status:
+    """Return what it means that the claim is not there: somebody has still to make it."""
+    return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key))
+
+
+def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
+    """Return why the pod can never be bound with this claim; None if it may be."""
+    if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
+        return _conflict(f"{wanted.label} belongs to somebody else; delete it, so that it is made anew")
+    if is_deleting(claim):
+        return _conflict(f"{wanted.label} is being deleted")
+    stored, consumers = allocation_of(claim), consumers_of(claim)
+    reserved = uid_of(pod) in uids_of(consumers)
+    if wanted.allocation is None:
+        return None if reserved and stored is not None else _undecided(claim, wanted)
+    if stored is not None and not same_devices(stored, wanted.allocation):
+        has, wants = shown_devices(stored), shown_devices(wanted.allocation)
+        why = f"{wanted.label} is already allocated to {has}; the request wants {wants}"
+        return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
+    if not reserved and len(consumers) >= MAX_CONSUMERS:
+        return _conflict(f"{wanted.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
+    return None
+
+
+def _undecided(claim: Object, wanted: Wanted) -> Status:
+    has = "is not allocated" if allocation_of(claim) is None else "is not reserved for the pod"
+    why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; give it one"
+    return Status.fatal(why, Reason.INVALID)
+
+
+def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Write | None:
+    """Return the next write that makes the claim the pod's; None when it is. Only for a claim without objection."""
+    if wanted.allocation is None:
+        return None
+    finalizers = finalizers_of(claim)
+    if names.RESOURCE_CLAIM_PROTECTION not in finalizers:
+        return Finalizers((*finalizers, names.RESOURCE_CLAIM_PROTECTION))
+    stored, consumers = allocation_of(claim), consumers_of(claim)
+    if stored is not None and uid_of(pod) in uids_of(consumers):
+        return None
+    # The time says since when devices prepare themselves; a stored allocation cannot be changed any more.
+    fresh = {**wanted.allocation, "allocationTimestamp": format_time(now)}
+    allocation = fresh if stored is None else stored
+    others = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
+    return ClaimStatus({**status_of(claim), "allocation": allocation, "reservedFor": [*others, entry_for(pod)]})
+
+
+def readiness(claim: Object, wanted: Wanted) -> Status:
+    """Return whether the allocated devices say that the pod may come: OK, WAIT, or FATAL if one has failed."""
+    pending = []
+    for result in results_of(allocation_of(claim) or {}):
+        waits_for: Sequence[str] = result.get("bindingConditions") or ()
+        if not waits_for:
+            continue
+        true = true_conditions(claim, result)
+        device = device_of(result)
+        failed = sorted(true & set(result.get("bindingFailureConditions") or ()))
+        if failed:
+            return _conflict(
+                f"{wanted.label}: device {device} reports {', '.join(failed)}", Suggestion.RESCHEDULE_ELSEWHERE
+            )
+        lacking = [word for word in waits_for if word not in true]
+        if lacking:
+            pending.append(f"{device} to report {', '.join(lacking)}")
+    if pending:
+        return Status.wait(f"{wanted.label}: waiting for device {'; '.join(pending)}", claim_ref(wanted.key, claim))
+    return Status.ok()
+
+
+def together(answers: Iterable[Status]) -> Status:
+    """Return what the answers for several claims are for the pod: the first failure, else all waits, else OK."""
+    told = [answer for answer in answers if answer.code is not Code.OK]
+    failures = [answer for answer in told if answer.code is not Code.WAIT]
+    if failures or len(told) < 2:
+        return (failures or told or [Status.ok()])[0]
+    return Status(
+        Code.WAIT,
+        tuple(reason for answer in told for reason in answer.reasons),
+        wake_on=tuple(ref for answer in told for ref in answer.wake_on),
+    )
+
+
+# --- giving it back ---
+
+
+def next_release(claim: Object, wanted: Wanted, pod_uid: ObjectUID) -> Write | None:
+    """Return the next write that frees the claim of an unbound pod; None when nothing of it is left.
+
+    Only an allocation that the request decided is touched, so that whoever won over it keeps what is theirs. The
+    last consumer takes the allocation and then the finalizer along, as Kubernetes does when a last pod ends.
+    """
+    stored, consumers = allocation_of(claim), consumers_of(claim)
+    if wanted.allocation is None:
+        return None
+    if stored is None:
+        return None if consumers else _unprotected(claim)
+    if pod_uid not in uids_of(consumers) or not same_devices(stored, wanted.allocation):
+        return None
+    others = [entry for entry in consumers if entry.get("uid") != pod_uid]
+    if others:
+        return ClaimStatus({**status_of(claim), "reservedFor": others})
+    freed = ("allocation", "reservedFor", "devices")
+    return ClaimStatus({key: value for key, value in status_of(claim).items() if key not in freed})
+
+
+def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
+    """Return the next write that removes a claim made for the pod's extended resources; None when there is none."""
+    annotations = claim["metadata"].get("annotations") or {}
+    if not is_controlled_by(claim, pod_uid) or annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
+        return None
+    return _unprotected(claim) if is_deleting(claim) else Delete()
+
+
+def _conflict(why: str, suggestion: Suggestion | None = None) -> Status:
+    return Status.fatal(why, Reason.DEVICE_CONFLICT, suggestion)
+
+
+def _unprotected(claim: Object) -> Finalizers | None:
+    kept = tuple(f for f in finalizers_of(claim) if f != names.RESOURCE_CLAIM_PROTECTION)
+    return Finalizers(kept) if len(kept) < len(finalizers_of(claim)) else None

@@ -1,0 +1,74 @@
+"""Claims and pods for tables: only what the rules read."""
+
+from typing import Any
+
+from shared.api import names
+from shared.api.bindrequest import BindRequestSpec
+from shared.api.meta import ObjectKey
+from shared.plugins.dynamic_resources.rules import Wanted
+
+POD_UID = "pod-uid"
+
+
+def pod(status: dict[str, Any] | None = None, name: str = "pod", **spec: Any) -> dict[str, Any]:
+    """The pod in question."""
+    return {
+        "metadata": {"namespace": "ns", "name": name, "uid": POD_UID, "resourceVersion": "7"},
+        "spec": spec,
+        "status": status or {},
+    }
+
+
+def result(device: str = "d0", **fields: Any) -> dict[str, Any]:
+    """One allocated device."""
+    return {"request": "dev", "driver": "dra.example", "pool": "node", "device": device, **fields}
+
+
+def allocation(*results: dict[str, Any]) -> dict[str, Any]:
+    """An allocation of these devices; of one if none are given."""
+    return {"devices": {"results": list(results) or [result()]}}
+
+
+def user(uid: str = POD_UID) -> dict[str, Any]:
+    """An entry of reservedFor."""
+    return {"resource": "pods", "name": "pod" if uid == POD_UID else f"pod-{uid}", "uid": uid}
+
+
+def claim(status: dict[str, Any] | None = None, *finalizers: str, **metadata: Any) -> dict[str, Any]:
+    """A claim as the API server has it."""
+    found: dict[str, Any] = {
+        "metadata": {"namespace": "ns", "name": "one", "uid": "claim-uid", "resourceVersion": "5", **metadata},
+        "spec": {"devices": {}},
+    }
+    if finalizers:
+        found["metadata"]["finalizers"] = list(finalizers)
+    if status is not None:
+        found["status"] = status
+    return found
+
+
+def protected(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    """A claim with the finalizer."""
+    return claim(status, names.RESOURCE_CLAIM_PROTECTION, **metadata)
+
+
+def owned(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
+    """Metadata of a claim that was made for a pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": by, "controller": controller}
+    return {"ownerReferences": [owner]}
+
+
+def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> Wanted:
+    """What the request says of the claim."""
+    return Wanted("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
+
+
+def spec(*given: tuple[str, dict[str, Any]]) -> BindRequestSpec:
+    """A request's spec with these allocations."""
+    return BindRequestSpec.model_validate(
+        {
+            "podName": "pod",
+            "selectedNode": "node",
+            "resourceClaimAllocations": [{"name": name, "allocation": of} for name, of in given],
+        }
+    )

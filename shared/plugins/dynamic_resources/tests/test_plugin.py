@@ -1,0 +1,109 @@
+"""What the plugin says of a request before anything is done, and the claim it makes up; no API server needed."""
+
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Demand, ExtendedResourceClaimAllocation, decode_bind_request
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from shared.framework.plugin import AdmissionInfo, PluginConfig
+from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources import DynamicResources
+from shared.plugins.dynamic_resources.extended import claim_name, claim_of, wanted_extended, wanted_new
+from shared.plugins.dynamic_resources.tests.builders import allocation, pod
+from shared.testing.builders import bind_request, stored
+
+PLUGIN = DynamicResources(PluginConfig(), Settings())
+CLAIMS: dict[str, Any] = {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation()}]}
+EXTENDED: dict[str, Any] = {
+    "extendedResourceClaimAllocation": {
+        "allocation": allocation(),
+        "deviceRequests": [{"name": "r"}],
+        "containerMappings": [{"containerName": "main", "resourceName": "gpu", "requestName": "r"}],
+    }
+}
+
+
+def request(**spec: Any) -> BindRequest:
+    return decode_bind_request(stored(bind_request(**spec)))
+
+
+@pytest.mark.parametrize(
+    ("spec", "leaves"),
+    [
+        pytest.param({}, False, id="a request without allocations"),
+        pytest.param(CLAIMS, True, id="claims"),
+        pytest.param(EXTENDED, True, id="extended resources"),
+        pytest.param({"podName": ""}, False, id="an invalid request"),
+    ],
+)
+def test_only_requests_with_allocations_leave_effects(spec: dict[str, Any], leaves: bool) -> None:
+    assert PLUGIN.leaves_effects(request(**spec)) is leaves
+
+
+def test_both_forms_of_allocation_are_served() -> None:
+    assert set(PLUGIN.serves(request(**CLAIMS, **EXTENDED))) == {Demand.CLAIMS, Demand.EXTENDED_CLAIM}
+
+
+def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> None:
+    chain = AdmissionChain([PLUGIN], Settings())
+    good = chain.admit_bind_request(bind_request(**CLAIMS), AdmissionInfo())
+    assert good.allowed
+    assert any(names.FINALIZER in (operation.get("value") or ()) for operation in good.patch)
+    twice = bind_request(resourceClaimAllocations=CLAIMS["resourceClaimAllocations"] * 2)
+    (fault,) = chain.admit_bind_request(twice, AdmissionInfo()).errors
+    assert (fault.rule, fault.path) == (
+        "dynamic_resources/allocation-duplicate",
+        "spec.resourceClaimAllocations[1].name",
+    )
+
+
+def test_claims_are_watched_without_what_they_say() -> None:
+    """A cluster may have a claim for every pod; memory is to follow the pending work."""
+    (source,) = PLUGIN.event_sources()
+    assert source.resource == RESOURCECLAIMS.as_metadata()
+    assert source.slim is not None
+    seen = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
+    kept = source.slim({"metadata": seen})
+    assert kept == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
+    assert not list(source.keys(kept))
+
+
+# --- the claim of extended resources ---
+
+ASKED = ExtendedResourceClaimAllocation.model_validate(EXTENDED["extendedResourceClaimAllocation"])
+
+
+@pytest.mark.parametrize(
+    ("name", "visible", "base"),
+    [
+        pytest.param("pod", "pod-extended-resources-", "pod-extended-resources-", id="a short name is kept whole"),
+        pytest.param("p" * 60, "p" * 53, "p" * 60 + "-extended-resources-", id="a long one is cut to 63 characters"),
+        pytest.param("p" * 253, "p" * 53, "p" * 253, id="the longest leaves no room for more"),
+        pytest.param(
+            "p" * 52 + ".x", "p" * 52 + ".", "p" * 52 + ".x-extended-resources-", id="a cut may end in a dot"
+        ),
+    ],
+)
+def test_the_claims_name_is_valid_and_tells_its_pod(name: str, visible: str, base: str) -> None:
+    made = claim_of(pod(name=name), ASKED)["metadata"]
+    assert made["name"].startswith(visible)
+    assert len(made["name"]) == len(visible) + 10
+    assert len(made["name"]) <= 63
+    assert made["generateName"] == base
+
+
+def test_the_claims_name_is_the_pods_own() -> None:
+    first, second = pod(), pod()
+    second["metadata"]["uid"] = "another"
+    assert claim_name(first) == claim_name(pod())
+    assert claim_name(first) != claim_name(second)
+
+
+def test_the_claim_that_the_pods_status_names_is_the_claim() -> None:
+    told = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
+    assert wanted_extended(told, ASKED).key.name == "made-by-a-scheduler"
+    assert wanted_extended(pod(), ASKED).key.name == claim_name(pod())
+    assert wanted_new(told, ASKED).key.name == claim_name(pod())

@@ -1,0 +1,373 @@
+"""Claim in, next write out: the plugin's decisions as tables."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.plugins.dynamic_resources.rules import (
+    ClaimStatus,
+    Delete,
+    Finalizers,
+    Wanted,
+    missing,
+    next_release,
+    next_removal,
+    next_take,
+    request_faults,
+    together,
+    wanted_claims,
+)
+from shared.plugins.dynamic_resources.tests.builders import (
+    POD_UID,
+    allocation,
+    claim,
+    owned,
+    pod,
+    protected,
+    result,
+    spec,
+    user,
+    wanted,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = {"allocationTimestamp": "2026-01-01T00:00:00Z"}
+KEEP = "example.com/keep"
+OTHERS = [user(f"u{index}") for index in range(256)]
+TIMED = {**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}
+
+TAKE = [
+    pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer comes first"),
+    pytest.param(
+        claim(None, KEEP),
+        Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
+        id="beside the finalizers of others",
+    ),
+    pytest.param(
+        claim({"allocation": allocation(), "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)),
+        id="also on a claim that another binder allocated without it",
+    ),
+    pytest.param(
+        protected(),
+        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="then allocation and reservation in one write",
+    ),
+    pytest.param(
+        protected({}),
+        ClaimStatus({"allocation": {**allocation(), **STAMP}, "reservedFor": [user()]}),
+        id="a claim that was freed is as good as new",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
+        id="an allocation of these devices is shared and stays as it is stored",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        Status.ok(),
+        id="what is there is not written again",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [*OTHERS[:255], user()]}),
+        Status.ok(),
+        id="the 256th consumer has its place",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), TAKE)
+def test_what_is_written_next_to_take_a_claim(stored: dict[str, Any], expected: Any) -> None:
+    assert next_take(stored, wanted(allocation()), pod(), NOW) == expected
+
+
+CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
+ELSEWHERE = (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+UNDECIDED = (Code.FATAL, Reason.INVALID, None)
+AGAINST = [
+    pytest.param(
+        protected({"allocation": allocation(result("d1"))}),
+        wanted(allocation()),
+        ELSEWHERE,
+        "is already allocated to dra.example/node/d1; the request wants dra.example/node/d0",
+        id="another device",
+    ),
+    pytest.param(
+        protected({"allocation": {"devices": {}}}),
+        wanted(allocation()),
+        ELSEWHERE,
+        "is already allocated to no device",
+        id="an allocation of nothing",
+    ),
+    pytest.param(
+        protected({"allocation": allocation(), "reservedFor": OTHERS}),
+        wanted(allocation()),
+        CONFLICT,
+        "has 256 consumers, and Kubernetes allows 256",
+        id="no place left",
+    ),
+    pytest.param(
+        protected(deletionTimestamp="2026-01-01T00:00:00Z"),
+        wanted(allocation()),
+        CONFLICT,
+        "is being deleted",
+        id="a claim that is going",
+    ),
+    pytest.param(
+        protected(**owned("somebody")),
+        wanted(allocation(), of_pod=True),
+        CONFLICT,
+        "belongs to somebody else",
+        id="a claim made for another pod",
+    ),
+    pytest.param(
+        protected(**owned(controller=False)),
+        wanted(allocation(), of_pod=True),
+        CONFLICT,
+        "belongs to somebody else",
+        id="a claim the pod owns without having it made",
+    ),
+    pytest.param(claim(), wanted(None), UNDECIDED, "is not allocated, and spec.resource", id="nobody decided"),
+    pytest.param(
+        protected({"allocation": allocation(), "reservedFor": [user("a")]}),
+        wanted(None),
+        UNDECIDED,
+        "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; give it one",
+        id="decided for another pod only",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "one", "verdict", "words"), AGAINST)
+def test_what_can_never_be_taken_is_final(
+    stored: dict[str, Any], one: Wanted, verdict: tuple[Code, Reason, Suggestion | None], words: str
+) -> None:
+    answer = next_take(stored, one, pod(), NOW)
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.reason, answer.suggestion) == verdict
+    assert words in answer.message
+    assert answer.message.startswith("claim dev of the pod (one)")
+
+
+def test_a_claim_of_which_the_request_says_nothing_is_only_looked_at() -> None:
+    held = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
+    assert next_take(held, wanted(None), pod(), NOW) == Status.ok()
+    assert next_release(held, wanted(None), ObjectUID(POD_UID)) is None
+
+
+SAME = [
+    pytest.param([result(consumedCapacity={"m": "1Gi"})], [result(consumedCapacity={"m": "1024Mi"})], id="spelling"),
+    pytest.param([result(adminAccess=None)], [result(adminAccess=False)], id="a default written out"),
+    pytest.param([result("a"), result("b")], [result("b"), result("a")], id="order"),
+    pytest.param([result(tolerations=[{"key": "x"}])], [result()], id="what is filled in"),
+]
+DIFFERENT = [
+    pytest.param([result(shareID="1")], [result(shareID="2")], id="another share"),
+    pytest.param([result(consumedCapacity={"m": "1Gi"})], [result(consumedCapacity={"m": "2Gi"})], id="another size"),
+    pytest.param([result(adminAccess=True)], [result()], id="other access"),
+    pytest.param([result(request="a")], [result(request="b")], id="for another request"),
+    pytest.param([result(), result()], [result()], id="once more"),
+    pytest.param([result(driver="x")], [result()], id="another driver"),
+    pytest.param([result(pool="x")], [result()], id="another pool"),
+    pytest.param([result(consumedCapacity={"m": "odd"})], [result()], id="no quantity at all"),
+]
+
+
+@pytest.mark.parametrize(("stored", "asked"), SAME)
+def test_the_same_devices_in_other_words_are_the_same(stored: list[Any], asked: list[Any]) -> None:
+    held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
+    assert next_take(held, wanted(allocation(*asked)), pod(), NOW) == Status.ok()
+
+
+@pytest.mark.parametrize(("stored", "asked"), DIFFERENT)
+def test_other_devices_are_not(stored: list[Any], asked: list[Any]) -> None:
+    held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
+    answer = next_take(held, wanted(allocation(*asked)), pod(), NOW)
+    assert isinstance(answer, Status)
+    assert answer.reason is Reason.DEVICE_CONFLICT
+
+
+# --- binding conditions ---
+
+WAITING = result(bindingConditions=["ready", "attached"], bindingFailureConditions=["broken"])
+
+
+def report(*true: str, device: str = "d0", false: str = "") -> dict[str, Any]:
+    conditions = [{"type": word, "status": "True"} for word in true]
+    conditions += [{"type": false, "status": "False"}] if false else []
+    return {"driver": "dra.example", "pool": "node", "device": device, "conditions": conditions}
+
+
+READINESS = [
+    pytest.param([], (Code.WAIT, "for device dra.example/node/d0 to report ready, attached"), id="nothing yet"),
+    pytest.param([report()], (Code.WAIT, "to report ready, attached"), id="a report without conditions"),
+    pytest.param([report("ready")], (Code.WAIT, "to report attached"), id="one of two"),
+    pytest.param([report("ready", false="attached")], (Code.WAIT, "to report attached"), id="one is False"),
+    pytest.param([report("ready", "attached", device="d1")], (Code.WAIT, "ready, attached"), id="another device"),
+    pytest.param([report("ready", "attached", false="broken")], (Code.OK, ""), id="all of them"),
+    pytest.param([report("ready", "attached", "broken")], (Code.FATAL, "reports broken"), id="failed in the end"),
+    pytest.param([report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"), id="failed at once"),
+]
+
+
+@pytest.mark.parametrize(("devices", "expected"), READINESS)
+def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tuple[Code, str]) -> None:
+    held = protected({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
+    answer = next_take(held, wanted(allocation(WAITING)), pod(), NOW)
+    assert isinstance(answer, Status)
+    assert answer.code is expected[0]
+    assert expected[1] in answer.message
+    if answer.code is Code.WAIT:
+        assert [(ref.kind, ref.key, ref.resource_version) for ref in answer.wake_on] == [
+            ("ResourceClaim", ObjectKey("ns", "one"), "5")
+        ]
+    if answer.code is Code.FATAL:
+        assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
+
+
+# --- giving back ---
+
+RELEASE = [
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
+        id="one of several takes only itself away",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
+        ClaimStatus({"newer": 1}),
+        id="the last one takes the allocation along",
+    ),
+    pytest.param(protected({}), Finalizers(()), id="and then the finalizer"),
+    pytest.param(
+        claim(None, KEEP, names.RESOURCE_CLAIM_PROTECTION), Finalizers((KEEP,)), id="but no other finalizer"
+    ),
+    pytest.param(claim(), None, id="nothing was taken"),
+    pytest.param(claim(None, KEEP), None, id="nothing is left of ours"),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="another pod's claim is not touched"
+    ),
+    pytest.param(protected({"allocation": TIMED}), None, id="nor an allocation that is not for the pod"),
+    pytest.param(
+        protected({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
+        None,
+        id="nor what somebody else decided for the pod",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), RELEASE)
+def test_what_is_written_next_to_give_a_claim_back(stored: dict[str, Any], expected: Any) -> None:
+    assert next_release(stored, wanted(allocation()), ObjectUID(POD_UID)) == expected
+
+
+EXTENDED: dict[str, Any] = {"annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"}}
+GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+REMOVE = [
+    pytest.param(protected(**EXTENDED, **owned()), Delete(), id="it is deleted"),
+    pytest.param(protected(**EXTENDED, **owned(), **GOING), Finalizers(()), id="and let go"),
+    pytest.param(claim(None, KEEP, **EXTENDED, **owned(), **GOING), None, id="the rest is others' to do"),
+    pytest.param(protected(**owned()), None, id="a claim from a template stays"),
+    pytest.param(protected(**EXTENDED, **owned("b")), None, id="another pod's claim stays"),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), REMOVE)
+def test_what_is_written_next_to_remove_a_claim_of_extended_resources(stored: dict[str, Any], expected: Any) -> None:
+    assert next_removal(stored, ObjectUID(POD_UID)) == expected
+
+
+# --- which claims ---
+
+
+def entry(name: str, **source: str) -> dict[str, str]:
+    return {"name": name, **source}
+
+
+def made(*names_and_claims: tuple[str, str | None]) -> dict[str, Any]:
+    return {"resourceClaimStatuses": [{"name": n, "resourceClaimName": c} for n, c in names_and_claims]}
+
+
+def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
+    asking = pod(
+        made(("b", "pod-b-x7"), ("none", None)),
+        resourceClaims=[
+            entry("a", resourceClaimName="shared"),
+            entry("b", resourceClaimTemplateName="tpl"),
+            entry("none", resourceClaimTemplateName="tpl"),
+        ],
+    )
+    found = wanted_claims(asking, spec(("b", allocation())))
+    assert [(w.key.name, w.allocation, w.of_pod) for w in found if isinstance(w, Wanted)] == [
+        ("shared", None, False),
+        ("pod-b-x7", allocation(), True),
+    ]
+    assert len(found) == 2
+
+
+def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> None:
+    asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
+    first, second = wanted_claims(asking, spec())
+    assert isinstance(first, Status)
+    assert first.code is Code.WAIT
+    assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
+        ("Pod", ObjectKey("ns", "pod"), "7")
+    ]
+    assert isinstance(second, Wanted)
+
+
+@pytest.mark.parametrize(
+    ("status", "allocations", "words"),
+    [
+        pytest.param({}, [("b", {})], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"),
+        pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
+        pytest.param(made(("a", None)), [("a", {})], "says that it needs no such claim", id="of a claim not needed"),
+    ],
+)
+def test_an_allocation_that_fits_no_claim_is_invalid(
+    status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
+) -> None:
+    asking = pod(status, resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
+    (answer,) = wanted_claims(asking, spec(*allocations))
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.INVALID)
+    assert words in answer.message
+
+
+def test_a_claim_allocated_twice_is_told_with_path_rule_and_remedy() -> None:
+    (fault,) = request_faults(spec(("a", {}), ("b", {}), ("a", {})))
+    assert fault.rule == "dynamic_resources/allocation-duplicate"
+    assert str(fault) == (
+        'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'
+    )
+
+
+def test_a_missing_claim_is_waited_for_by_name() -> None:
+    answer = missing(wanted(allocation()))
+    assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
+    assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
+
+
+WAIT_A, WAIT_B = Status.wait("a"), missing(wanted(None))
+BAD = Status.fatal("no")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        pytest.param([], Status.ok(), id="no claims"),
+        pytest.param([Status.ok(), WAIT_A], WAIT_A, id="one waits"),
+        pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
+        pytest.param(
+            [WAIT_A, Status.ok(), WAIT_B],
+            Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons), wake_on=WAIT_B.wake_on),
+            id="waits are one wait",
+        ),
+    ],
+)
+def test_what_several_answers_are_together(answers: list[Status], expected: Status) -> None:
+    assert together(answers) == expected

@@ -1,0 +1,146 @@
+"""Reads and writes of claims: carries out what ``rules`` says, one guarded write after another.
+
+Every write carries the resourceVersion of the claim that was judged (a delete its UID); after a Conflict the claim is
+read and judged again. Attempts of this process that want the same claim go one after another, because of several at
+once all but one would only meet a Conflict; under that lock nobody waits for anything but the API server.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
+from shared.framework.status import Code, Status
+from shared.kube.client import KubeClient
+from shared.kube.errors import AlreadyExists, Conflict, NotFound
+from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources.rules import (
+    ClaimStatus,
+    Delete,
+    Finalizers,
+    Wanted,
+    Write,
+    missing,
+    next_release,
+    next_removal,
+    next_take,
+)
+
+T = TypeVar("T")
+
+# Drivers and the claim controller write to a claim too, but not so often in a row.
+CONFLICTS = 5
+
+
+class ClaimsNotServedError(Exception):
+    """The API server does not know resource claims at all."""
+
+
+class Claims:
+    """The claims of one cluster. Methods raise what the client raises, Conflict excepted."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
+
+    async def get(self, key: ObjectKey) -> Object | None:
+        """Return the claim; None if there is none. Raises ClaimsNotServedError."""
+        try:
+            return await self._client.get(RESOURCECLAIMS, key.namespace, key.name)
+        except NotFound as error:
+            # Only an answer about this object names it; one about the whole resource or its group does not.
+            if error.details.get("name") != key.name:
+                raise ClaimsNotServedError from error
+            return None
+
+    async def take(self, claim: Object, wanted: Wanted, pod: Object) -> Status:
+        """Make the claim the pod's, and say whether its devices are ready."""
+        lock = self._lock(wanted.key)
+        waited = lock.locked()
+        async with lock:
+            # Whoever had the lock has written: what was read before is out of date.
+            current = await self.get(wanted.key) if waited else claim
+            done = await self._carry_out(
+                wanted, current, lambda seen: next_take(seen, wanted, pod, self._client.clock.now())
+            )
+        return missing(wanted) if done is None else done
+
+    async def release(self, wanted: Wanted, pod_uid: ObjectUID) -> Status:
+        """Undo ``take`` for a pod that is not bound."""
+        async with self._lock(wanted.key):
+            current = await self.get(wanted.key)
+            done = await self._carry_out(
+                wanted, current, lambda seen: next_release(seen, wanted, pod_uid) or Status.ok()
+            )
+        return Status.ok() if done is None else done
+
+    async def create(self, claim: dict[str, Any]) -> Object | None:
+        """Create a claim, or return the one that has the name. None if that one has just gone."""
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        try:
+            return await uncut(self._client.create(RESOURCECLAIMS, namespace, claim))
+        except AlreadyExists:
+            return await self.get(ObjectKey(namespace, name))
+
+    async def remove(self, wanted: Wanted, pod_uid: ObjectUID) -> Status:
+        """Remove a claim that was made for the pod, with the finalizer that would hold it."""
+        async with self._lock(wanted.key):
+            current = await self.get(wanted.key)
+            done = await self._carry_out(wanted, current, lambda seen: next_removal(seen, pod_uid) or Status.ok())
+        return Status.ok() if done is None else done
+
+    async def _carry_out(
+        self, wanted: Wanted, claim: Object | None, next_of: Callable[[Object], Write | Status]
+    ) -> Status | None:
+        """Write until there is nothing more to write; returns what is then said, None if the claim is gone."""
+        failures = 0
+        while claim is not None:
+            step = next_of(claim)
+            if isinstance(step, Status):
+                return step
+            try:
+                claim = await uncut(self._write(claim, step))
+            except (Conflict, NotFound):
+                failures += 1
+                if failures > CONFLICTS:
+                    return busy(wanted)
+                claim = await self.get(wanted.key)
+        return None
+
+    async def _write(self, claim: Object, write: Write) -> Object | None:
+        """Write and return the claim as stored; None if it is gone."""
+        metadata = claim["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        match write:
+            case Finalizers(finalizers):
+                patch = {"metadata": {"resourceVersion": version_of(claim), "finalizers": list(finalizers)}}
+                return await self._client.patch(RESOURCECLAIMS, namespace, name, patch)
+            case ClaimStatus(status):
+                # Not a patch: a merge patch would drop a null in a driver's own parameters.
+                body = {**claim, "status": status}
+                return await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+            case Delete():
+                left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
+                return left if left.get("kind") == RESOURCECLAIMS.kind else None
+
+    def _lock(self, key: ObjectKey) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+
+def busy(wanted: Wanted) -> Status:
+    """Return the answer for a claim that others keep changing: nobody's failure, come back soon."""
+    return Status(Code.INFRA, (f"{wanted.label} changes faster than it can be written",))
+
+
+async def uncut(call: Coroutine[Any, Any, T]) -> T:
+    """Finish a write even if the attempt is cancelled under way.
+
+    A write that is cut off may still take effect, after the rollback has looked and found nothing.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

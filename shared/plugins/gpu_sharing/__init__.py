@@ -1,0 +1,278 @@
+"""Shares of GPUs, all the way: from a prepared pod to a bound one that sees its device, and back.
+
+Admission gives the container an environment that refers to ConfigMaps (``admission``). Binding finds the device of
+each group (``owner``, the one owner of all groups), labels the pod as its user, writes the ConfigMaps (``maps``) and
+leaves the Binding to the bind plugin. Rollback takes back all of it, and what nobody uses any more is given up
+(``owner``, told by the watches here and by ``sweep``).
+
+Waiting for an agent to tell a device holds neither worker nor lock: pre_bind says WAIT and is called again.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Demand, ResourceType
+from shared.api.field_error import FieldError
+from shared.api.gpu_share import direct_env_map, gpu_groups
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, uid_of
+from shared.framework.binding.handle import EventSource, Handle
+from shared.framework.binding.post import refusal
+from shared.framework.config import Settings
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, Plugin, Preflight
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.errors import ApiError, Conflict
+from shared.kube.resources import PODS
+from shared.plugins.gpu_sharing.admission import prefix_faults, prepare, unprepared_faults
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
+from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.pod import ReservationSpec
+from shared.plugins.gpu_sharing.reservation import (
+    Answer,
+    Blocked,
+    Claim,
+    Held,
+    Lost,
+    Orphaned,
+    Pending,
+)
+from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removals, request_fault, share_maps, share_of
+from shared.plugins.gpu_sharing.site import APP, Site
+from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, Sweep
+
+if TYPE_CHECKING:
+    from shared.framework.binding.context import BindContext
+
+SWEEP = ObjectKey("", "sweep")
+
+
+class GpuSharing(Plugin):
+    """Prepares pods for a share, and their binding."""
+
+    name = "gpu_sharing"
+    config_model = GpuSharingConfig
+    after = ("gpu_request",)
+
+    def __init__(self, args: Any, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._sharing = settings.gpu_sharing
+
+    # --- admission ---
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        """Name the pod's ConfigMaps and let its container refer to them."""
+        if self._sharing.enabled:
+            prepare(pod, info.seed)
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Refuse a prefix that makes no names and, last of all, a pod that was not prepared."""
+        if old is not None or not self._sharing.enabled:
+            return
+        faults = list(prefix_faults(pod))
+        yield from faults
+        if info.final and not faults:
+            yield from unprepared_faults(pod)
+
+    # --- facts about a request ---
+
+    def serves(self, request: BindRequest) -> Collection[Demand]:
+        return (Demand.FRACTION,) if self._sharing.enabled else ()
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        return self._sharing.enabled and _is_share(request)
+
+    # --- lifecycle ---
+
+    async def setup(self, handle: Handle) -> None:
+        sharing = self._sharing
+        spec = ReservationSpec(
+            namespace=sharing.reservation_namespace,
+            image=sharing.agent_image,
+            runtime_class=self.args.reservation_runtime_class_name,
+            resources=self.args.reservation_resources,
+            fake=sharing.fake_gpus,
+        )
+        self._site = Site(handle.client, spec, self.args.scale_adjust_namespace)
+        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout)
+        self._sweep = Sweep(self._site, self._owner)
+        self._sweep_soon = handle.worker("sweep", self._sweep.run)
+
+    async def start(self) -> None:
+        if self._sharing.enabled:
+            self._sweep.begin()
+            self._sweep_soon(SWEEP)
+
+    async def stop(self) -> None:
+        self._owner.clear()
+
+    def event_sources(self) -> Iterable[EventSource]:
+        """Watch sharing pods, whose end may free a device, and what requests wait for and name in ``wake_on``."""
+        if not self._sharing.enabled:
+            return
+        yield EventSource(
+            PODS.as_metadata(),
+            _nobody,
+            label_selector=APP,
+            field_selector=f"metadata.namespace={self._site.spec.namespace}",
+            slim=_slim,
+        )
+        yield EventSource(
+            PODS.as_metadata(),
+            _nobody,
+            label_selector=SHARING,
+            field_selector=RUNNING,
+            slim=_slim,
+            on_change=self._user_changed,
+        )
+        if self.args.scale_adjust_namespace:
+            namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
+            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=_slim)
+
+    def _user_changed(self, old: Object | None, new: Object | None) -> None:
+        before, now = (_groups(pod) for pod in (old, new))
+        self._owner.look(before - now)
+
+    # --- binding ---
+
+    def preflight(self, c: "BindContext") -> Preflight:
+        return RUN_PARALLEL if _is_share(c.request) else SKIP_PARALLEL
+
+    async def pre_bind(self, c: "BindContext") -> Status:
+        """Find the devices, label the pod as their user, write the ConfigMaps."""
+        fault, share = request_fault(c.spec), share_of(c.pod or {"metadata": {}})
+        if fault is not None:
+            return Status.fatal(fault, Reason.INVALID)
+        if share is None:
+            why = (
+                f"pod {c.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
+                "share: it was created while the webhook was away; create it again"
+            )
+            return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
+        try:
+            answers = await self._owner.claim([_claim(c, group) for group in c.spec.selected_gpu_groups])
+            _remember_awaited(c, answers)
+            unfit = _unfit(answers)
+            if unfit is not None:
+                return unfit
+            devices = tuple(answer.device for answer in answers if isinstance(answer, Held))
+            return await self._give(c, share, devices)
+        except Conflict as error:
+            return Status(Code.INFRA, (error.message,))
+        except ApiError as error:
+            return refusal(error.message)
+
+    async def _give(self, c: "BindContext", share: Share, devices: tuple[str, ...]) -> Status:
+        """Let the pod be a user of the devices. A pass that finds it done does nothing."""
+        if c.state.get("given") == devices:
+            return Status.ok()
+        groups, pod = c.spec.selected_gpu_groups, c.pod
+        assert pod is not None  # noqa: S101 - an attempt has a pod
+        changes = label_changes(pod["metadata"].get("labels") or {}, groups)
+        if changes and await self._site.label(pod, changes) is None:
+            return Status(Code.INFRA, (f"pod {c.request.pod_key} is gone or another one by now",))
+        received = c.spec.received_gpu
+        assert received is not None  # noqa: S101 - request_fault has refused it
+        maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi)
+        status = await write_maps(c.client, maps, pod)
+        if status.code is Code.OK:
+            c.state["given"] = devices
+        return status
+
+    async def post_bind(self, c: "BindContext") -> None:
+        """The pod's own label speaks for it now."""
+        if _is_share(c.request):
+            self._owner.settle(c.request.key)
+
+    async def rollback(self, c: "BindContext", why: Status) -> Status:
+        """Take back labels and ConfigMaps, and give the groups up."""
+        if not self.leaves_effects(c.request) or c.request.spec is None:
+            return Status.ok()
+        groups = c.spec.selected_gpu_groups
+        try:
+            pod = await self._site.pod(c.request.pod_key)
+            if pod is not None and uid_of(pod) == c.request.pod_uid:
+                status = await self._take_back(c, pod)
+                if status.code is not Code.OK:
+                    return status
+            await self._owner.release(c.request.key, c.request.uid, groups)
+        except ApiError as error:
+            return Status.retry(error.message)
+        return Status.ok()
+
+    async def _take_back(self, c: "BindContext", pod: Object) -> Status:
+        removals = label_removals(pod["metadata"].get("labels") or {}, c.spec.selected_gpu_groups)
+        if removals and await self._site.label(pod, dict(removals), at_version=True) is None:
+            return Status.retry(f"pod {c.request.pod_key} has just been changed")
+        share = share_of(pod)
+        if share is None or pod["spec"].get("nodeName"):
+            # Bound by somebody else's decision: the ConfigMaps are that one's now.
+            return Status.ok()
+        wanted = (share.capabilities, direct_env_map(share.capabilities))
+        return await remove_maps(c.client, wanted, c.request.key.namespace, c.request.pod_uid)
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._owner.forget(key)
+
+
+def _is_share(request: BindRequest) -> bool:
+    return request.spec is not None and request.spec.received_resource_type is ResourceType.FRACTION
+
+
+def _claim(c: "BindContext", group: str) -> Claim:
+    spec = (c.pod or {}).get("spec") or {}
+    return Claim(
+        request=c.request.key,
+        request_uid=c.request.uid,
+        pod=c.request.pod_key,
+        node=c.spec.selected_node,
+        group=group,
+        tolerations=tuple(spec.get("tolerations") or ()),
+        awaited=c.state.get("awaited", {}).get(group, ObjectUID("")),
+    )
+
+
+def _remember_awaited(c: "BindContext", answers: list[Answer]) -> None:
+    """Keep which reservation each group waits for: one that vanishes is a failure, not a reason to make another."""
+    c.state["awaited"] = {
+        answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
+    }
+
+
+def _unfit(answers: list[Answer]) -> Status | None:
+    """Return what keeps the request from its devices, the worst first; None if it has them all."""
+    for answer in answers:
+        if isinstance(answer, Orphaned):
+            return Status.fatal(answer.why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    for answer in answers:
+        if isinstance(answer, Lost):
+            return Status(Code.RETRY, (answer.why,), suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+    for answer in answers:
+        if isinstance(answer, Blocked):
+            return Status.wait(f"no device can be reserved: {answer.why}", answer.by)
+    pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
+    if pending:
+        refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in pending]
+        return Status.wait("the agent has not told the device yet", *refs)
+    devices = [answer.device for answer in answers if isinstance(answer, Held)]
+    if len(set(devices)) != len(devices):
+        return Status.retry(f"several groups have the same device ({', '.join(devices)}); the agents will look again")
+    return None
+
+
+def _groups(pod: Object | None) -> frozenset[str]:
+    return gpu_groups(pod["metadata"].get("labels") or {}) if pod is not None else frozenset()
+
+
+def _nobody(_: Object) -> Iterable[ObjectKey]:
+    """Wake no request by itself: those who wait for an object are known by their waits."""
+    return ()
+
+
+def _slim(pod: dict[str, Any]) -> Object:
+    """Keep whose user the pod is."""
+    key, metadata = key_of(pod), pod["metadata"]
+    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if gpu_groups({name: value})}
+    identity = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    return {"metadata": {"name": key.name, "namespace": key.namespace, **identity, "labels": labels}}

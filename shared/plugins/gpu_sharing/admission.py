@@ -1,0 +1,166 @@
+"""What a sharing pod needs before it is stored: names of its two ConfigMaps, and an environment that refers to them.
+
+Pure. The content of the ConfigMaps is not known before the pod is bound; the names are fixed here, for a container's
+environment cannot change later. Preparing a pod a second time changes nothing: the annotation holds the name that
+was drawn the first time. What is generated is derived from the request's seed, so that the same review has the same
+answer.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shared.api import names
+from shared.api.field_error import FieldError, annotation_path
+from shared.api.gpu_share import (
+    ShareTarget,
+    capabilities_map,
+    configmap_prefix,
+    direct_env_map,
+    map_volume,
+    share_target,
+    wants_share,
+)
+from shared.api.meta import Object
+from shared.framework.mutable import MutablePod
+
+# In the order in which they are written.
+SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
+# The letters and digits of generated names in Kubernetes: no vowels, nothing that looks like another.
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+RANDOM_LENGTH = 7
+_TAIL = "shared-gpu"
+MAX_LABEL = 63
+MAX_SUBDOMAIN = 253
+# What a ConfigMap's file gets where a volume says nothing.
+_DEFAULT_MODE = 0o644
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def prepare(pod: MutablePod, seed: str) -> None:
+    """Give the share's container what it needs; a pod without a share, or without that container, stays as it is."""
+    if not wants_share(pod.raw):
+        return
+    target = share_target(pod.raw)
+    if target is None:
+        return
+    if not configmap_prefix(pod.raw):
+        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, generated_prefix(pod.raw, target, seed))
+    capabilities = capabilities_map(configmap_prefix(pod.raw), target)
+    container = ("spec", target.field, target.index)
+    env = target.container.get("env") or []
+    if not _has_env(env, capabilities):
+        kept = [entry for entry in env if entry.get("name") not in SHARE_ENV]
+        pod.set([*kept, *(_env_entry(name, capabilities) for name in SHARE_ENV)], *container, "env")
+    if not _has_env_from(target, capabilities):
+        direct = {"configMapRef": {"name": direct_env_map(capabilities), "optional": False}}
+        pod.append(direct, *container, "envFrom")
+    if not _has_volume(pod.raw, capabilities):
+        volume = {
+            "name": map_volume(capabilities),
+            "configMap": {"name": capabilities, "defaultMode": _DEFAULT_MODE},
+        }
+        pod.append(volume, "spec", "volumes")
+
+
+def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
+    """Return ``<base>-<7 characters>-shared-gpu``; every name made of it is valid and short enough."""
+    metadata = pod["metadata"]
+    owners = metadata.get("ownerReferences") or [{}]
+    written = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
+    base = owners[0].get("name") or written
+    # The longest name made of the prefix that must fit a label: the volume's, or with "-evar" a little longer.
+    room = MAX_LABEL - len(f"-{'x' * RANDOM_LENGTH}-{_TAIL}-{target.suffix}-evar")
+    return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{_TAIL}"
+
+
+def prefix_faults(pod: Object) -> Iterator[FieldError]:
+    """Yield why no ConfigMap or volume can have a name made of the prefix that the user chose."""
+    prefix, target = configmap_prefix(pod), share_target(pod)
+    if not prefix or target is None or not wants_share(pod):
+        return
+    capabilities = capabilities_map(prefix, target)
+    direct = direct_env_map(capabilities)
+    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
+        rule = "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
+    elif len(map_volume(capabilities)) > MAX_LABEL:
+        longest = MAX_LABEL - len(f"-{target.suffix}-vol")
+        rule = f"must have at most {longest} characters, because a volume is named after it"
+    else:
+        return
+    message = f"{rule}; leave the annotation out and a name is made"
+    yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
+
+
+def unprepared_faults(pod: Object) -> Iterator[FieldError]:
+    """Yield the fault of a sharing pod that would start without its share's environment."""
+    target = share_target(pod)
+    if target is None or not wants_share(pod):
+        return
+    prefix = configmap_prefix(pod)
+    capabilities = capabilities_map(prefix, target)
+    missing = [
+        what
+        for what, there in (
+            (f"the annotation {names.SHARED_GPU_CONFIGMAP}", bool(prefix)),
+            ("the environment", _has_env(target.container.get("env") or [], capabilities)),
+            ("envFrom", _has_env_from(target, capabilities)),
+            ("the volume", _has_volume(pod, capabilities)),
+        )
+        if not there
+    ]
+    if missing:
+        message = (
+            f"the container of the GPU share lacks {', '.join(missing)}, which the mutating webhook adds: it was "
+            "away or something changed the pod after it; create the pod again"
+        )
+        yield FieldError("gpu_sharing/unprepared", f"spec.{target.field}[{target.index}]", _name(target), message)
+
+
+def _name(target: ShareTarget) -> str:
+    return str(target.container.get("name") or "")
+
+
+def _env_entry(name: str, capabilities: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"configMapKeyRef": {"name": capabilities, "key": name}}}
+
+
+def _has_env(env: Sequence[Object], capabilities: str) -> bool:
+    """Return whether each variable is there once and refers to its key. Of a name given twice the last one counts."""
+    found = [entry for entry in env if entry.get("name") in SHARE_ENV]
+    references = [(entry["name"], (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}) for entry in found]
+    return sorted(entry["name"] for entry in found) == sorted(SHARE_ENV) and all(
+        reference.get("name") == capabilities and reference.get("key") == name for name, reference in references
+    )
+
+
+def _has_env_from(target: ShareTarget, capabilities: str) -> bool:
+    sources = target.container.get("envFrom") or ()
+    return any(
+        (source.get("configMapRef") or {}).get("name") == direct_env_map(capabilities) and not source.get("prefix")
+        for source in sources
+    )
+
+
+def _has_volume(pod: Object, capabilities: str) -> bool:
+    return any(
+        (volume.get("configMap") or {}).get("name") == capabilities for volume in pod["spec"].get("volumes") or ()
+    )
+
+
+def _as_name(base: str, room: int) -> str:
+    """Return the base as the beginning of a DNS subdomain, cut to the room. Owners may be called anything."""
+    lowered = re.sub(r"[^a-z0-9.-]+", "-", base.lower())[:room]
+    return ".".join(filter(None, (label.strip("-") for label in lowered.split(".")))) or "pod"
+
+
+def _drawn(seed: str, metadata: Object) -> str:
+    """Return seven characters that differ from request to request and are the same within one."""
+    unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
+    number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
+    drawn = []
+    for _ in range(RANDOM_LENGTH):
+        number, index = divmod(number, len(ALPHABET))
+        drawn.append(ALPHABET[index])
+    return "".join(drawn)

@@ -1,0 +1,161 @@
+"""The agent's life: read the device, write it down, look again.
+
+A device is read at start and every ``PERIOD`` after: a kubelet that has restarted may have handed another one to the
+container. The annotation is written only if it does not say so already, so a restarted agent costs one read. Trouble
+with the API server is retried. A device that cannot be read ends the process: the kubelet starts it again, and its
+last words are in the pod's status, where the reconciler finds them.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import ObjectKey, uid_of
+from shared.framework.options import typed
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import ApiError, CredentialsError, InfrastructureError
+from shared.kube.resources import NODES, PODS
+from shared.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
+from shared.runtime.backoff import Backoff
+from shared.runtime.logging import configure_logging
+from shared.runtime.metrics import new_registry
+from shared.runtime.probes import ListenAddress, ProbeServer, parse_listen
+from shared.runtime.tasks import Stop, run_process
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "gpu-sharing-agent"
+# A device changes when the kubelet's device manager has lost its notes; a minute is soon enough, and a reading is
+# nothing.
+PERIOD = timedelta(minutes=1)
+# Not sooner after trouble with the API server.
+SOON = timedelta(seconds=0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the agent is told."""
+
+    pod: ObjectKey
+    node: str  # only used with ``fake``
+    fake: bool
+    listen: ListenAddress
+    kubeconfig: Path | None
+    period: timedelta = PERIOD
+
+
+def parse_options(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
+    """Parse the command line; exits with 2 if it, or the environment, is not complete."""
+    parser = argparse.ArgumentParser(prog=PROGRAM, description="Writes the reserved GPU into its pod's annotation.")
+    parser.add_argument(
+        "--fake", action="store_true", help=f"make a device up, on nodes with {names.NODE_FAKE_GPU}=true"
+    )
+    parser.add_argument(
+        "--listen",
+        type=typed(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen(":8080"),
+        help="where /healthz and /readyz are served over plain HTTP (%(default)s)",
+    )
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="access to the API server, outside a pod")
+    given = parser.parse_args(arguments)
+    wanted = ("POD_NAMESPACE", "POD_NAME", *(("NODE_NAME",) if given.fake else ()))
+    missing = [name for name in wanted if not environment.get(name)]
+    if missing:
+        parser.error(f"environment: {', '.join(missing)} must be set; a pod gets it by fieldRef")
+    return Options(
+        ObjectKey(environment["POD_NAMESPACE"], environment["POD_NAME"]),
+        environment.get("NODE_NAME", ""),
+        given.fake,
+        given.listen,
+        given.kubeconfig,
+    )
+
+
+def main() -> None:
+    """Run the process; exits with 1 if the device cannot be read, saying why."""
+    options = parse_options()
+    configure_logging("json", "info")
+    try:
+        run_process(lambda stop: Agent(options, read_device).run(stop))
+    except (DeviceError, CredentialsError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        sys.exit(1)
+
+
+class Agent:
+    """One agent. ``read`` returns the UUID of the visible device."""
+
+    def __init__(self, options: Options, read: Callable[[], str]) -> None:
+        self._options = options
+        self._read = read
+        self._written = ""
+        self._missing: str | None = "the device is not written down yet"
+
+    async def run(self, stop: Stop) -> None:
+        """Run until ``stop``. Raises DeviceError if the device cannot be told."""
+        probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing})
+        await probes.start()
+        try:
+            async with KubeClient(await load_access(self._options.kubeconfig), ClientOptions(name=PROGRAM)) as client:
+                await self._watch_device(client, stop)
+        finally:
+            await probes.stop()
+
+    async def _watch_device(self, client: KubeClient, stop: Stop) -> None:
+        trouble: Backoff[str] = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
+        while not stop.is_set():
+            try:
+                await self._tell(client)
+            except (InfrastructureError, ApiError) as error:
+                self._missing = f"the device cannot be written down: {error}"
+                asked = error.retry_after if isinstance(error, InfrastructureError) else None
+                pause = trouble.failed("", max(asked or SOON, SOON))
+                log.warning("the device cannot be written down", extra={"error": str(error)})
+            else:
+                self._missing = None
+                trouble.succeeded("")
+                pause = self._options.period
+            await _stopped_within(stop, pause)
+
+    async def _tell(self, client: KubeClient) -> None:
+        """Read the device and write it into the pod's annotation, if it says anything else."""
+        if not self._options.fake:
+            device = await asyncio.to_thread(self._read)
+            if device == self._written:
+                return
+            pod = await self._own_pod(client)
+        elif self._written:
+            return
+        else:
+            pod = await self._own_pod(client)
+            device = fake_device(pod, await client.get(NODES, "", self._options.node))
+        before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
+        if before != device:
+            # By UID: a namesake that has taken this pod's place has an agent of its own.
+            change = {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}
+            await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": change})
+        if before and before != device:
+            log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
+        self._written = device
+        log.info("device told", extra={"device": device})
+
+    async def _own_pod(self, client: KubeClient) -> dict[str, Any]:
+        return await client.get(PODS, self._options.pod.namespace, self._options.pod.name)
+
+
+async def _stopped_within(stop: Stop, limit: timedelta) -> None:
+    try:
+        async with asyncio.timeout(limit.total_seconds()):
+            await stop.wait()
+    except TimeoutError:
+        pass

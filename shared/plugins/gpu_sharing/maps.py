@@ -1,0 +1,89 @@
+"""Writing and removing a share's two ConfigMaps; only those that belong to the pod are ever touched.
+
+Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps everywhere: what
+it finds under such a name and is not owned by this very pod (by UID) is somebody else's.
+"""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+from shared.api import names
+from shared.api.field_error import annotation_path
+from shared.api.meta import Object, ObjectUID, is_deleting, key_of, uid_of, version_of
+from shared.framework.status import Reason, Status, Suggestion
+from shared.kube.client import KubeClient
+from shared.kube.errors import AlreadyExists, Conflict, NotFound
+from shared.kube.resources import CONFIGMAPS, PODS
+from shared.plugins.gpu_sharing.rules import ShareMaps, configmap_object, owning_pods
+
+# The garbage collector takes the ConfigMaps of a deleted pod within seconds.
+COLLECTED_SOON = timedelta(seconds=2)
+
+
+async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status:
+    """Write each ConfigMap once, complete. OK also where they are as wanted already."""
+    for name, data in maps.data.items():
+        body = configmap_object(name, pod["metadata"]["namespace"], data, pod)
+        try:
+            await client.create(CONFIGMAPS, body["metadata"]["namespace"], body)
+        except AlreadyExists:
+            status = await _take_over(client, body, pod)
+            if status is not None:
+                return status
+    return Status.ok()
+
+
+async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str, pod_uid: ObjectUID) -> Status:
+    """Delete the ConfigMaps of these names if they belong to the pod."""
+    for name in wanted:
+        try:
+            found = await client.get(CONFIGMAPS, namespace, name)
+            if pod_uid in owning_pods(found) and not is_deleting(found):
+                await client.delete(
+                    CONFIGMAPS, namespace, name, uid=uid_of(found), resource_version=version_of(found)
+                )
+        except NotFound:
+            continue
+        except Conflict as error:
+            return Status.retry(f"ConfigMap {namespace}/{name} has just been changed: {error.message}")
+    return Status.ok()
+
+
+async def _take_over(client: KubeClient, body: dict[str, Any], pod: Object) -> Status | None:
+    """Make a ConfigMap that is there already the wanted one, if it is the pod's. None if that is done."""
+    key = key_of(body)
+    try:
+        found = await client.get(CONFIGMAPS, key.namespace, key.name)
+        owners = owning_pods(found)
+        if is_deleting(found):
+            return Status.retry(f"ConfigMap {key} is being deleted", COLLECTED_SOON)
+        if uid_of(pod) not in owners:
+            return await _foreign(client, found, owners)
+        data = found.get("data") or {}
+        # Keys that other plugins have added stay.
+        wanted = {**data, **body.get("data", {})}
+        if data != wanted:
+            await client.update(CONFIGMAPS, key.namespace, key.name, {**found, "data": wanted})
+    except (NotFound, Conflict) as error:
+        return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
+    return None
+
+
+async def _foreign(client: KubeClient, found: Object, owners: dict[ObjectUID, str]) -> Status:
+    key = key_of(found)
+    for uid, name in owners.items():
+        try:
+            owner = await client.get(PODS, key.namespace, name)
+        except NotFound:
+            owner = None
+        if owner is None or uid_of(owner) != uid:
+            why = f"ConfigMap {key} of an earlier pod {name} waits for the garbage collector"
+            return Status.retry(why, COLLECTED_SOON)
+    belongs = f"belongs to pod {', '.join(owners.values())}" if owners else "does not belong to this pod"
+    return Status.fatal(
+        f"{annotation_path(names.SHARED_GPU_CONFIGMAP)}: ConfigMap {key} exists and {belongs}, so it is not written; "
+        "create the pod again without the annotation, and a free name is chosen",
+        Reason.REJECTED,
+        Suggestion.DELETE_POD,
+    )

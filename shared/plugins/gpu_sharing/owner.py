@@ -1,0 +1,240 @@
+"""The one owner of every group: creates reservation pods, and deletes them when nobody uses their device.
+
+Whoever wants a group's device or gives it up asks here; one pass at a time answers for the group, from live reads:
+
+- a *claim* is remembered from the moment it is made until its pod is bound, so that no cleanup comes between the
+  answer and the label that makes the pod a user; it is answered with the device, or with what there is to wait for;
+- a *release* is answered when the group has been looked at and what nobody needs is gone;
+- an *event* (a sharing pod has ended or lost its label) makes the group be looked at.
+
+A pass waits for nothing but the API server's answers. An agent that has yet to tell its device is not waited for
+here: the claim is answered with Pending, and its request waits without a worker.
+
+What is remembered may be lost: after a restart unfinished requests and labels say who needs a device.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.binding.handle import Handle
+from shared.kube.errors import KubeError
+from shared.plugins.gpu_sharing.reservation import (
+    Answer,
+    Claim,
+    Create,
+    Held,
+    Lost,
+    Orphaned,
+    Pending,
+    Reservation,
+    judge_claim,
+    orphans,
+    overdue,
+    silent,
+    unused,
+)
+from shared.plugins.gpu_sharing.site import Site
+
+log = logging.getLogger(__name__)
+
+# Groups are independent: one slow answer of the API server holds up only those of its queue.
+QUEUES = 8
+# A reservation that changed while it was being deleted is looked at again.
+AGAIN = timedelta(milliseconds=200)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One question to a group's pass: for the claim, or for a look at what nobody needs (None)."""
+
+    claim: Claim | None
+    answer: "asyncio.Future[Answer | None]"
+
+
+class GroupOwner:
+    """Answers for all groups of the cluster while this process leads."""
+
+    def __init__(self, handle: Handle, site: Site, agent_timeout: timedelta) -> None:
+        self._site = site
+        self._clock = handle.clock
+        self._timeout = agent_timeout
+        self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
+        self._claims: dict[str, dict[ObjectKey, Claim]] = {}
+        self._asked: dict[str, list[_Asked]] = {}
+        # Requests that were given up: their objects may say for a while that they want a group.
+        self._withdrawn: dict[ObjectKey, ObjectUID] = {}
+        # Since when a silent reservation has been seen: by this clock, for the API server's may differ.
+        self._seen_since: dict[str, dict[ObjectUID, datetime]] = {}
+        # Why silent reservations were given up, for those who waited for them.
+        self._gave_up: dict[str, dict[ObjectUID, str]] = {}
+
+    # --- asked by requests ---
+
+    async def claim(self, claims: Sequence[Claim]) -> list[Answer]:
+        """Return the answer to each claim. Raises what the API server's answers raise."""
+        for claim in claims:
+            self._claims.setdefault(claim.group, {})[claim.request] = claim
+        answers = await asyncio.gather(*(self._ask(claim.group, claim) for claim in claims))
+        return [answer for answer in answers if answer is not None]
+
+    def settle(self, request: ObjectKey) -> None:
+        """The request's pod is bound: its label speaks for it from now on."""
+        for group in [group for group, claims in self._claims.items() if request in claims]:
+            self._drop(group, request)
+
+    async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
+        """Give the groups up, and return when what nobody else needs is gone."""
+        self._withdrawn[request] = uid
+        self.settle(request)
+        await asyncio.gather(*(self._ask(group, None) for group in groups))
+
+    def forget(self, request: ObjectKey) -> None:
+        """Drop what is remembered of a request that has left the system."""
+        self._withdrawn.pop(request, None)
+        self.settle(request)
+
+    # --- told by watches ---
+
+    def look(self, groups: Iterable[str]) -> None:
+        """Have the groups looked at: somebody may have stopped using them."""
+        for group in groups:
+            self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
+
+    def clear(self) -> None:
+        """Forget everything: this process no longer leads."""
+        for questions in self._asked.values():
+            for asked in questions:
+                asked.answer.cancel()
+        for memory in (self._claims, self._asked, self._withdrawn, self._seen_since, self._gave_up):
+            memory.clear()
+
+    # --- one pass over one group ---
+
+    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+        group = key.name
+        questions = self._asked.pop(group, [])
+        try:
+            seen = await self._site.reservations(group)
+            await self._give_up(group, seen)
+            for asked in questions:
+                # Who asked may be gone: the request was withdrawn, and nothing may be made for it.
+                if asked.claim is not None and not asked.answer.done():
+                    answer = await self._answer(asked.claim, seen)
+                    if not asked.answer.done():
+                        asked.answer.set_result(answer)
+            look = self._remember(group, seen)
+            again = await self._clean(group, seen) or look
+            for asked in questions:
+                if not asked.answer.done():
+                    asked.answer.set_result(None)
+        except Exception as error:
+            told = [asked for asked in questions if not asked.answer.done()]
+            for asked in told:
+                asked.answer.set_exception(error)
+            if not told or not isinstance(error, KubeError):
+                raise
+            # Whoever asked comes again.
+            return None
+        finally:
+            # Only where this process no longer leads.
+            for asked in questions:
+                asked.answer.cancel()
+        return again
+
+    async def _answer(self, claim: Claim, seen: list[Reservation]) -> Answer:
+        verdict = judge_claim(claim, seen, self._gave_up.get(claim.group, {}))
+        match verdict:
+            case Held() | Pending():
+                return verdict
+            case Lost():
+                if verdict.remove is not None and await self._site.remove(verdict.remove):
+                    seen.remove(verdict.remove)
+                return verdict
+            case Create():
+                return await self._create(claim, verdict, seen)
+            case _:
+                assert_never(verdict)
+
+    async def _create(self, claim: Claim, verdict: Create, seen: list[Reservation]) -> Answer:
+        running = orphans(claim, await self._site.users(claim.group))
+        if running:
+            pods = ", ".join(str(user.key) for user in running[:5])
+            return Orphaned(
+                f"nothing holds the device of group {claim.group} on node {claim.node} any more, and pod {pods} "
+                "still uses it: another reservation would get another device; delete that pod or choose another group"
+            )
+        scaling = await self._site.scaling_up()
+        if scaling is not None:
+            return scaling
+        for dead in verdict.instead_of:
+            if await self._site.remove(dead):
+                seen.remove(dead)
+        made = await self._site.create(claim)
+        if isinstance(made, str):
+            return Lost(made)
+        log.info("device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(made.key)})
+        seen.append(made)
+        return Pending(made)
+
+    async def _give_up(self, group: str, seen: list[Reservation]) -> None:
+        """Free the devices of agents that have been silent for too long. The deletion wakes those who waited."""
+        reasons = overdue(seen, self._seen_since.get(group, {}), self._clock.now(), self._timeout)
+        for late in [one for one in seen if one.uid in reasons]:
+            if await self._site.remove(late):
+                seen.remove(late)
+                self._gave_up.setdefault(group, {})[late.uid] = reasons[late.uid]
+                log.warning("reservation given up", extra={"group": group, "why": reasons[late.uid]})
+
+    def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
+        """Keep since when reservations have been silent. Returns when the first will have been so too long."""
+        now, before = self._clock.now(), self._seen_since.pop(group, {})
+        waiting = {one.uid: before.get(one.uid, now) for one in silent(seen)}
+        if group not in self._claims:
+            self._gave_up.pop(group, None)
+        if not waiting:
+            return None
+        self._seen_since[group] = waiting
+        return max(min(waiting.values()) + self._timeout - now, AGAIN)
+
+    async def _clean(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
+        """Delete the reservations that nobody needs. Returns when to look again if one of them has changed since."""
+        idle = unused(seen, (), self._claimed(group), ())
+        if not idle:
+            return None
+        users = await self._site.users(group)
+        idle = unused(idle, users, self._claimed(group), ())
+        if not idle:
+            return None
+        nodes = {one.node for one in idle}
+        asking = await self._site.asking_nodes(group, nodes, set(self._withdrawn.values()))
+        again = None
+        # Claims may have come in meanwhile; from here to the delete of each nothing is awaited but deletes.
+        for one in idle:
+            if not unused([one], users, self._claimed(group), asking):
+                continue
+            if await self._site.remove(one):
+                log.info("device given up", extra={"group": group, "node": one.node, "reservation": str(one.key)})
+            else:
+                again = AGAIN
+        return again
+
+    def _claimed(self, group: str) -> Collection[str]:
+        return {claim.node for claim in self._claims.get(group, {}).values()}
+
+    def _drop(self, group: str, request: ObjectKey) -> None:
+        claims = self._claims[group]
+        claims.pop(request, None)
+        if not claims:
+            del self._claims[group]
+
+    async def _ask(self, group: str, claim: Claim | None) -> Answer | None:
+        question = _Asked(claim, asyncio.get_running_loop().create_future())
+        self._asked.setdefault(group, []).append(question)
+        self.look([group])
+        return await question.answer

@@ -1,0 +1,254 @@
+"""Reservation pods: who holds the device of a group on a node, and what to do where nobody does. Pure.
+
+A reservation pod asks for one whole GPU, so that the kubelet hands that device to nobody else, and an agent inside
+tells which one it is. It holds its device only while it lives: one that has ended, is being deleted or runs on
+another node holds nothing, whatever its annotation still says.
+"""
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    ResourceVersion,
+    is_deleting,
+    key_of,
+    uid_of,
+    version_of,
+)
+
+ENDED = ("Succeeded", "Failed")
+_NONE = ObjectUID("")
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reservation pod as it was read."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    version: ResourceVersion
+    node: str
+    group: str
+    device: str  # empty until the agent has told
+    deleting: bool
+    ended: bool
+    trouble: str  # what keeps it from running, if its status says so
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has, or may still get, its device."""
+        return not self.deleting and not self.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A request's wish for the device of a group. ``awaited``: the reservation that it has been waiting for."""
+
+    request: ObjectKey
+    request_uid: ObjectUID
+    pod: ObjectKey
+    node: str
+    group: str
+    tolerations: Sequence[Object] = ()
+    awaited: ObjectUID = _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The group has its device."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The reservation lives and has not told its device yet."""
+
+    reservation: Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """No device may be reserved now; it may be when ``by``, a pod that stands for a device, is placed."""
+
+    why: str
+    by: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The reservation that was waited for did not come about. ``remove``: it is in the way and must go at once."""
+
+    why: str
+    remove: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Orphaned:
+    """Pods use the group's device and nothing holds it: another reservation would get another device."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """There is none: make it. ``instead_of``: what stands in its place and holds nothing."""
+
+    instead_of: tuple[Reservation, ...] = ()
+
+
+Verdict = Held | Pending | Lost | Create
+Answer = Held | Pending | Blocked | Lost | Orphaned
+
+
+def reservation_name(node: str, group: str) -> str:
+    """Return the name of the reservation pod: the same for everybody, so that there can only be one."""
+    digest = hashlib.sha256(f"{node}/{group}".encode()).hexdigest()
+    return f"{names.RESERVATION_PREFIX}{digest[:16]}"
+
+
+def view_reservation(pod: Object) -> Reservation:
+    """Read a reservation pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    return Reservation(
+        key=key_of(pod),
+        uid=uid_of(pod),
+        version=version_of(pod),
+        node=(pod.get("spec") or {}).get("nodeName") or "",
+        group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
+        device=(metadata.get("annotations") or {}).get(names.RESERVED_DEVICE) or "",
+        deleting=is_deleting(pod),
+        ended=status.get("phase") in ENDED,
+        trouble=_trouble(status),
+    )
+
+
+def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[ObjectUID, str]) -> Verdict:
+    """Return what a claim comes to, given all reservation pods of its group, and why some were given up.
+
+    Where several hold a device of the group on the node, the one of the agreed name goes first.
+    """
+    name = reservation_name(claim.node, claim.group)
+    alive = [one for one in seen if one.lives and (one.node, one.group) == (claim.node, claim.group)]
+    alive.sort(key=lambda one: (not one.device, one.key.name != name, one.key.name))
+    if alive and alive[0].device:
+        return Held(alive[0].device)
+    awaited = next((one for one in seen if one.uid == claim.awaited), None)
+    if claim.awaited and (awaited is None or not awaited.lives):
+        return _lost(claim, awaited, gave_up)
+    if alive:
+        return Pending(alive[0])
+    return Create(tuple(one for one in seen if one.key.name == name))
+
+
+def overdue(
+    seen: Sequence[Reservation], since: Mapping[ObjectUID, datetime], now: datetime, timeout: timedelta
+) -> dict[ObjectUID, str]:
+    """Return the reservations whose agent has been silent for too long, each with why it is given up."""
+    return {
+        one.uid: f"{_called(one)} on node {one.node} has not told its device within {timeout.total_seconds():g} s"
+        f"{_because(one)}; look at its logs"
+        for one in seen
+        if one.lives and not one.device and now - since.get(one.uid, now) >= timeout
+    }
+
+
+def silent(seen: Sequence[Reservation]) -> list[Reservation]:
+    """Return the reservations that may still tell their device."""
+    return [one for one in seen if one.lives and not one.device]
+
+
+def _lost(claim: Claim, awaited: Reservation | None, gave_up: Mapping[ObjectUID, str]) -> Lost:
+    if claim.awaited in gave_up:
+        return Lost(gave_up[claim.awaited])
+    if awaited is None or awaited.deleting:
+        name = reservation_name(claim.node, claim.group)
+        return Lost(f"the reservation pod {name} was deleted before it had told its device")
+    why = (
+        f"{_called(awaited)} ended on node {claim.node} before it had told its device{_because(awaited)}; "
+        "the node may have no device left"
+    )
+    return Lost(why, remove=awaited)
+
+
+def _called(reservation: Reservation) -> str:
+    return f"reservation pod {reservation.key}"
+
+
+def _because(reservation: Reservation) -> str:
+    return f" ({reservation.trouble})" if reservation.trouble else ""
+
+
+def _trouble(status: Mapping[str, Any]) -> str:
+    """Return what a pod's status says of why it does not run: its own reason, else its container's."""
+    said = [status.get("reason"), status.get("message")]
+    if not any(said):
+        for container in status.get("containerStatuses") or ():
+            state = container.get("state") or {}
+            last = (container.get("lastState") or {}).get("terminated") or {}
+            now = state.get("waiting") or state.get("terminated") or {}
+            said = [now.get("reason"), last.get("message") or now.get("message")]
+    return ": ".join(" ".join(str(word).split()) for word in said if word)[:300]
+
+
+# --- cleaning up -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A pod that is labelled with the group. Not bound yet, ``node`` is empty: it may still get to any."""
+
+    key: ObjectKey
+    uid: ObjectUID
+    node: str
+    ended: bool
+    deleting: bool
+
+
+def view_user(pod: Object) -> User:
+    """Read a pod that is labelled with a group."""
+    return User(
+        key_of(pod),
+        uid_of(pod),
+        (pod.get("spec") or {}).get("nodeName") or "",
+        (pod.get("status") or {}).get("phase") in ENDED,
+        is_deleting(pod),
+    )
+
+
+def unused(
+    seen: Sequence[Reservation], users: Collection[User], claimed: Collection[str], asked: Collection[str]
+) -> list[Reservation]:
+    """Return the reservations that nobody needs. ``claimed``, ``asked``: nodes where a request wants the group.
+
+    A pod that is being deleted still runs, so it still uses its device; one that has ended does not.
+    """
+    return [
+        one
+        for one in seen
+        if not one.deleting
+        and one.node not in claimed
+        and one.node not in asked
+        and not any(user.node in ("", one.node) for user in users if not user.ended)
+    ]
+
+
+def orphans(claim: Claim, users: Collection[User]) -> list[User]:
+    """Return the pods that run on the claim's node on a device that nothing holds."""
+    return [user for user in users if user.node == claim.node and not user.ended and not user.deleting]
+
+
+def asking_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
+    """Return the node on which an unfinished request wants the group; None if it does not, or not any more."""
+    spec, phase = request.get("spec") or {}, (request.get("status") or {}).get("phase")
+    if phase in ENDED or is_deleting(request) or uid_of(request) in withdrawn:
+        return None
+    return spec.get("selectedNode") if group in (spec.get("selectedGPUGroups") or ()) else None

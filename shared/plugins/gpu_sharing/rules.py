@@ -1,0 +1,155 @@
+"""What a share's binding writes, worked out from the request and the pod. Pure.
+
+Three things follow from a decision: which labels the pod gets, what its two ConfigMaps say, and whether the request
+can be carried out at all. Who holds which device is ``reservation``'s.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.api import names
+from shared.api.bindrequest import BindRequestSpec
+from shared.api.gpu_share import (
+    ShareTarget,
+    capabilities_map,
+    configmap_prefix,
+    direct_env_map,
+    gpu_groups,
+    share_target,
+)
+from shared.api.meta import Object, ObjectUID
+
+# A group is the value of a label and, on a pod of several devices, the name part of a label's key as well.
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMaps:
+    """The two ConfigMaps of a share, complete."""
+
+    capabilities: str
+    direct_env: str
+    data: Mapping[str, Mapping[str, str]]  # by name
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A pod's share as the pod itself says it."""
+
+    prefix: str
+    target: ShareTarget
+
+    @property
+    def capabilities(self) -> str:
+        """The ConfigMap that the container's environment refers to."""
+        return capabilities_map(self.prefix, self.target)
+
+
+def share_of(pod: Object) -> Share | None:
+    """Return the pod's share; None if it was never prepared for one."""
+    prefix, target = configmap_prefix(pod), share_target(pod)
+    return Share(prefix, target) if prefix and target is not None else None
+
+
+def request_fault(spec: BindRequestSpec) -> str | None:
+    """Return why the request can never be carried out, as a sentence; None if it can."""
+    groups = spec.selected_gpu_groups
+    if not groups:
+        return "spec.selectedGPUGroups: [] must name one group for each shared device; have the scheduler fill it"
+    if len(set(groups)) != len(groups):
+        return f"spec.selectedGPUGroups: {groups} must not name a group twice; each device has a group of its own"
+    if spec.received_gpu is None:
+        return "spec.receivedGPU: null must say the portion of each device; have the scheduler fill it"
+    if spec.received_gpu.count != len(groups):
+        return (
+            f"spec.receivedGPU.count: {spec.received_gpu.count} must be the number of spec.selectedGPUGroups, "
+            f"{len(groups)}; have the scheduler name one group for each device"
+        )
+    wrong = [group for group in groups if not _LABEL_VALUE.fullmatch(group)]
+    if wrong:
+        return (
+            f"spec.selectedGPUGroups: {wrong[0]!r} must be the value of a label, at most 63 letters, digits, '-', "
+            "'_' and '.' with a letter or digit at either end; have the scheduler choose another"
+        )
+    return None
+
+
+def share_maps(share: Share, portion: str, devices: Sequence[str], *, cdi: bool) -> ShareMaps:
+    """Return both ConfigMaps of the share. ``devices`` are in the order of the request's groups."""
+    shown = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices)
+    visible = {names.VISIBLE_DEVICES: shown}
+    refers = _refers_to_a_key(share.target.container)
+    capabilities, direct = share.capabilities, direct_env_map(share.capabilities)
+    return ShareMaps(
+        capabilities,
+        direct,
+        {
+            capabilities: {
+                names.GPU_PORTION: portion,
+                names.NUM_OF_GPUS: portion,
+                **(visible if refers else {}),
+            },
+            direct: {} if refers else visible,
+        },
+    )
+
+
+def _refers_to_a_key(container: Object) -> bool:
+    """Return whether the container takes its devices from a key of a ConfigMap; else they come with all of the other.
+
+    A pod of an older webhook may have the variable from ``envFrom`` alone.
+    """
+    return any(
+        entry.get("name") == names.VISIBLE_DEVICES and (entry.get("valueFrom") or {}).get("configMapKeyRef")
+        for entry in container.get("env") or ()
+    )
+
+
+def configmap_object(name: str, namespace: str, data: Mapping[str, str], pod: Object) -> dict[str, Any]:
+    """Return a ConfigMap that belongs to the pod and goes with it."""
+    metadata = pod["metadata"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+        **({"data": dict(data)} if data else {}),
+    }
+
+
+def owning_pods(configmap: Object) -> dict[ObjectUID, str]:
+    """Return the names of the pods that own the ConfigMap, by UID."""
+    owners = configmap["metadata"].get("ownerReferences") or ()
+    return {ObjectUID(owner["uid"]): owner["name"] for owner in owners if owner.get("kind") == "Pod"}
+
+
+def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, str | None]:
+    """Return what makes the labels those of a pod of these groups, as a merge patch; empty if they are.
+
+    Groups of an earlier decision go: a pod counts as user of every group that it is labelled with.
+    """
+    wanted = _group_labels(groups)
+    changes: dict[str, str | None] = {key: None for key in labels if _is_group_label(key) and key not in wanted}
+    return changes | {key: value for key, value in wanted.items() if labels.get(key) != value}
+
+
+def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
+    """Return what takes these groups off the labels again; another request's groups stay."""
+    removed = [key for key in labels if _is_group_label(key) and gpu_groups({key: labels[key]}) <= set(groups)]
+    left = [key for key in labels if _is_group_label(key) and key not in removed]
+    if names.LABEL_GPU_SHARING in labels and not left:
+        removed.append(names.LABEL_GPU_SHARING)
+    return dict.fromkeys(removed)
+
+
+def _group_labels(groups: Sequence[str]) -> dict[str, str]:
+    shared = {names.LABEL_GPU_SHARING: "true"}
+    if len(groups) == 1:
+        return {names.LABEL_GPU_GROUP: groups[0], **shared}
+    return {f"{names.LABEL_GPU_GROUP}/{group}": group for group in groups} | shared
+
+
+def _is_group_label(key: str) -> bool:
+    return key == names.LABEL_GPU_GROUP or key.startswith(f"{names.LABEL_GPU_GROUP}/")

@@ -1,0 +1,66 @@
+"""Finding the groups that nobody has told of: at the start of leadership, and every now and then.
+
+While nobody leads, sharing pods come to their end unseen; a watch that breaks off may miss one, too. A sweep compares
+two lists and has the groups looked at that seem to be without users; whether they are is judged by the look.
+
+The first sweep reads the metadata of all pods, because no selector finds the pods of several devices that another
+binder has labelled: they get the label by which they are watched from then on.
+"""
+
+import logging
+from datetime import timedelta
+
+from shared.api import names
+from shared.api.gpu_share import gpu_groups
+from shared.api.meta import Object, ObjectKey
+from shared.kube.errors import ApiError
+from shared.kube.resources import PODS
+from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.site import Site
+
+log = logging.getLogger(__name__)
+
+PERIOD = timedelta(minutes=10)
+SHARING = f"{names.LABEL_GPU_SHARING}=true"
+RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class Sweep:
+    """One sweep a call; ``first`` ones adopt."""
+
+    def __init__(self, site: Site, owner: GroupOwner) -> None:
+        self._site = site
+        self._owner = owner
+        self._adopts = True
+
+    def begin(self) -> None:
+        """This process leads now: others may have labelled pods before."""
+        self._adopts = True
+
+    async def run(self, _: ObjectKey) -> timedelta | None:
+        """Sweep once; returns when to sweep again."""
+        selector = "" if self._adopts else SHARING
+        reserved = {one.group for one in await self._site.reservations()}
+        used: set[str] = set()
+        found = await self._site.client.list_all(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
+        for pod in found:
+            groups = gpu_groups(pod["metadata"].get("labels") or {})
+            if groups and pod["metadata"]["namespace"] != self._site.spec.namespace:
+                used |= groups
+                await self._adopt(pod)
+        self._adopts = False
+        self._owner.look(reserved - used)
+        unheld = used - reserved
+        if unheld:
+            # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
+            log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})
+        return PERIOD
+
+    async def _adopt(self, pod: Object) -> None:
+        if names.LABEL_GPU_SHARING in (pod["metadata"].get("labels") or {}):
+            return
+        try:
+            await self._site.label(pod, {names.LABEL_GPU_SHARING: "true"})
+        except ApiError as error:
+            # Refused by somebody's policy, say: its group is then looked at by the next leader's sweep.
+            log.warning("a sharing pod cannot be labelled", extra={"pod": str(pod), "error": str(error)})

@@ -1,0 +1,52 @@
+"""Small pods, reservations and claims for these tests."""
+
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from shared.plugins.gpu_sharing.reservation import Claim, Reservation, User, reservation_name
+
+Json = dict[str, Any]
+HALF = {names.GPU_FRACTION: "0.5"}
+
+
+def sharing_pod(annotations: Json | None = None, metadata: Json | None = None, **spec: Any) -> Json:
+    """Return a pod that asks for half a GPU."""
+    return {
+        "metadata": {"name": "half", "annotations": dict(HALF if annotations is None else annotations)}
+        | (metadata or {}),
+        "spec": {"schedulerName": "bowline", "containers": [{"name": "main"}], **spec},
+    }
+
+
+def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservation:
+    """Return a reservation pod that lives and has not told its device."""
+    wanted: Json = {
+        "key": ObjectKey("res", reservation_name(node, group)),
+        "uid": ObjectUID("r1"),
+        "version": ResourceVersion("1"),
+        "node": node,
+        "group": group,
+        "device": "",
+        "deleting": False,
+        "ended": False,
+        "trouble": "",
+    }
+    return Reservation(**wanted | fields)
+
+
+def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited: str = "") -> Claim:
+    """Return a request's claim."""
+    return Claim(
+        ObjectKey("ns", request),
+        ObjectUID(f"uid-{request}"),
+        ObjectKey("ns", request),
+        node,
+        group,
+        awaited=ObjectUID(awaited),
+    )
+
+
+def user(name: str = "a", node: str = "n1", *, ended: bool = False, deleting: bool = False) -> User:
+    """Return a pod that is labelled with the group."""
+    return User(ObjectKey("ns", name), ObjectUID(f"uid-{name}"), node, ended, deleting)

@@ -1,0 +1,277 @@
+"""Preparing a pod for its share, and telling one that was not prepared."""
+
+import copy
+import re
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from shared.api import names
+from shared.api.gpu_share import capabilities_map, direct_env_map, map_volume, share_target
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import GpuSharing as Sharing
+from shared.framework.config import Settings
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import AdmissionInfo
+from shared.plugins.gpu_sharing import GpuSharing
+from shared.plugins.gpu_sharing.admission import ALPHABET, prefix_faults, prepare, unprepared_faults
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+
+PREFIX = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
+LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def prepared(raw: Json, seed: str = "seed") -> Json:
+    pod = MutablePod(raw)
+    prepare(pod, seed)
+    return raw
+
+
+def reference(key: str, name: str = "p-0") -> Json:
+    return {"name": key, "valueFrom": {"configMapKeyRef": {"name": name, "key": key}}}
+
+
+OURS = [reference("NVIDIA_VISIBLE_DEVICES"), reference("RUNAI_NUM_OF_GPUS"), reference("GPU_PORTION")]
+
+
+def test_a_prepared_pod_is_as_drivers_and_schedulers_in_the_field_know_it() -> None:
+    pod = prepared(sharing_pod(PREFIX))
+    assert pod["spec"]["containers"] == [
+        {
+            "name": "main",
+            "env": OURS,
+            "envFrom": [{"configMapRef": {"name": "p-0-evar", "optional": False}}],
+        }
+    ]
+    assert pod["spec"]["volumes"] == [{"name": "p-0-vol", "configMap": {"name": "p-0", "defaultMode": 420}}]
+
+
+@pytest.mark.parametrize(
+    ("env", "becomes"),
+    [
+        pytest.param([], OURS, id="none"),
+        pytest.param([{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others stay, first"),
+        pytest.param(
+            [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A"}],
+            [{"name": "A"}, *OURS],
+            id="one of the same name goes",
+        ),
+        pytest.param([*OURS, {"name": "A"}], [*OURS, {"name": "A"}], id="ours are there, wherever they stand"),
+        pytest.param(
+            [*OURS, {"name": "GPU_PORTION", "value": "1"}],
+            OURS,
+            id="a later one of the same name would win, and goes",
+        ),
+        pytest.param([reference("GPU_PORTION", "other-0")], OURS, id="a reference to another map goes"),
+    ],
+)
+def test_environment(env: list[Json], becomes: list[Json]) -> None:
+    pod = prepared(sharing_pod(PREFIX, containers=[{"name": "main", "env": env}]))
+    assert pod["spec"]["containers"][0]["env"] == becomes
+
+
+@pytest.mark.parametrize(
+    ("annotations", "spec", "changed"),
+    [
+        pytest.param(HALF, {}, "containers[0] -0", id="the first container"),
+        pytest.param({"gpu-memory": "1"}, {}, "containers[0] -0", id="by memory"),
+        pytest.param({"gpu-fraction": ""}, {}, "containers[0] -0", id="an empty share is one, and refused elsewhere"),
+        pytest.param(
+            {**HALF, "gpu-fraction-container-name": "b"},
+            {"containers": [{"name": "a"}, {"name": "b"}]},
+            "containers[1] -1",
+            id="the named container",
+        ),
+        pytest.param(
+            {**HALF, "gpu-fraction-container-name": "b"},
+            {"initContainers": [{"name": "b"}], "containers": [{"name": "b"}]},
+            "initContainers[0] -i0",
+            id="of two of that name the init container",
+        ),
+        pytest.param(HALF, {"initContainers": [{"name": "i"}]}, "containers[0] -0", id="else no init container"),
+        pytest.param({**HALF, "gpu-fraction-container-name": "x"}, {}, "", id="there is none of that name"),
+        pytest.param({**HALF, "gpu-fraction-container-name": ""}, {}, "", id="the name is empty"),
+        pytest.param(HALF, {"containers": []}, "", id="there are no containers"),
+        pytest.param({}, {}, "", id="no share"),
+        pytest.param({"mps": "true"}, {}, "", id="no share, but an annotation beside it"),
+    ],
+)
+def test_only_the_shares_container_is_changed(annotations: Json, spec: Json, changed: str) -> None:
+    raw = sharing_pod(annotations, **spec)
+    before = copy.deepcopy(raw)
+    prepared(raw)
+    found = [
+        f"{field}[{index}] -{container['envFrom'][0]['configMapRef']['name'].split('-shared-gpu-')[1][:-5]}"
+        for field in ("initContainers", "containers")
+        for index, container in enumerate(raw["spec"].get(field, []))
+        if "envFrom" in container
+    ]
+    assert found == ([changed] if changed else [])
+    if not changed:
+        assert raw == before
+
+
+def test_a_second_review_of_the_pod_changes_nothing() -> None:
+    once = prepared(sharing_pod(), "first")
+    again = MutablePod(copy.deepcopy(once))
+    prepare(again, "second")
+    assert again.operations == []
+
+
+def test_the_recorded_patch_makes_the_prepared_pod() -> None:
+    raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
+    before, pod = copy.deepcopy(raw), MutablePod(raw)
+    prepare(pod, "seed")
+    assert jsonpatch.apply_patch(before, pod.operations) == raw
+
+
+@pytest.mark.parametrize(
+    ("metadata", "base"),
+    [
+        pytest.param({"name": "half"}, "half", id="the pod's name"),
+        pytest.param({"name": "", "generateName": "web-"}, "web", id="what its name will begin with"),
+        pytest.param({"name": "w-1", "ownerReferences": [{"name": "rs-7f"}]}, "rs-7f", id="its owner's name"),
+        pytest.param({"name": "a.b.c"}, "a.b.c", id="dots stay"),
+        pytest.param({"name": "x" * 253}, "x" * 37, id="cut"),
+        pytest.param({"name": "x" * 36 + ".y"}, "x" * 36, id="cut behind a dot"),
+        pytest.param({"name": "x" * 36 + "-yyy"}, "x" * 36, id="cut behind a hyphen"),
+        pytest.param(
+            {"name": "p", "ownerReferences": [{"name": "System:Foo_Bar"}]}, "system-foo-bar", id="any owner"
+        ),
+        pytest.param({"name": "p", "ownerReferences": [{"name": "..--.."}]}, "pod", id="an owner of no use"),
+        pytest.param({"name": "", "generateName": ""}, "pod", id="no name at all"),
+        pytest.param({"name": "p", "ownerReferences": [{}]}, "p", id="an owner without a name"),
+    ],
+)
+def test_names_are_valid_whatever_the_pod_is_called(metadata: Json, base: str) -> None:
+    pod = prepared(sharing_pod(metadata=metadata))
+    prefix = pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    found, drawn, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
+    assert (found, tail) == (base, "-shared-gpu")
+    assert len(drawn) == 7
+    assert set(drawn) <= set(ALPHABET)
+    capabilities = f"{prefix}-0"
+    assert SUBDOMAIN.fullmatch(direct_env_map(capabilities))
+    assert len(direct_env_map(capabilities)) <= 63
+    volume = pod["spec"]["volumes"][0]["name"]
+    assert LABEL.fullmatch(volume)
+    assert len(volume) <= 63
+    assert not list(prefix_faults(pod))
+
+
+def test_a_far_init_container_leaves_room_for_its_number() -> None:
+    containers = [{"name": f"c{number}"} for number in range(1001)]
+    raw = sharing_pod(
+        {**HALF, "gpu-fraction-container-name": "c1000"}, {"name": "x" * 253}, initContainers=containers
+    )
+    pod = prepared(raw)
+    target = share_target(pod)
+    assert target is not None
+    capabilities = capabilities_map(pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP], target)
+    assert capabilities.endswith("-i1000")
+    assert len(direct_env_map(capabilities)) == 63
+    assert len(map_volume(capabilities)) <= 63
+
+
+def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
+    def drawn(seed: str, name: str = "p") -> str:
+        return str(
+            prepared(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
+                "runai/shared-gpu-configmap"
+            ]
+        )
+
+    assert drawn("one") == drawn("one")
+    assert len({drawn(str(seed)) for seed in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize(
+    ("prefix", "said"),
+    [
+        pytest.param("mine", "", id="a plain one"),
+        pytest.param("m.y", "", id="with a dot"),
+        pytest.param("Mine", "lower-case", id="capitals"),
+        pytest.param("my map", "lower-case", id="a space"),
+        pytest.param("-mine", "lower-case", id="a hyphen in front"),
+        pytest.param("m" * 57, "", id="as long as can be"),
+        pytest.param("m" * 58, "at most 57", id="too long for a volume"),
+        pytest.param("m" * 300, "lower-case", id="too long for anything"),
+    ],
+)
+def test_a_prefix_of_the_users_own(prefix: str, said: str) -> None:
+    found = list(prefix_faults(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix}))))
+    if not said:
+        assert found == []
+        return
+    (fault,) = found
+    assert fault.path == "metadata.annotations[runai/shared-gpu-configmap]"
+    assert fault.value == prefix
+    assert said in fault.message
+    assert "leave the annotation out" in fault.message
+
+
+def broken(what: str) -> Json:
+    pod = prepared(sharing_pod())
+    container = pod["spec"]["containers"][0]
+    match what:
+        case "annotation":
+            del pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+        case "env":
+            container["env"].pop()
+        case "overridden":
+            container["env"].append({"name": names.VISIBLE_DEVICES, "value": "all"})
+        case "envFrom":
+            del container["envFrom"]
+        case "volume":
+            del pod["spec"]["volumes"]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("what", "lacking"),
+    [
+        pytest.param("nothing", "", id="all is there"),
+        pytest.param("annotation", "the annotation", id="no annotation"),
+        pytest.param("env", "the environment", id="a variable is missing"),
+        pytest.param("overridden", "the environment", id="a variable is overridden"),
+        pytest.param("envFrom", "envFrom", id="no envFrom"),
+        pytest.param("volume", "the volume", id="no volume"),
+    ],
+)
+def test_a_pod_that_lacks_its_preparation(what: str, lacking: str) -> None:
+    found = list(unprepared_faults(broken(what)))
+    assert [fault.rule for fault in found] == (["gpu_sharing/unprepared"] if lacking else [])
+    assert not lacking or lacking in found[0].message
+
+
+def plugin(**sharing: Any) -> tuple[AdmissionChain, GpuSharing]:
+    settings = Settings(gpu_sharing=Sharing(**sharing))
+    one = GpuSharing(GpuSharingConfig(), settings)
+    return AdmissionChain([one], settings), one
+
+
+def test_only_the_last_hook_asks_for_the_preparation() -> None:
+    chain, _ = plugin()
+    bare = sharing_pod()
+    assert chain.validate_pod(bare, None, AdmissionInfo()).allowed
+    (fault,) = chain.validate_pod(bare, None, AdmissionInfo(final=True)).errors
+    assert (fault.rule, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
+    assert chain.validate_pod(bare, sharing_pod(), AdmissionInfo(operation="UPDATE", final=True)).allowed
+
+
+def test_the_seed_of_the_review_is_what_names_differ_by() -> None:
+    chain, _ = plugin()
+    first, second = (sharing_pod(), sharing_pod())
+    assert chain.admit_pod(first, AdmissionInfo(seed="1")).patch
+    chain.admit_pod(second, AdmissionInfo(seed="2"))
+    assert first["metadata"]["annotations"] != second["metadata"]["annotations"]
+
+
+def test_with_sharing_switched_off_nothing_is_prepared_and_nothing_served() -> None:
+    chain, off = plugin(enabled=False)
+    assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
+    assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(final=True)).allowed
+    assert list(off.event_sources()) == []

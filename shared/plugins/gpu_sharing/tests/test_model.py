@@ -1,0 +1,189 @@
+"""Sixteen halves on eight devices, in every order that a thousand seeds make of it.
+
+A model of what happens around the rules: requests come and go, agents speak when they like, the process that leads is
+replaced and forgets. The rules decide; the model only does what they say and checks after every step that no device
+is taken from a running pod and none is reserved twice.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.gpu_sharing.reservation import (
+    Claim,
+    Create,
+    Held,
+    Lost,
+    Pending,
+    Reservation,
+    User,
+    asking_node,
+    judge_claim,
+    orphans,
+    unused,
+)
+from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
+
+GROUPS, SHARERS, NODE = 8, 2, "n1"
+
+
+@dataclass
+class Pod:
+    """One half: its request asks for the group until it is done."""
+
+    name: str
+    group: str
+    awaited: str = ""
+    device: str = ""
+    labelled: bool = False
+    bound: bool = False
+    over: bool = False  # deleted or completed
+    withdrawn: bool = False  # its request is rolled back
+
+
+@dataclass
+class World:
+    """Everything that the API server would have, and what the leading process remembers."""
+
+    rng: random.Random
+    pods: list[Pod]
+    reservations: dict[str, Reservation] = field(default_factory=dict)  # by group
+    claims: dict[str, Claim] = field(default_factory=dict)  # by request; memory
+    made: int = 0
+
+    def users(self, group: str) -> list[User]:
+        return [
+            User(ObjectKey("ns", p.name), ObjectUID(p.name), NODE if p.bound else "", ended=p.over, deleting=False)
+            for p in self.pods
+            if p.group == group and p.labelled and not (p.over and not p.bound)
+        ]
+
+    def seen(self, group: str) -> list[Reservation]:
+        return [self.reservations[group]] if group in self.reservations else []
+
+    def request(self, pod: Pod) -> Json:
+        phase = "Succeeded" if pod.bound else "Pending"
+        metadata = {"name": pod.name, "uid": pod.name}
+        return {
+            "metadata": metadata,
+            "spec": {"selectedNode": NODE, "selectedGPUGroups": [pod.group]},
+            "status": {"phase": phase},
+        }
+
+    # --- what happens ---
+
+    def attempt(self, pod: Pod) -> None:
+        """One pass of the request, interrupted wherever the next step is somebody else's."""
+        if pod.device and not pod.labelled:
+            pod.labelled = True
+        elif pod.labelled:
+            pod.bound = True
+            self.claims.pop(pod.name, None)
+        else:
+            self.ask(pod)
+
+    def ask(self, pod: Pod) -> None:
+        asked = self.claims[pod.name] = claim(pod.name, NODE, pod.group, pod.awaited)
+        verdict = judge_claim(asked, self.seen(pod.group), {})
+        match verdict:
+            case Held():
+                pod.device, pod.awaited = verdict.device, ""
+            case Pending():
+                pod.awaited = verdict.reservation.uid
+            case Lost():
+                pod.awaited = ""
+            case Create():
+                assert not orphans(asked, self.users(pod.group)), "a running pod lost its reservation"
+                for dead in verdict.instead_of:
+                    assert not dead.lives
+                self.made += 1
+                uid = f"r{self.made}"
+                self.reservations[pod.group] = reservation(NODE, pod.group, uid=ObjectUID(uid))
+                pod.awaited = uid
+
+    def speak(self) -> None:
+        silent = [one for one in self.reservations.values() if not one.device]
+        if silent:
+            one = self.rng.choice(silent)
+            self.reservations[one.group] = replace(one, device=f"GPU-{one.uid}")
+
+    def clean(self, group: str) -> None:
+        """The owner's look, after any event, a release or a sweep."""
+        claimed = {NODE for name, wanted in self.claims.items() if wanted.group == group}
+        asking = {
+            asking_node(self.request(p), group, [ObjectUID(q.name) for q in self.pods if q.withdrawn])
+            for p in self.pods
+        }
+        asking |= {None}
+        for one in unused(self.seen(group), self.users(group), claimed, {node for node in asking if node}):
+            running = [p.name for p in self.pods if p.group == group and p.bound and not p.over]
+            assert not running, f"the device of {running} was given up"
+            del self.reservations[one.group]
+
+    def end(self, pod: Pod) -> None:
+        """The pod is deleted, or completes; a request that is not done is rolled back."""
+        pod.over = True
+        if not pod.bound:
+            pod.withdrawn, pod.labelled = True, False
+            self.claims.pop(pod.name, None)
+
+    def restart(self) -> None:
+        self.claims.clear()
+        for pod in self.pods:
+            pod.awaited = ""
+            if not pod.labelled:
+                pod.device = ""
+
+
+def world(seed: int) -> World:
+    rng = random.Random(seed)  # noqa: S311 - orders, not secrets
+    pods = [Pod(f"p{g}-{n}", f"g{g}") for g in range(GROUPS) for n in range(SHARERS)]
+    rng.shuffle(pods)
+    return World(rng, pods)
+
+
+def step(model: World, open_: list[Pod]) -> None:
+    """Something happens, in a random order."""
+    match model.rng.randrange(8):
+        case 0:
+            model.speak()
+        case 1 | 2:
+            model.clean(model.rng.choice(model.pods).group)
+        case 3 if model.rng.random() < 0.2:
+            model.restart()
+        case _:
+            model.attempt(model.rng.choice(open_))
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_sixteen_halves_end_as_exactly_eight_groups(batch: int) -> None:
+    for seed in range(batch * 100, batch * 100 + 100):
+        model = world(seed)
+        while open_ := [p for p in model.pods if not p.bound]:
+            step(model, open_)
+        assert len(model.reservations) == GROUPS, seed
+        assert model.made == GROUPS, f"seed {seed}: a reservation was made twice"
+        for group, one in model.reservations.items():
+            sharing = [p for p in model.pods if p.group == group]
+            assert [p.device for p in sharing] == [one.device] * SHARERS, seed
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_pods_that_go_at_any_moment_leave_no_reservation(batch: int) -> None:
+    for seed in range(batch * 100, batch * 100 + 100):
+        model = world(seed)
+        while left := [p for p in model.pods if not p.over]:
+            open_ = [p for p in left if not p.bound]
+            if open_ and model.rng.random() < 0.85:
+                step(model, open_)
+                continue
+            gone = model.rng.choice(left)
+            model.end(gone)
+            if model.rng.random() < 0.5:
+                model.clean(gone.group)
+        model.restart()
+        for group in list(model.reservations):
+            model.clean(group)
+        assert model.reservations == {}, seed

@@ -1,0 +1,78 @@
+"""What becomes of those who asked the owner of a group when its pass fails. All else needs a real API server."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.binding.handle import Handle, Reconcile
+from shared.framework.config import Settings
+from shared.kube.errors import LostReply
+from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.pod import ReservationSpec
+from shared.plugins.gpu_sharing.reservation import Reservation
+from shared.plugins.gpu_sharing.site import Site
+from shared.plugins.gpu_sharing.tests.pods import claim
+from shared.runtime.clock import SystemClock
+
+NOBODY: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailingSite(Site):
+    """Has an error in place of every answer."""
+
+    error: Exception | None = None
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        assert self.error is not None
+        raise self.error
+
+
+class Passes:
+    """Runs a pass for every key that is added, and keeps what came of it."""
+
+    def __init__(self) -> None:
+        self.running: list[asyncio.Task[timedelta | None]] = []
+
+    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        def add(key: ObjectKey) -> None:
+            self.running.append(asyncio.ensure_future(reconcile(key)))
+
+        return add
+
+    async def results(self) -> list[Any]:
+        return await asyncio.gather(*self.running, return_exceptions=True)
+
+
+def owner(passes: Passes, error: Exception) -> GroupOwner:
+    site = FailingSite(NOBODY, ReservationSpec("res", "image"), "", error)
+    return GroupOwner(Handle(Settings(), NOBODY, SystemClock(), passes.worker), site, timedelta(seconds=40))
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        pytest.param(LostReply("no answer"), False, id="the API server's trouble: whoever asked comes again"),
+        pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
+    ],
+)
+async def test_whoever_asked_is_told_of_a_pass_that_failed(error: Exception, reported: bool) -> None:
+    passes = Passes()
+    asked = owner(passes, error)
+    with pytest.raises(type(error)):
+        await asked.claim([claim()])
+    with pytest.raises(type(error)):
+        await asked.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert [isinstance(result, Exception) for result in await passes.results()] == [reported, reported]
+
+
+async def test_a_look_that_failed_is_repeated_by_its_queue() -> None:
+    passes = Passes()
+    owner(passes, LostReply("no answer")).look(["g1"])
+    (result,) = await passes.results()
+    assert isinstance(result, LostReply)

@@ -1,0 +1,283 @@
+"""Who holds the device of a group, and what is done where nobody does."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectUID
+from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
+from shared.plugins.gpu_sharing.reservation import (
+    Claim,
+    Create,
+    Held,
+    Lost,
+    Pending,
+    Reservation,
+    User,
+    Verdict,
+    asking_node,
+    judge_claim,
+    orphans,
+    overdue,
+    reservation_name,
+    unused,
+    view_reservation,
+)
+from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
+
+TOLD = reservation(device="GPU-1")
+SILENT = reservation()
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUT = timedelta(seconds=40)
+
+
+def test_the_name_is_the_agreed_one() -> None:
+    # sha256("gpu-node-0/group"), its first 16 hexadecimal digits.
+    assert reservation_name("gpu-node-0", "group") == "gpu-reservation-b1a328c4a5387bfb"
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [
+        pytest.param([], Create(), id="there is none"),
+        pytest.param([TOLD], Held("GPU-1"), id="it has told its device"),
+        pytest.param([SILENT], Pending(SILENT), id="it has not told its device yet"),
+        pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
+        pytest.param([reservation(group="g2", device="GPU-2")], Create(), id="it is of another group"),
+        pytest.param(
+            [reservation(device="GPU-1", ended=True)],
+            Create((reservation(device="GPU-1", ended=True),)),
+            id="fault 14: it has ended, evicted say, and holds nothing",
+        ),
+        pytest.param(
+            [reservation(device="GPU-1", deleting=True)],
+            Create((reservation(device="GPU-1", deleting=True),)),
+            id="fault 14: it is being deleted",
+        ),
+        pytest.param(
+            [reservation(device="GPU-1", ended=True, key=SILENT.key._replace(name="other"))],
+            Create(),
+            id="a dead one of another name is not in the way",
+        ),
+        pytest.param(
+            [reservation(node="n2", device="GPU-2", key=SILENT.key)],
+            Create((reservation(node="n2", device="GPU-2", key=SILENT.key),)),
+            id="another node's stands under our name",
+        ),
+        pytest.param(
+            [reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), TOLD],
+            Held("GPU-1"),
+            id="of two that hold a device the one of the agreed name",
+        ),
+        pytest.param(
+            [SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
+            Held("GPU-2"),
+            id="one that has told goes before one that has not",
+        ),
+    ],
+)
+def test_a_first_claim(seen: list[Reservation], verdict: Verdict) -> None:
+    assert judge_claim(claim(), seen, {}) == verdict
+
+
+AWAITING = claim(awaited="r1")
+REFUSED = reservation(ended=True, trouble="UnexpectedAdmissionError: no GPU left")
+
+
+@pytest.mark.parametrize(
+    ("seen", "gave_up", "said"),
+    [
+        pytest.param([], {}, "was deleted before it had told its device", id="it was deleted"),
+        pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
+        pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was given up, and it is told why"),
+        pytest.param([REFUSED], {}, "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
+        pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another stands in its place"),
+    ],
+)
+def test_a_claim_whose_reservation_came_to_nothing_fails(
+    seen: list[Reservation], gave_up: dict[ObjectUID, str], said: str
+) -> None:
+    verdict = judge_claim(AWAITING, seen, gave_up)
+    assert isinstance(verdict, Lost)
+    assert said in verdict.why
+    # What the kubelet has refused stays in the way until somebody removes it.
+    assert (verdict.remove is not None) == (REFUSED in seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "verdict"),
+    [
+        pytest.param([SILENT], Pending(SILENT), id="still silent"),
+        pytest.param([TOLD], Held("GPU-1"), id="told"),
+        pytest.param([reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has told"),
+    ],
+)
+def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
+    assert judge_claim(AWAITING, seen, {}) == verdict
+
+
+@pytest.mark.parametrize(
+    ("one", "silent_s", "late"),
+    [
+        pytest.param(SILENT, 39.9, False, id="there is time left"),
+        pytest.param(SILENT, 40, True, id="time is over"),
+        pytest.param(TOLD, 400, False, id="it has told"),
+        pytest.param(reservation(ended=True), 400, False, id="it has ended: somebody else's case"),
+    ],
+)
+def test_silence_has_an_end(one: Reservation, silent_s: float, late: bool) -> None:
+    since = {one.uid: NOW - timedelta(seconds=silent_s)}
+    assert bool(overdue([one], since, NOW, TIMEOUT)) is late
+
+
+def test_why_a_silent_one_was_given_up_names_what_its_container_said() -> None:
+    one = reservation(trouble="CrashLoopBackOff: NVML cannot be used")
+    (why,) = overdue([one], {one.uid: NOW - TIMEOUT}, NOW, TIMEOUT).values()
+    assert "on node n1" in why
+    assert "40 s (CrashLoopBackOff: NVML cannot be used); look at its logs" in why
+
+
+def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
+    assert overdue([SILENT], {}, NOW, TIMEOUT) == {}
+
+
+@pytest.mark.parametrize(
+    ("users", "claimed", "asked", "goes"),
+    [
+        pytest.param([], set(), set(), True, id="nobody"),
+        pytest.param([user()], set(), set(), False, id="a pod runs on it"),
+        pytest.param([user(ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
+        pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
+        pytest.param([user(node="")], set(), set(), False, id="a labelled pod is not bound yet"),
+        pytest.param([user(node="n2")], set(), set(), True, id="its pod runs on another node"),
+        pytest.param([user(ended=True), user("b")], set(), set(), False, id="one of two has ended"),
+        pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
+        pytest.param([], {"n2"}, set(), True, id="a request has claimed the group on another node"),
+        pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
+    ],
+)
+def test_what_nobody_needs_is_given_up(users: list[User], claimed: set[str], asked: set[str], goes: bool) -> None:
+    for one in (TOLD, SILENT, reservation(ended=True)):
+        assert unused([one], users, claimed, asked) == ([one] if goes else [])
+
+
+def test_what_is_being_deleted_is_not_deleted_again() -> None:
+    assert unused([reservation(deleting=True)], [], set(), set()) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "found"),
+    [
+        pytest.param(user(), True, id="runs where nothing holds its device"),
+        pytest.param(user(node="n2"), False, id="on another node"),
+        pytest.param(user(node=""), False, id="not bound: it has no device yet"),
+        pytest.param(user(ended=True), False, id="has ended"),
+        pytest.param(user(deleting=True), False, id="is on its way out"),
+    ],
+)
+def test_pods_on_a_device_that_nothing_holds(one: User, found: bool) -> None:
+    assert orphans(claim(), [one]) == ([one] if found else [])
+
+
+def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",)) -> Json:
+    return {
+        "metadata": {"name": "a", "uid": "uid-a", **(metadata or {})},
+        "spec": {"selectedNode": "n1", "selectedGPUGroups": list(groups)},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "withdrawn", "node"),
+    [
+        pytest.param(asking(), set(), "n1", id="fresh"),
+        pytest.param(asking(phase="Pending"), set(), "n1", id="waiting"),
+        pytest.param(asking(phase="Succeeded"), set(), None, id="done"),
+        pytest.param(asking(phase="Failed"), set(), None, id="failed"),
+        pytest.param(asking({"deletionTimestamp": "2026-01-01T00:00:00Z"}), set(), None, id="deleted"),
+        pytest.param(asking(), {"uid-a"}, None, id="fault 38: given up by us, before its object says so"),
+        pytest.param(asking(groups=("g2", "g3")), set(), None, id="of other groups"),
+        pytest.param({"metadata": {"name": "a", "uid": "u"}}, set(), None, id="without a spec"),
+    ],
+)
+def test_requests_that_still_want_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
+    assert asking_node(request_, "g1", withdrawn) == node
+
+
+# --- objects ---
+
+
+def made(spec: ReservationSpec | None = None, **fields: Any) -> Json:
+    wanted = Claim(**{**{name: getattr(claim(), name) for name in Claim.__slots__}, **fields})
+    return reservation_object(wanted, spec or ReservationSpec("res", "image"))
+
+
+def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
+    pod = made(tolerations=({"key": "gpu"},))
+    assert pod["metadata"] == {
+        "name": reservation_name("n1", "g1"),
+        "namespace": "res",
+        "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "g1"},
+        "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+    }
+    assert pod["spec"]["nodeName"] == "n1"
+    assert pod["spec"]["serviceAccountName"] == "kai-resource-reservation"
+    assert pod["spec"]["tolerations"] == [{"key": "gpu"}]
+    assert "runtimeClassName" not in pod["spec"]
+    (container,) = pod["spec"]["containers"]
+    assert (container["name"], container["image"]) == ("resource-reservation", "image")
+    assert container["imagePullPolicy"] == "IfNotPresent"
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
+    assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    assert "--fake" not in container["args"]
+
+
+def test_settings_of_reservation_pods_reach_them() -> None:
+    resources = {"cpu": "10m", "memory": "64Mi", "nvidia.com/gpu": "4"}
+    pod = made(ReservationSpec("res", "image", "nvidia", resources, fake=True))
+    (container,) = pod["spec"]["containers"]
+    assert pod["spec"]["runtimeClassName"] == "nvidia"
+    assert container["resources"]["limits"] == {"cpu": "10m", "memory": "64Mi", "nvidia.com/gpu": "1"}
+    assert "--fake" in container["args"]
+    assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        pytest.param({}, "", id="nothing is said"),
+        pytest.param(
+            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no\ndevices"},
+            "UnexpectedAdmissionError: no devices",
+            id="the kubelet speaks",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+                ]
+            },
+            "ImagePullBackOff: no such image",
+            id="the container waits",
+        ),
+        pytest.param(
+            {
+                "containerStatuses": [
+                    {
+                        "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+                        "lastState": {"terminated": {"reason": "Error", "message": "NVML cannot be used"}},
+                    }
+                ]
+            },
+            "CrashLoopBackOff: NVML cannot be used",
+            id="the agent's last words go before the kubelet's",
+        ),
+        pytest.param({"containerStatuses": [{"state": {"running": {}}}]}, "", id="it runs"),
+        pytest.param({"message": "x" * 5000}, "x" * 300, id="a long story is cut"),
+    ],
+)
+def test_what_keeps_a_reservation_from_running(status: Json, trouble: str) -> None:
+    pod = {**made(), "status": status}
+    assert view_reservation(pod).trouble == trouble

@@ -1,0 +1,172 @@
+"""What a share's binding writes."""
+
+from typing import Any
+
+import pytest
+
+from shared.api.bindrequest import BindRequestSpec
+from shared.plugins.gpu_sharing.rules import (
+    configmap_object,
+    label_changes,
+    label_removals,
+    owning_pods,
+    request_fault,
+    share_maps,
+    share_of,
+)
+from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
+
+SHARED = {"bowline.dev/gpu-sharing": "true"}
+ONE = {"runai-gpu-group": "g1", **SHARED}
+TWO = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2", **SHARED}
+
+
+def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
+    return BindRequestSpec.model_validate(
+        {
+            "podName": "p",
+            "selectedNode": "n",
+            "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": len(groups), "portion": "0.50"},
+            "selectedGPUGroups": groups,
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "path"),
+    [
+        pytest.param(spec(["g1"]), "", id="one device"),
+        pytest.param(spec(["g1", "g2"]), "", id="two devices"),
+        pytest.param(spec(["6d1f2a6e-1111-4222-8333-444455556666"]), "", id="a UUID, as schedulers write"),
+        pytest.param(spec([]), "spec.selectedGPUGroups", id="no group"),
+        pytest.param(spec(["g1", "g1"]), "spec.selectedGPUGroups", id="a group twice"),
+        pytest.param(spec(["g1"], receivedGPU=None), "spec.receivedGPU", id="no portion"),
+        pytest.param(
+            spec(["g1"], receivedGPU={"count": 2}), "spec.receivedGPU.count", id="fewer groups than devices"
+        ),
+        pytest.param(spec(["g" * 64]), "spec.selectedGPUGroups", id="too long for a label"),
+        pytest.param(spec(["g/1"]), "spec.selectedGPUGroups", id="a slash"),
+        pytest.param(spec(["g1="]), "spec.selectedGPUGroups", id="a part of a selector"),
+    ],
+)
+def test_requests_that_can_be_carried_out(request_: BindRequestSpec, path: str) -> None:
+    fault = request_fault(request_)
+    assert (fault or "").partition(": ")[0] == path
+    assert fault is None or "have the scheduler" in fault or "has a group of its own" in fault
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "changes"),
+    [
+        pytest.param({}, ["g1"], ONE, id="one device: the plain label"),
+        pytest.param({"app": "x"}, ["g1", "g2"], TWO, id="two devices: only prefixed labels"),
+        pytest.param(ONE, ["g1"], {}, id="there already"),
+        pytest.param(ONE, ["g2"], {"runai-gpu-group": "g2"}, id="an earlier decision's group goes"),
+        pytest.param(
+            TWO,
+            ["g1"],
+            {"runai-gpu-group/g1": None, "runai-gpu-group/g2": None, "runai-gpu-group": "g1"},
+            id="form changes",
+        ),
+        pytest.param(
+            ONE,
+            ["g1", "g2"],
+            {"runai-gpu-group": None, "runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"},
+            id="form changes back",
+        ),
+    ],
+)
+def test_labels_of_a_user(labels: dict[str, str], groups: list[str], changes: dict[str, str | None]) -> None:
+    assert label_changes(labels, groups) == changes
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "removed"),
+    [
+        pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
+        pytest.param(TWO, ["g1", "g2"], set(TWO), id="prefixed labels"),
+        pytest.param(TWO, ["g1"], {"runai-gpu-group/g1"}, id="another group is left, so it goes on sharing"),
+        pytest.param(ONE, ["g2"], set(), id="another decision's label stays"),
+        pytest.param({"app": "x"}, ["g1"], set(), id="none was ever written"),
+        pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
+    ],
+)
+def test_labels_taken_back(labels: dict[str, str], groups: list[str], removed: set[str]) -> None:
+    assert label_removals(labels, groups) == dict.fromkeys(removed)
+
+
+def share(containers: list[Json] | None = None) -> Any:
+    reference = {"configMapKeyRef": {"name": "p-0", "key": "NVIDIA_VISIBLE_DEVICES"}}
+    referring = [{"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": reference}]}]
+    return share_of(sharing_pod({**HALF, "runai/shared-gpu-configmap": "p"}, containers=containers or referring))
+
+
+@pytest.mark.parametrize(
+    ("devices", "cdi", "shown"),
+    [
+        pytest.param(["GPU-1"], False, "GPU-1", id="one device"),
+        pytest.param(["GPU-2", "GPU-1"], False, "GPU-2,GPU-1", id="in the order of the groups"),
+        pytest.param(
+            ["GPU-1", "GPU-2"],
+            True,
+            "k8s.device-plugin.nvidia.com/gpu=GPU-1,k8s.device-plugin.nvidia.com/gpu=GPU-2",
+            id="CDI names",
+        ),
+    ],
+)
+def test_the_two_configmaps(devices: list[str], cdi: bool, shown: str) -> None:
+    maps = share_maps(share(), "0.50", devices, cdi=cdi)
+    assert maps.data == {
+        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": shown},
+        "p-0-evar": {},
+    }
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        pytest.param({"name": "main"}, id="no variable"),
+        pytest.param({"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "x"}]}, id="a plain value"),
+    ],
+)
+def test_a_container_that_refers_to_no_key_gets_its_devices_with_all_of_the_other_map(container: Json) -> None:
+    maps = share_maps(share([container]), "0.50", ["GPU-1"], cdi=False)
+    assert maps.data == {
+        "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
+        "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
+    }
+
+
+def test_a_configmap_belongs_to_its_pod() -> None:
+    pod = {"metadata": {"name": "p", "uid": "u"}}
+    made = configmap_object("m", "ns", {}, pod)
+    assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    assert "data" not in made
+    assert owning_pods(made) == {"u": "p"}
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [
+        pytest.param([], id="nobody's"),
+        pytest.param([{"kind": "Deployment", "name": "d", "uid": "u"}], id="a workload's of the same UID"),
+    ],
+)
+def test_a_configmap_of_somebody_else(owners: list[Json]) -> None:
+    assert owning_pods({"metadata": {"name": "m", "ownerReferences": owners}}) == {}
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(sharing_pod(), id="never prepared"),
+        pytest.param(
+            sharing_pod({**HALF, "runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "x"}),
+            id="its container is not there",
+        ),
+    ],
+)
+def test_a_pod_without_a_share_of_its_own(pod: Json) -> None:
+    assert share_of(pod) is None

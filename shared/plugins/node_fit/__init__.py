@@ -1,0 +1,98 @@
+"""Asks the API server once more, just before the bind, whether the pod fits on its node.
+
+A scheduler decides on a picture of the cluster that may be old. A pod bound to a full node is refused by the kubelet:
+it ends Failed, and whoever made it has to make it again. With this plugin it stays unbound instead, and the scheduler
+is told to choose another node. Off by default: it costs a read of the node and a list of its pods for every bind.
+
+The rules are in ``rules``; ``holds`` keeps two attempts from counting on the same room. It writes nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from shared.api.bindrequest import BindRequestSpec
+from shared.api.meta import Object, ObjectKey, uid_of
+from shared.framework.binding.post import refusal
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.errors import ApiError, Expired, NotFound
+from shared.kube.resources import NODES, PODS
+from shared.plugins.node_fit.holds import Hold, Holds, unseen
+from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
+
+if TYPE_CHECKING:
+    from shared.framework.binding.context import BindContext
+
+
+class NodeFit(Plugin):
+    """Refuses a node that has no room left."""
+
+    name = "node_fit"
+    # Last of all that prepares: what the others make on the node, such as the pod that holds a shared GPU, counts.
+    after = ("gpu_sharing", "volume_binding", "dynamic_resources")
+
+    def __init__(self, args: Any, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._holds = Holds()
+
+    async def stop(self) -> None:
+        self._holds.clear()
+
+    async def pre_bind(self, c: "BindContext") -> Status:
+        """Look at the node as it is now; promise the pod its room if there is enough."""
+        assert c.pod is not None  # noqa: S101 - an attempt has a pod
+        wanted = without(needs(c.pod), given_by_claim(c.spec))
+        node, own = c.spec.selected_node, c.request.pod_uid
+        check = self._holds.begin(node)
+        try:
+            found = await c.client.get(NODES, "", node)
+            pods = await c.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
+        except NotFound:
+            return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+        except Expired as error:
+            return Status(Code.INFRA, (error.message,))
+        except ApiError as error:
+            return refusal(error.message)
+        finally:
+            self._holds.end(check)
+        # No await from here on: between the verdict and the promise nobody else is to be promised the same room.
+        others = [pod for pod in pods if uid_of(pod) != own]
+        promised = unseen(check.promised, frozenset(map(uid_of, others)), own)
+        status = verdict(found, wanted, occupied(others), total(promised))
+        if status.code is Code.OK:
+            self._holds.put(c.request.key, Hold(node, own, wanted))
+        else:
+            self._holds.drop(c.request.key)
+        return status
+
+    async def rollback(self, c: "BindContext", why: Status) -> Status:
+        self._holds.drop(c.request.key)
+        return Status.ok()
+
+    async def forget(self, key: ObjectKey) -> None:
+        self._holds.drop(key)
+
+
+def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
+    """Return the resources that the pod is given by a claim of the request, not by the node's own count."""
+    extended = spec.extended_resource_claim_allocation
+    return (
+        frozenset(str(one.get("resourceName", "")) for one in extended.container_mappings)
+        if extended
+        else frozenset()
+    )
+
+
+def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) -> Status:
+    """Return OK if the pod fits beside what the node's pods have taken and what others were promised."""
+    name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
+    short = shortages(wanted, has, taken)
+    if short:
+        why = f"node {name} has too little left of {', '.join(short)}; choose another node"
+        return Status.fatal(why, Reason.REJECTED, elsewhere)
+    short = shortages(wanted, has, total((taken, promised)))
+    if short:
+        # Those on their way may not arrive, so this is not final.
+        why = f"node {name} has too little left beside pods that are about to run there: {', '.join(short)}"
+        return Status(Code.RETRY, (why,), suggestion=elsewhere)
+    return Status.ok()

@@ -1,0 +1,142 @@
+"""Whether a pod fits on a node, counted as the kubelet counts it. Pure.
+
+What a pod occupies is the highest that it needs at any moment: its containers and sidecars together, or a step of its
+initialization beside the sidecars started before it; then its overhead. Resources of the whole pod take the place of
+what its containers add up to. A container that is being resized counts with the larger of what it has and wants.
+
+Only what the kubelet refuses for want of room is counted: cpu, memory, GPUs (whole and MIG) and the number of pods.
+"""
+
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import Object
+from shared.api.quantity import parse_quantity
+
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+ENDED = ("Succeeded", "Failed")
+
+# Resource to quantity; what is not there is not asked for.
+Amounts = Mapping[str, Decimal]
+
+
+def is_counted(resource: str) -> bool:
+    """Return whether the resource is one that is compared here, besides the number of pods."""
+    return resource in (CPU, MEMORY, names.RESOURCE_GPU) or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def needs(pod: Object) -> Amounts:
+    """Return what the pod occupies on its node, itself as one pod included."""
+    spec = pod["spec"]
+    given = _container_statuses(pod)
+    infeasible = _is_resize_infeasible(pod)
+    running: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        running = _sum(running, _container_needs(container, given, infeasible))
+    sidecars: dict[str, Decimal] = {}
+    peak: dict[str, Decimal] = {}
+    for container in spec.get("initContainers") or ():
+        needed = _container_needs(container, given, infeasible)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum(sidecars, needed)
+            peak = _highest(peak, sidecars)
+        else:
+            peak = _highest(peak, _sum(sidecars, needed))
+    total = _highest(peak, _sum(running, sidecars))
+    total |= _amounts((spec.get("resources") or {}).get("requests"))
+    total = _sum(total, _amounts(spec.get("overhead")))
+    by_claim = _given_by_claim(pod)
+    needed = {resource: amount for resource, amount in total.items() if amount > 0 and resource not in by_claim}
+    return needed | {PODS: Decimal(1)}
+
+
+def allocatable(node: Object) -> Amounts:
+    """Return what the node has to give."""
+    given = (node.get("status") or {}).get("allocatable") or {}
+    return _amounts(given) | {PODS: parse_quantity(given.get(PODS))}
+
+
+def occupied(pods: Iterable[Object]) -> Amounts:
+    """Return what pods on a node occupy together; those that have ended occupy nothing."""
+    total: dict[str, Decimal] = {}
+    for pod in pods:
+        if not has_ended(pod):
+            total = _sum(total, needs(pod))
+    return total
+
+
+def has_ended(pod: Object) -> bool:
+    """Return whether the pod has stopped running for good."""
+    return (pod.get("status") or {}).get("phase") in ENDED
+
+
+def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> list[str]:
+    """Return, for each resource of which too little is left, what a message says of it; empty if the pod fits."""
+    return [
+        f"{resource} (asked for {_shown(amount)}, free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
+        for resource, amount in sorted(wanted.items())
+        if amount > (free := has.get(resource, Decimal(0)) - taken.get(resource, Decimal(0)))
+    ]
+
+
+def total(several: Iterable[Amounts]) -> Amounts:
+    """Return the sum."""
+    found: dict[str, Decimal] = {}
+    for amounts in several:
+        found = _sum(found, amounts)
+    return found
+
+
+def _given_by_claim(pod: Object) -> frozenset[str]:
+    """Return the resources for which the pod has a claim: they are not taken from what the node counts."""
+    told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return frozenset(mapping.get("resourceName", "") for mapping in told.get("requestMappings") or ())
+
+
+def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
+    """Return the amounts without some resources: those that the pod is given in another way."""
+    left_out = set(resources)
+    return {resource: amount for resource, amount in wanted.items() if resource not in left_out}
+
+
+def _container_needs(container: Object, given: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
+    wanted = _amounts((container.get("resources") or {}).get("requests"))
+    status = given.get(container.get("name", ""))
+    if status is None:
+        return wanted
+    has = _highest(
+        _amounts(status.get("allocatedResources")), _amounts((status.get("resources") or {}).get("requests"))
+    )
+    # A resize that the node cannot make is not counted: the container keeps what it has.
+    return has if infeasible and has else _highest(wanted, has)
+
+
+def _container_statuses(pod: Object) -> dict[str, Object]:
+    status = pod.get("status") or {}
+    found = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+    return {one["name"]: one for one in found}
+
+
+def _is_resize_infeasible(pod: Object) -> bool:
+    return any(
+        condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _amounts(quantities: Any) -> dict[str, Decimal]:
+    return {key: parse_quantity(value) for key, value in (quantities or {}).items() if is_counted(key)}
+
+
+def _sum(left: Amounts, right: Amounts) -> dict[str, Decimal]:
+    return {key: left.get(key, Decimal(0)) + right.get(key, Decimal(0)) for key in {**left, **right}}
+
+
+def _highest(left: Amounts, right: Amounts) -> dict[str, Decimal]:
+    return {key: max(left.get(key, Decimal(0)), right.get(key, Decimal(0))) for key in {**left, **right}}
+
+
+def _shown(amount: Decimal) -> str:
+    return f"{amount.normalize():f}"

@@ -1,0 +1,227 @@
+"""What a pod occupies on a node and whether there is room for it, as tables."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.plugins.node_fit import verdict
+from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+def amounts(**quantities: str | int) -> dict[str, Decimal]:
+    keys = {"gpu": GPU, "mig": MIG}
+    return {keys.get(key, key): Decimal(value) for key, value in quantities.items()}
+
+
+def one(**quantities: str | int) -> dict[str, Decimal]:
+    """What a pod needs, itself included."""
+    return amounts(**quantities) | {"pods": Decimal(1)}
+
+
+def asks(name: str = "main", always: bool = False, **requests: Any) -> dict[str, Any]:
+    keys = {"gpu": GPU, "mig": MIG, "disk": "ephemeral-storage", "nic": "example.com/nic"}
+    container: dict[str, Any] = {"name": name}
+    if requests:
+        container["resources"] = {"requests": {keys.get(key, key): value for key, value in requests.items()}}
+    return container | ({"restartPolicy": "Always"} if always else {})
+
+
+def pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), **rest: Any) -> dict[str, Any]:
+    spec = {"containers": list(containers), "initContainers": list(init), **rest}
+    return {"metadata": {"name": "pod", "uid": "uid"}, "spec": spec}
+
+
+def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
+    return {**found, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("found", "needed"),
+    [
+        pytest.param(pod(asks()), one(), id="a pod that asks for nothing takes a place"),
+        pytest.param(pod(asks(cpu="500m", memory="1Gi")), one(cpu="0.5", memory=2**30), id="one container"),
+        pytest.param(pod(asks(cpu="1"), asks("b", cpu="250m")), one(cpu="1.25"), id="containers together"),
+        pytest.param(pod(asks(gpu="2"), asks("b", mig="1")), one(gpu=2, mig=1), id="GPUs, whole and MIG"),
+        pytest.param(pod(asks(gpu="0")), one(), id="none of something is nothing"),
+        pytest.param(pod(asks(disk="1Gi", nic="1")), one(), id="what is not counted here"),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("i", cpu="3"), asks("j", cpu="2"))), one(cpu="3"), id="the highest step"
+        ),
+        pytest.param(
+            pod(asks(cpu="2"), init=(asks("i", cpu="1", memory="1Gi"),)),
+            one(cpu="2", memory=2**30),
+            id="the highest of each resource, at whatever moment",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)), one(cpu="2"), id="a sidecar goes on running"
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"), asks("i", cpu="2"))),
+            one(cpu="3"),
+            id="a step beside the sidecar started before it",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), init=(asks("i", cpu="2"), asks("s", always=True, cpu="1"))),
+            one(cpu="2"),
+            id="a step before the sidecar is not beside it",
+        ),
+        pytest.param(
+            pod(asks(), init=(asks("s", always=True, gpu="1"), asks("t", always=True, gpu="1"))),
+            one(gpu=2),
+            id="sidecars alone",
+        ),
+        pytest.param(
+            pod(asks(cpu="1"), overhead={"cpu": "100m", "memory": "64Mi"}),
+            one(cpu="1.1", memory=64 * 2**20),
+            id="the overhead of its runtime class",
+        ),
+        pytest.param(
+            pod(asks(cpu="1", gpu="1"), resources={"requests": {"cpu": "4"}}),
+            one(cpu="4", gpu=1),
+            id="resources of the whole pod take the place of the sum",
+        ),
+        pytest.param(
+            pod(asks(cpu="2"), resources={"requests": {"cpu": "1"}}, overhead={"cpu": "1"}),
+            one(cpu="2"),
+            id="also when they are less, and the overhead comes on top",
+        ),
+        pytest.param(
+            with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}]),
+            one(cpu="2"),
+            id="a container that is being made smaller still has what it had",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="1")), containerStatuses=[{"name": "main", "resources": {"requests": {"cpu": "3"}}}]
+            ),
+            one(cpu="3"),
+            id="and what it really runs with",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="8")),
+                conditions=[{"type": "PodResizePending", "reason": "Infeasible"}],
+                containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}],
+            ),
+            one(cpu="2"),
+            id="a resize that cannot be is not counted",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)),
+                initContainerStatuses=[{"name": "s", "allocatedResources": {"cpu": "2"}}],
+            ),
+            one(cpu="3"),
+            id="a sidecar that is being resized",
+        ),
+        pytest.param(
+            with_status(
+                pod(asks(gpu="1", cpu="1")),
+                extendedResourceClaimStatus={"requestMappings": [{"resourceName": GPU}]},
+            ),
+            one(cpu="1"),
+            id="what a claim stands for is not taken from the node's count",
+        ),
+    ],
+)
+def test_what_a_pod_needs(found: dict[str, Any], needed: Amounts) -> None:
+    assert needs(found) == needed
+
+
+def test_pods_that_have_ended_occupy_nothing() -> None:
+    running = with_status(pod(asks(cpu="1")), phase="Running")
+    pending = pod(asks(cpu="2"))
+    ended = [with_status(pod(asks(cpu="4")), phase=phase) for phase in ("Succeeded", "Failed")]
+    leaving = with_status(pod(asks(cpu="8")), phase="Running")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert occupied([running, pending, *ended, leaving]) == amounts(cpu=11, pods=3)
+    assert occupied([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "has"),
+    [
+        pytest.param(
+            {"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "110", GPU: "8", "hugepages-2Mi": "0"}},
+            amounts(cpu=4, memory=1024, pods=110, gpu=8),
+            id="what it says",
+        ),
+        pytest.param({"allocatable": {}}, amounts(pods=0), id="a node that has said nothing yet has no place"),
+        pytest.param({}, amounts(pods=0), id="nor one without a list"),
+    ],
+)
+def test_what_a_node_has(status: dict[str, Any], has: Amounts) -> None:
+    assert allocatable({"metadata": {"name": "n"}, "status": status}) == has
+
+
+def test_what_a_claim_gives_is_left_out_and_sums_keep_every_resource() -> None:
+    assert without(one(gpu=1, cpu=2), [GPU, "other"]) == one(cpu=2)
+    assert total([amounts(cpu=1), amounts(gpu=1), amounts(cpu=2)]) == amounts(cpu=3, gpu=1)
+    assert total([]) == {}
+
+
+NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "short"),
+    [
+        pytest.param(one(cpu=4, memory=8, gpu=2), {}, [], id="all of it"),
+        pytest.param(one(cpu=1), amounts(cpu=3, pods=1), [], id="what is left, to the last"),
+        pytest.param(
+            one(cpu="1.5"), amounts(cpu=3), ["cpu (asked for 1.5, free 1 of 4)"], id="a little more than is left"
+        ),
+        pytest.param(one(), amounts(pods=2), ["pods (asked for 1, free 0 of 2)"], id="no place for a pod"),
+        pytest.param(one(gpu=1), amounts(gpu=2), ["nvidia.com/gpu (asked for 1, free 0 of 2)"], id="no GPU"),
+        pytest.param(one(mig=1), {}, [f"{MIG} (asked for 1, free 0 of 0)"], id="a device the node has not"),
+        pytest.param(one(cpu=1), amounts(memory=9, cpu=0), [], id="a shortage of what is not asked for"),
+        pytest.param(
+            one(memory=1, cpu=1),
+            amounts(memory=9, cpu=9),
+            ["cpu (asked for 1, free -5 of 4)", "memory (asked for 1, free -1 of 8)"],
+            id="every shortage, also of an overfull node",
+        ),
+    ],
+)
+def test_what_is_too_little(wanted: Amounts, taken: Amounts, short: list[str]) -> None:
+    assert shortages(wanted, NODE, taken) == short
+
+
+FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}}
+
+
+@pytest.mark.parametrize(
+    ("taken", "promised", "code", "suggestion"),
+    [
+        pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
+        pytest.param(
+            amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node are there to stay"
+        ),
+        pytest.param(
+            amounts(cpu=2),
+            amounts(cpu=2),
+            Code.RETRY,
+            Suggestion.RESCHEDULE_ELSEWHERE,
+            id="pods on their way may never arrive",
+        ),
+        pytest.param(
+            amounts(cpu=4), amounts(cpu=2), Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="both: the worse counts"
+        ),
+    ],
+)
+def test_the_verdict_on_a_node(taken: Amounts, promised: Amounts, code: Code, suggestion: Suggestion | None) -> None:
+    found = verdict(FULL, one(cpu=1), taken, promised)
+    assert (found.code, found.suggestion) == (code, suggestion)
+
+
+def test_the_words_of_a_full_node() -> None:
+    found = verdict(FULL, one(cpu="0.5"), amounts(cpu=4), {})
+    assert found == Status.fatal(
+        "node n has too little left of cpu (asked for 0.5, free 0 of 4); choose another node",
+        Reason.REJECTED,
+        Suggestion.RESCHEDULE_ELSEWHERE,
+    )

@@ -1,0 +1,81 @@
+"""What the pod is told of its predicted NUMA zones."""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from shared.api.bindrequest import decode_bind_request
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Settings
+from shared.framework.plugin import PluginConfig, overrides
+from shared.kube.client import KubeClient
+from shared.plugins.numa_placement import NumaPlacement
+from shared.plugins.numa_placement.rules import zones_annotation
+from shared.testing.builders import bind_request, stored
+
+
+def bind_context(**spec: Any) -> BindContext:
+    return BindContext(
+        request=decode_bind_request(stored(bind_request(uid="pod-uid", **spec))),
+        pod=None,
+        node=None,
+        attempt=1,
+        attempt_id="request-1",
+        deadline=datetime.now(UTC),
+        client=cast(KubeClient, None),  # the plugin makes no call
+        log=logging.LoggerAdapter(logging.getLogger(__name__)),
+    )
+
+
+ANNOTATION = "kai.scheduler/numa-placement-predicted"
+
+
+@pytest.mark.parametrize(
+    ("zones", "text"),
+    [
+        pytest.param(
+            [{"zone": "0", "amount": {"cpu": "4"}}], '[{"zone":"0","amount":{"cpu":"4"}}]', id="one zone, compact"
+        ),
+        pytest.param(
+            [{"amount": {"cpu": "500m"}, "zone": "node-1"}],
+            '[{"zone":"node-1","amount":{"cpu":"500m"}}]',
+            id="the zone comes first, however the API server has stored it",
+        ),
+        pytest.param(
+            [{"zone": "0", "amount": {"nvidia.com/gpu": 2, "memory": "1.50Gi"}}, {"zone": "1", "amount": {}}],
+            '[{"zone":"0","amount":{"nvidia.com/gpu":2,"memory":"1.50Gi"}},{"zone":"1","amount":{}}]',
+            id="quantities stay as they are written, and zones in their order",
+        ),
+        pytest.param(
+            [{"zone": "ü", "amount": {}, "distance": 10}],
+            '[{"zone":"ü","amount":{},"distance":10}]',
+            id="a field of a newer scheduler is kept",
+        ),
+    ],
+)
+def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> None:
+    assert zones_annotation(zones) == text
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        pytest.param({}, {}, id="nothing without zones"),
+        pytest.param({"predictedNUMAZones": []}, {}, id="nothing for an empty list"),
+        pytest.param(
+            {"predictedNUMAZones": [{"zone": "0", "amount": {"cpu": "1"}}]},
+            {ANNOTATION: '[{"zone":"0","amount":{"cpu":"1"}}]'},
+            id="zones become the annotation",
+        ),
+    ],
+)
+def test_the_binding_carries_the_zones(spec: dict[str, Any], annotations: dict[str, str]) -> None:
+    plugin = NumaPlacement(PluginConfig(), Settings())
+    assert plugin.before_bind(bind_context(**spec)) == annotations
+
+
+def test_it_has_no_part_in_a_bind_but_the_annotation() -> None:
+    plugin = NumaPlacement(PluginConfig(), Settings())
+    assert not [point for point in ("pre_bind", "bind", "rollback", "mutate_pod") if overrides(plugin, point)]

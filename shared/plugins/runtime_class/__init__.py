@@ -1,0 +1,38 @@
+"""Gives sharing pods the runtime class under which a container sees its GPU.
+
+Admission only. A container of a whole GPU gets its device from the kubelet; one of a share only names it in its
+environment, and the runtime of that class is what acts on the name. A pod that names a class itself keeps it.
+"""
+
+from collections.abc import Iterable
+
+from shared.api.field_error import FieldError
+from shared.api.gpu_share import wants_share
+from shared.api.meta import Object
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import AdmissionInfo, Plugin
+
+
+class RuntimeClass(Plugin):
+    """Sets ``spec.runtimeClassName`` of sharing pods to ``gpuSharing.runtimeClassName``; empty switches it off."""
+
+    name = "runtime_class"
+
+    def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
+        if self._is_missing(pod.raw):
+            pod.set(self.settings.gpu_sharing.runtime_class_name, "spec", "runtimeClassName")
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        if old is not None or not info.final or not self._is_missing(pod):
+            return
+        wanted = self.settings.gpu_sharing.runtime_class_name
+        message = (
+            f"must be named for a GPU share, for its container would see no GPU; the mutating webhook, which sets "
+            f"{wanted}, was away: create the pod again, or name a class yourself"
+        )
+        yield FieldError("runtime_class/missing", "spec.runtimeClassName", None, message)
+
+    def _is_missing(self, pod: Object) -> bool:
+        sharing = self.settings.gpu_sharing
+        wanted = bool(sharing.enabled and sharing.runtime_class_name)
+        return wanted and wants_share(pod) and not pod["spec"].get("runtimeClassName")

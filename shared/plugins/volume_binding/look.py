@@ -1,0 +1,222 @@
+"""One look at the volumes of one request's pod, and the writes that follow from it.
+
+A look starts from the API server's claims, never from what an earlier one did; what a request remembers only tells
+a provisioner's refusal from a claim that nobody has been asked for yet. Between choosing a volume and noting it down
+there is no await: that is what keeps two pods of this process from taking the same one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.api.meta import Object, ObjectKey, ObjectUID
+from shared.framework.binding.post import refusal
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.client import KubeClient
+from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES
+from shared.plugins.volume_binding.assumptions import Assumptions
+from shared.plugins.volume_binding.rules import (
+    Asked,
+    AskProvisioner,
+    Bound,
+    TakeVolume,
+    Unbound,
+    capacity_hint,
+    choose,
+    claim_ref_patch,
+    judge_claim,
+    judge_unbound,
+    judge_volume,
+    selected_node_patch,
+    volume_name_patch,
+    waits_for_volumes,
+)
+from shared.plugins.volume_binding.selectors import Node
+from shared.plugins.volume_binding.storage import Storage
+from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, wanted_claims
+
+# Looks in a row while others write the same objects; they write a handful of times each.
+LOOKS = 5
+# A provisioner may take this long before its capacities are worth two reads.
+_PATIENCE_S = 4.0
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What one request's looks leave each other. Losing it costs at most one write that is made again."""
+
+    asked: dict[ObjectUID, float] = field(default_factory=dict)  # since when a volume has been asked for here
+    hints: dict[str, str] = field(default_factory=dict)  # by claim name
+    verified: set[str] = field(default_factory=set)  # volumes known to reach the node
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a look is about."""
+
+    request: ObjectKey
+    pod: Object
+    node: Object
+    remembered: Remembered
+
+
+class _LookAgain(Exception):  # noqa: N818 - not an error: somebody else was faster
+    """What was looked at is no longer so. ``live``: the mirror is not enough."""
+
+    def __init__(self, *, live: bool = False) -> None:
+        super().__init__()
+        self.live = live
+
+
+class Looks:
+    """Looks and writes, for all requests."""
+
+    def __init__(self, client: KubeClient, storage: Storage, assumptions: Assumptions) -> None:
+        self._client = client
+        self._storage = storage
+        self._assumptions = assumptions
+
+    async def settle(self, subject: Subject) -> Status:
+        """Look until there is an answer. Raises InfrastructureError, nothing else of the API server's."""
+        live = False
+        wanted = wanted_claims(subject.pod)
+        for _ in range(LOOKS):
+            try:
+                return await self._look(subject, wanted, live=live)
+            except _LookAgain as again:
+                live = live or again.live
+            except (Forbidden, Invalid) as error:
+                return refusal(error.message)
+        return Status.wait("the pod's claims or their volumes keep changing", *(one.ref for one in wanted))
+
+    async def _look(self, subject: Subject, wanted: Sequence[Wanted], *, live: bool) -> Status:
+        node, claims = await asyncio.gather(self._storage.node(subject.node), self._storage.claims(wanted))
+        if node is None:
+            name = subject.node["metadata"]["name"]
+            return Status.fatal(f"node {name} is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+        verdicts = [await self._judged(one, claim, subject, node) for one, claim in zip(wanted, claims, strict=True)]
+        stop = _first_of([verdict for verdict in verdicts if isinstance(verdict, Status)])
+        if stop is not None:
+            return stop
+        bound = [verdict.claim for verdict in verdicts if isinstance(verdict, Bound)]
+        asked = [verdict.claim for verdict in verdicts if isinstance(verdict, Asked)]
+        unbound = [verdict for verdict in verdicts if isinstance(verdict, Unbound)]
+        conflict = await self._conflict(bound, node, subject.remembered)
+        if conflict is not None:
+            return conflict
+        choices = await self._choose(subject, unbound, node, live=live) if unbound else []
+        if isinstance(choices, Status):
+            return choices
+        for choice in choices:
+            match choice:
+                case TakeVolume():
+                    await self._take(choice)
+                case AskProvisioner():
+                    asked.append(await self._ask(choice.claim, node))
+        if not asked:
+            return Status.ok()
+        return waits_for_volumes(asked, await self._hints(asked, node, subject.remembered))
+
+    async def _judged(
+        self, wanted: Wanted, claim: Claim | None, subject: Subject, node: Node
+    ) -> Status | Bound | Asked | Unbound:
+        verdict = judge_claim(wanted, claim, subject.pod)
+        if not isinstance(verdict, Claim):
+            return verdict
+        cls = await self._storage.class_of(verdict)
+        return judge_unbound(verdict, cls, node, verdict.uid in subject.remembered.asked)
+
+    async def _conflict(self, bound: Sequence[Claim], node: Node, remembered: Remembered) -> Status | None:
+        """Return why the volume of a bound claim cannot be used on the node."""
+        unverified = [claim for claim in bound if claim.volume_name not in remembered.verified]
+        volumes = await self._storage.volumes([claim.volume_name for claim in unverified])
+        for claim, volume in zip(unverified, volumes, strict=True):
+            status = judge_volume(claim, volume, node)
+            if status.code is not Code.OK:
+                return status
+            remembered.verified.add(claim.volume_name)
+        return None
+
+    # --- choosing ---
+
+    async def _choose(
+        self, subject: Subject, unbound: Sequence[Unbound], node: Node, *, live: bool
+    ) -> list[TakeVolume | AskProvisioner] | Status:
+        chosen = await self._chosen_before(unbound)
+        mirrored = None if live else self._storage.mirrored_volumes()
+        volumes = await self._storage.free_volumes() if mirrored is None else mirrored
+        # No await from here on, until what is chosen is noted down.
+        candidates = {volume.name: volume for volume in volumes} | {volume.name: volume for volume in chosen}
+        choices = choose(unbound, node, candidates.values(), self._is_taken)
+        if isinstance(choices, Status):
+            if choices.code is Code.FATAL and mirrored is not None:
+                # A mirror's silence proves nothing, and this would be final.
+                raise _LookAgain(live=True)
+            return choices
+        for choice in choices:
+            if isinstance(choice, TakeVolume):
+                self._assumptions.assume(subject.request, choice.claim.uid, choice.volume.name)
+                subject.remembered.verified.add(choice.volume.name)
+        return choices
+
+    async def _chosen_before(self, unbound: Sequence[Unbound]) -> list[Volume]:
+        """Return the volumes chosen by an earlier look, as they are now, as far as they are still to be had."""
+        claims = [(wants.claim, self._assumptions.volume_of(wants.claim.uid)) for wants in unbound]
+        named = [(claim, name) for claim, name in claims if name is not None]
+        volumes = await self._storage.volumes([name for _, name in named])
+        standing = []
+        for (claim, name), volume in zip(named, volumes, strict=True):
+            if volume is not None:
+                standing.append(volume)
+            gone = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
+            if gone and self._assumptions.volume_of(claim.uid) == name:
+                self._assumptions.withdraw(claim.uid)
+        return standing
+
+    def _is_taken(self, volume: Volume, claim: Claim) -> bool:
+        ours = self._assumptions.volume_of(claim.uid)
+        return self._assumptions.is_taken(volume.name, claim.uid) or ours not in (None, volume.name)
+
+    # --- writing ---
+
+    async def _take(self, take: TakeVolume) -> None:
+        volume, claim = take.volume, take.claim
+        patch = claim_ref_patch(volume, claim)
+        if patch is not None:
+            await self._patch(PERSISTENTVOLUMES, ObjectKey("", volume.name), patch)
+        await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, volume_name_patch(volume, claim))
+
+    async def _ask(self, claim: Claim, node: Node) -> Claim:
+        return read_claim(await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node)))
+
+    async def _patch(self, resource: Any, key: ObjectKey, patch: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return await self._client.patch(resource, key.namespace, key.name, patch)
+        except (Conflict, NotFound) as error:
+            raise _LookAgain from error
+
+    async def _hints(self, asked: Sequence[Claim], node: Node, remembered: Remembered) -> dict[str, str]:
+        """Note since when volumes are asked for; return what may keep those from coming that take long."""
+        now = self._client.clock.monotonic()
+        for claim in asked:
+            since = remembered.asked.setdefault(claim.uid, now)
+            if now - since < _PATIENCE_S or claim.key.name in remembered.hints:
+                continue
+            cls = await self._storage.class_of(claim)
+            capacities = await self._storage.capacities(cls.provisioner) if cls is not None else None
+            hint = capacity_hint(claim, node, capacities) if capacities is not None else ""
+            remembered.hints[claim.key.name] = hint
+        return remembered.hints
+
+
+def _first_of(stops: Sequence[Status]) -> Status | None:
+    """Return what ends the look: what is final before all waits together."""
+    for status in stops:
+        if status.code is not Code.WAIT:
+            return status
+    if not stops:
+        return None
+    reasons = tuple(reason for status in stops for reason in status.reasons)
+    return Status(Code.WAIT, reasons, wake_on=tuple(ref for status in stops for ref in status.wake_on))

@@ -1,0 +1,142 @@
+"""The cluster's volumes as this plugin reads them: mirrored where that stays small, live where it must be true.
+
+Mirrored are what is still to be had: unbound claims (their metadata, to be woken by them), free volumes, classes.
+Bound claims and volumes, most of any cluster's, are read when a pod needs them. A claim is always read live: a
+volume kept for a claim that has been made anew since would be reclaimed with its data.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import Object, ObjectKey, key_of, version_of
+from shared.kube.client import KubeClient
+from shared.kube.errors import ApiError, NotFound
+from shared.kube.reflector import Reflector
+from shared.kube.resources import (
+    CSIDRIVERS,
+    CSISTORAGECAPACITIES,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    STORAGECLASSES,
+)
+from shared.plugins.volume_binding.matching import is_free
+from shared.plugins.volume_binding.selectors import Node
+from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
+
+# Labels of this many nodes are remembered; enough for a burst over all nodes of a large cluster.
+_NODES = 1024
+
+
+def slim_claim(raw: dict[str, Any]) -> Object | None:
+    """Keep that an unbound claim is there, and in which version."""
+    metadata = raw["metadata"]
+    if names.BIND_COMPLETED in (metadata.get("annotations") or {}):
+        return None
+    return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
+
+
+def slim_volume(raw: dict[str, Any]) -> Object | None:
+    """Keep what can still be chosen."""
+    volume = read_volume(raw)
+    return {"metadata": _identity(raw), "volume": volume} if is_free(volume) else None
+
+
+def slim_class(raw: dict[str, Any]) -> Object:
+    """Keep what binding depends on."""
+    return {"metadata": _identity(raw), "class": read_class(raw)}
+
+
+def _identity(raw: Object) -> Object:
+    return {key: raw["metadata"][key] for key in ("name", "uid", "resourceVersion")}
+
+
+class Storage:
+    """Reads. Every method raises what the client raises; a missing object is None."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._free: Reflector | None = None
+        self._classes: Reflector | None = None
+        self._nodes: dict[str, tuple[str, Node]] = {}
+
+    def mirror_volumes(self, reflector: Reflector) -> None:
+        """Read free volumes from there."""
+        self._free = reflector
+
+    def mirror_classes(self, reflector: Reflector) -> None:
+        """Read classes from there."""
+        self._classes = reflector
+
+    async def claims(self, wanted: Collection[Wanted]) -> list[Claim | None]:
+        """Return the claims as they are now."""
+        return list(await asyncio.gather(*(self._claim(one.claim) for one in wanted)))
+
+    async def volumes(self, volumes: Collection[str]) -> list[Volume | None]:
+        """Return the volumes as they are now."""
+        return list(await asyncio.gather(*(self._volume(name) for name in volumes)))
+
+    def mirrored_volumes(self) -> list[Volume] | None:
+        """Return the free volumes as last seen; None if they have not been listed yet."""
+        if self._free is None or not self._free.synced.is_set():
+            return None
+        return [seen["volume"] for seen in self._free.store.values()]
+
+    async def free_volumes(self) -> list[Volume]:
+        """Return the free volumes as they are now: a list of all volumes, so only where it decides something."""
+        found = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
+        return [volume for volume in found if is_free(volume)]
+
+    async def class_of(self, claim: Claim) -> Class | None:
+        """Return the claim's class."""
+        name = claim.needs.class_name
+        if not name:
+            return None
+        seen = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
+        if seen is not None:
+            mirrored: Class = seen["class"]
+            return mirrored
+        try:
+            return read_class(await self._client.get(STORAGECLASSES, "", name))
+        except NotFound:
+            return None
+
+    async def node(self, seen: Object) -> Node | None:
+        """Return the node with all its labels; ``seen`` is the reconciler's reduced view of it."""
+        name, version = key_of(seen).name, version_of(seen)
+        known = self._nodes.get(name)
+        if known is not None and known[0] == version:
+            return known[1]
+        try:
+            raw = await self._client.get(NODES.as_metadata(), "", name)
+        except NotFound:
+            return None
+        node = Node(name, raw["metadata"].get("labels") or {})
+        if len(self._nodes) >= _NODES:
+            self._nodes.clear()
+        self._nodes[name] = (version, node)
+        return node
+
+    async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
+        """Return the capacities that the driver publishes; None if it publishes none or they cannot be read."""
+        try:
+            driver = await self._client.get(CSIDRIVERS, "", provisioner)
+            if not (driver.get("spec") or {}).get("storageCapacity"):
+                return None
+            return await self._client.list_all(CSISTORAGECAPACITIES)
+        except ApiError:
+            return None  # no driver of that name, or no right to ask: they are only a hint
+
+    async def _claim(self, key: ObjectKey) -> Claim | None:
+        try:
+            return read_claim(await self._client.get(PERSISTENTVOLUMECLAIMS, key.namespace, key.name))
+        except NotFound:
+            return None
+
+    async def _volume(self, name: str) -> Volume | None:
+        try:
+            return read_volume(await self._client.get(PERSISTENTVOLUMES, "", name))
+        except NotFound:
+            return None

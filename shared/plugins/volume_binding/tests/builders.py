@@ -1,0 +1,83 @@
+"""Raw volumes, claims, classes and pods as the API server would give them."""
+
+from typing import Any
+
+from shared.api.meta import ObjectKey
+from shared.plugins.volume_binding.selectors import Node
+from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
+
+NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
+WANTED = Wanted(ObjectKey("ns", "data"), "v", ephemeral=False)
+SCRATCH = Wanted(ObjectKey("ns", "pod-scratch"), "scratch", ephemeral=True)
+POD = {"metadata": {"name": "pod", "namespace": "ns", "uid": "pod-uid"}, "spec": {}}
+
+
+def raw_claim(
+    name: str = "data",
+    *,
+    size: str = "1Gi",
+    annotations: Any = None,
+    status: Any = None,
+    meta: Any = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """Return a claim of class ``late``."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "resourceVersion": "7",
+            "annotations": annotations or {},
+            **(meta or {}),
+        },
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": size}},
+            **spec,
+        },
+        "status": status or {"phase": "Pending"},
+    }
+
+
+def claim(name: str = "data", **fields: Any) -> Claim:
+    """Return the same, read."""
+    return read_claim(raw_claim(name, **fields))
+
+
+def raw_volume(
+    name: str = "v", *, size: str = "1Gi", phase: str = "Available", meta: Any = None, node: str = "", **spec: Any
+) -> dict[str, Any]:
+    """Return a volume of class ``late``, which every node reaches unless one is named."""
+    if node:
+        expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "3", **(meta or {})},
+        "spec": {
+            "storageClassName": "late",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": size},
+            **spec,
+        },
+        "status": {"phase": phase},
+    }
+
+
+def volume(name: str = "v", **fields: Any) -> Volume:
+    """Return the same, read."""
+    return read_volume(raw_volume(name, **fields))
+
+
+def cls(
+    provisioner: str = "kubernetes.io/no-provisioner", mode: str = "WaitForFirstConsumer", **fields: Any
+) -> Class:
+    """Return the class ``late``."""
+    raw = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
+    return read_class(raw)
+
+
+def reference(name: str = "data", **fields: str) -> dict[str, str]:
+    """Return a claimRef."""
+    return {"namespace": "ns", "name": name, **fields}

@@ -1,0 +1,409 @@
+"""What a claim, a volume and a node mean for a pod; what is chosen, written and said."""
+
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectKey
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.plugins.volume_binding.rules import (
+    Asked,
+    AskProvisioner,
+    Bound,
+    TakeVolume,
+    Unbound,
+    capacity_hint,
+    choose,
+    claim_ref_patch,
+    judge_claim,
+    judge_unbound,
+    judge_volume,
+    selected_node_patch,
+    volume_name_patch,
+    waits_for_volumes,
+)
+from shared.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
+from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, mounts_claims, wanted_claims
+
+CSI = "csi.example.com"
+DONE = {"pv.kubernetes.io/bind-completed": "yes"}
+SELECTED = "volume.kubernetes.io/selected-node"
+DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def told(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
+    assert isinstance(status, Status), status
+    return status.code, status.reason, status.suggestion, status.message
+
+
+def waiting(why: str) -> tuple[Code, None, None, str]:
+    return Code.WAIT, None, None, why
+
+
+def final(why: str, suggestion: Suggestion | None = None) -> tuple[Code, Reason, Suggestion | None, str]:
+    return Code.FATAL, Reason.VOLUME_CONFLICT, suggestion, why
+
+
+ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
+
+# --- which claims a pod has ---
+
+
+def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": POD["metadata"], "spec": {"volumes": list(volumes)}}
+
+
+def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
+    pod = pod_with(
+        {"name": "a", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+        {"name": "cache", "emptyDir": {}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
+    )
+    assert wanted_claims(pod) == [Wanted(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
+    assert mounts_claims(pod)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"metadata": POD["metadata"], "spec": {}}, id="no volumes"),
+        pytest.param({"metadata": POD["metadata"], "spec": {"volumes": None}}, id="null"),
+        pytest.param(pod_with({"name": "x", "configMap": {"name": "c"}}), id="other volumes only"),
+    ],
+)
+def test_most_pods_have_none(pod: dict[str, Any]) -> None:
+    assert wanted_claims(pod) == []
+    assert not mounts_claims(pod)
+
+
+# --- a claim by itself ---
+
+
+def owned(kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, controller: bool = True) -> dict[str, Any]:
+    return {"ownerReferences": [{"kind": kind, "name": name, "uid": uid, "controller": controller}]}
+
+
+FOREIGN = (
+    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may be "
+    "somebody else's; rename the pod or the volume, or delete the claim"
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "expected"),
+    [
+        pytest.param(WANTED, None, waiting("claim data does not exist yet"), id="a claim that is not there"),
+        pytest.param(
+            SCRATCH,
+            None,
+            waiting("claim pod-scratch for the pod's ephemeral volume scratch does not exist yet"),
+            id="a claim that the controller has yet to make",
+        ),
+        pytest.param(
+            WANTED,
+            claim(meta=DELETING, annotations=DONE, volumeName="v"),
+            final("claim data is being deleted; make it anew, or let the pod mount another one"),
+            id="a claim that is going",
+        ),
+        pytest.param(
+            WANTED,
+            claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
+            final("claim data has lost its volume v; restore the volume, or make the claim anew"),
+            id="a claim that has lost its volume",
+        ),
+        pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="nobody's claim"),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owned("StatefulSet", "pod", "x")),
+            final(FOREIGN, Suggestion.DELETE_POD),
+            id="a claim of something else of the name",
+        ),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owned(controller=False)),
+            final(FOREIGN, Suggestion.DELETE_POD),
+            id="a claim that the pod owns but does not control",
+        ),
+        pytest.param(
+            SCRATCH,
+            claim("pod-scratch", meta=owned(uid="earlier") | DELETING),
+            waiting("claim pod-scratch still belongs to an earlier pod of this name"),
+            id="a claim of the pod's predecessor",
+        ),
+    ],
+)
+def test_a_claim_that_ends_the_look(wanted: Wanted, found: Claim | None, expected: Any) -> None:
+    status = judge_claim(wanted, found, POD)
+    assert told(status) == expected
+    if isinstance(status, Status) and status.code is Code.WAIT:
+        assert [ref.key for ref in status.wake_on] == [wanted.claim]
+
+
+def test_a_bound_claim_and_one_to_look_into() -> None:
+    bound = claim(volumeName="v", annotations=DONE)
+    assert judge_claim(WANTED, bound, POD) == Bound(bound)
+    mine = claim("pod-scratch", meta=owned())
+    assert judge_claim(SCRATCH, mine, POD) == mine
+    # The annotation counts, whatever its value; without it the controller is not done.
+    half = claim(volumeName="v")
+    assert judge_claim(WANTED, half, POD) == half
+
+
+# --- a claim without a volume ---
+
+
+@pytest.mark.parametrize(
+    ("found", "its_class", "asked_before", "expected"),
+    [
+        pytest.param(
+            claim(volumeName="v"),
+            cls(),
+            False,
+            waiting("claim data is not bound to its volume v yet"),
+            id="bound by hand, not by the controller yet",
+        ),
+        pytest.param(
+            claim(storageClassName=""),
+            None,
+            False,
+            waiting("claim data has no StorageClass and is not bound to a volume yet"),
+            id="no class",
+        ),
+        pytest.param(
+            claim(),
+            None,
+            False,
+            waiting("claim data is not bound and its StorageClass late does not exist"),
+            id="a class that is not there",
+        ),
+        pytest.param(
+            claim(),
+            cls(CSI, "Immediate"),
+            False,
+            waiting("claim data is not bound yet; StorageClass late binds it without waiting for a pod"),
+            id="a class that does not wait for pods",
+        ),
+        pytest.param(
+            claim(annotations={SELECTED: "node-7"}),
+            cls(CSI),
+            False,
+            final("a volume for claim data is being made for node node-7", ELSEWHERE),
+            id="asked for on another node: never overwritten",
+        ),
+        pytest.param(
+            claim(),
+            cls(CSI),
+            True,
+            final(
+                "the provisioner csi.example.com cannot make a volume for claim data on node node-0: it has handed "
+                "the decision back",
+                ELSEWHERE,
+            ),
+            id="fault 18: asked for here before, and handed back",
+        ),
+    ],
+)
+def test_an_unbound_claim_that_ends_the_look(found: Claim, its_class: Any, asked_before: bool, expected: Any) -> None:
+    assert told(judge_unbound(found, its_class, NODE, asked_before)) == expected
+
+
+def test_an_unbound_claim_to_go_on_with() -> None:
+    asked = claim(annotations={SELECTED: "node-0"})
+    assert judge_unbound(asked, cls(CSI), NODE, asked_before=False) == Asked(asked)
+    assert judge_unbound(asked, cls(CSI), NODE, asked_before=True) == Asked(asked)
+    assert judge_unbound(claim(), cls(), NODE, asked_before=False) == Unbound(claim(), cls())
+
+
+def test_a_missing_class_is_waited_for_as_well_as_the_claim() -> None:
+    status = judge_unbound(claim(), None, NODE, asked_before=False)
+    assert isinstance(status, Status)
+    assert [(ref.kind, ref.key.name) for ref in status.wake_on] == [
+        ("PersistentVolumeClaim", "data"),
+        ("StorageClass", "late"),
+    ]
+
+
+# --- the volume of a bound claim ---
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(volume(), (Code.OK, None, None, ""), id="a volume without affinity"),
+        pytest.param(volume(node="node-0", phase="Bound"), (Code.OK, None, None, ""), id="the node's own"),
+        pytest.param(
+            volume(node="node-1"),
+            final("volume v of claim data cannot be used on node node-0 (node affinity)", ELSEWHERE),
+            id="another node's",
+        ),
+        pytest.param(
+            None,
+            final("volume v of claim data does not exist; restore it, or make the claim anew"),
+            id="a volume that is gone",
+        ),
+    ],
+)
+def test_the_volume_of_a_bound_claim(found: Volume | None, expected: Any) -> None:
+    assert told(judge_volume(claim(volumeName="v"), found, NODE)) == expected
+
+
+# --- choosing ---
+
+
+def chosen(*unbound: Unbound, volumes: tuple[Volume, ...] = (), taken: str = "") -> Any:
+    result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == taken)
+    if isinstance(result, Status):
+        return told(result)
+    return [
+        (choice.claim.key.name, choice.volume.name if isinstance(choice, TakeVolume) else "asked")
+        for choice in result
+    ]
+
+
+def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
+    a, b = Unbound(claim("a"), cls()), Unbound(claim("b"), cls())
+    assert chosen(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
+
+
+def test_the_smaller_claim_does_not_take_what_only_the_larger_one_can_use() -> None:
+    large, small = Unbound(claim("a", size="2Gi"), cls()), Unbound(claim("b", size="1Gi"), cls())
+    assert chosen(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
+        ("b", "v1"),
+        ("a", "v2"),
+    ]
+
+
+def test_none_is_chosen_if_one_cannot_be() -> None:
+    a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
+    assert chosen(a, b, volumes=(volume(),)) == final(
+        "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
+        "on node node-0",
+        ELSEWHERE,
+    )
+
+
+def test_a_free_volume_goes_before_making_one() -> None:
+    wants = Unbound(claim(), cls(CSI))
+    assert chosen(wants, volumes=(volume(),)) == [("data", "v")]
+    assert chosen(wants) == [("data", "asked")]
+    assert chosen(wants, volumes=(volume(),), taken="v") == [("data", "asked")]
+    assert chosen(wants, volumes=(volume(phase="Pending"),)) == [("data", "asked")]
+
+
+def test_a_class_for_other_topologies_is_not_asked() -> None:
+    only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
+    assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
+        "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
+    )
+    # A volume that is there was made under whatever rules; its own affinity decides.
+    assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
+
+
+def test_a_volume_just_made_is_waited_for() -> None:
+    result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
+    assert told(result) == waiting("volume v would do for claim data but is not available yet")
+    assert isinstance(result, Status)
+    assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
+
+
+def test_claims_of_different_kinds_are_chosen_together() -> None:
+    late, made = Unbound(claim("a"), cls()), Unbound(claim("b", storageClassName="other"), cls(CSI))
+    assert chosen(late, made, volumes=(volume(),)) == [("a", "v"), ("b", "asked")]
+    assert chosen() == []
+
+
+# --- writes ---
+
+REFERENCE = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "namespace": "ns",
+    "name": "data",
+    "uid": "uid-data",
+    "resourceVersion": "7",
+}
+
+
+def test_a_free_volume_is_kept_for_the_claim_and_marked() -> None:
+    assert claim_ref_patch(volume(), claim()) == {
+        "metadata": {
+            "resourceVersion": "3",
+            "uid": "uid-v",
+            "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+        },
+        "spec": {"claimRef": REFERENCE},
+    }
+
+
+def test_a_volume_kept_by_hand_gets_the_uid_and_no_mark() -> None:
+    assert claim_ref_patch(volume(claimRef=reference()), claim()) == {
+        "metadata": {"resourceVersion": "3", "uid": "uid-v"},
+        "spec": {"claimRef": REFERENCE},
+    }
+
+
+def test_a_volume_that_is_the_claims_is_not_written() -> None:
+    assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
+
+
+def test_a_claim_is_bound_as_the_controller_binds_it() -> None:
+    assert volume_name_patch(volume(), claim()) == {
+        "metadata": {
+            "uid": "uid-data",
+            "resourceVersion": "7",
+            "annotations": {
+                "pv.kubernetes.io/bind-completed": "yes",
+                "pv.kubernetes.io/bound-by-controller": "yes",
+            },
+        },
+        "spec": {"volumeName": "v"},
+    }
+
+
+def test_a_volume_is_asked_for_by_one_annotation() -> None:
+    assert selected_node_patch(claim(), NODE) == {
+        "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
+    }
+
+
+# --- telling ---
+
+
+def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
+    status = waits_for_volumes([claim("a"), claim("b")], {"b": "; hint"})
+    assert told(status) == waiting("a volume for claim a is being made; a volume for claim b is being made; hint")
+    assert [ref.resource_version for ref in status.wake_on] == ["7", "7"]
+
+
+def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[str, Any]:
+    return {"storageClassName": "late", "nodeTopology": {"matchLabels": {"zone": "a"}}, key: most} | fields
+
+
+NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
+
+
+@pytest.mark.parametrize(
+    ("published", "hint"),
+    [
+        pytest.param([capacity("2Gi")], "", id="enough"),
+        pytest.param([capacity("1Gi", "capacity")], "", id="just enough, by the total"),
+        pytest.param([capacity("1Ki"), capacity("9Gi")], "", id="enough in one of two segments"),
+        pytest.param(
+            [capacity("1Mi", capacity="9Gi")],
+            "; its driver reports 1048576 bytes at most for node node-0, of 1073741824 wanted",
+            id="much room, but not for one volume",
+        ),
+        pytest.param([], NO_ROOM, id="nothing published"),
+        pytest.param([capacity("9Gi", storageClassName="other")], NO_ROOM, id="for another class"),
+        pytest.param([capacity("9Gi", nodeTopology={"matchLabels": {"zone": "b"}})], NO_ROOM, id="elsewhere"),
+        pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
+    ],
+)
+def test_what_the_driver_says_of_its_room(published: list[dict[str, Any]], hint: str) -> None:
+    assert capacity_hint(claim(), NODE, published) == hint
+
+
+def test_a_volume_of_another_node_does_not_keep_one_from_being_made() -> None:
+    result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
+    assert result == [AskProvisioner(claim())]

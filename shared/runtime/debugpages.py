@@ -1,0 +1,130 @@
+"""Debug pages of a process: what it knows and does right now, as JSON, for its operator alone.
+
+Read-only, on the metrics address, and only for a caller on the machine itself: whoever gets there has been let in by
+something that asked who they are. In a cluster that is ``kubectl port-forward``, for which the API server demands a
+right; in the pod's own network it arrives from loopback. Everybody else, also what a proxy or a browser passes on,
+gets a 403 that says so. Pages hold names of objects, which metrics never do, and no secrets.
+
+A page is a function from the words of its path to plain data; it must be quick and bounded, for it runs between
+binds. It returns None for what does not exist.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+log = logging.getLogger(__name__)
+
+PREFIX = "/debug"
+# More than anybody reads, less than what would delay a bind: encoding 1 MiB takes about 2 ms.
+MAX_BYTES = 1024 * 1024
+# Where kubectl port-forward and a shell in the pod come from. Not all of 127.0.0.0/8: the proxies of a service mesh
+# use other addresses of it for what they pass on.
+_LOCAL = frozenset((ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")))
+# Only a proxy sets these.
+_PASSED_ON = ("Forwarded", "X-Forwarded-For", "Via")
+_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class DebugPage:
+    """A page below ``/debug``. ``path`` may have parts like ``{name}``, given to ``content`` in order."""
+
+    path: str
+    about: str
+    content: Callable[..., Any]
+
+
+class DebugPages:
+    """Serves pages, those that are there now: a process adds them as its parts come into being."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, DebugPage] = {}
+
+    def add(self, *pages: DebugPage) -> None:
+        """Serve these as well; a page replaces the one of the same path."""
+        self._pages.update((page.path, page) for page in pages)
+
+    async def serve(self, request: web.Request) -> web.Response:
+        """Answer a request for anything below ``/debug``."""
+        refused = refusal(request.remote, request.host, request.headers)
+        if refused is not None:
+            return _answer(403, {"error": refused})
+        words = request.path.removeprefix(PREFIX).strip("/").split("/")
+        if words == [""]:
+            return _answer(200, self._index())
+        for page in self._pages.values():
+            found = match(page.path, words)
+            if found is not None:
+                return _page(page, found, request.path)
+        return _answer(404, {"error": f"there is no page {request.path}", "pages": self._index()["pages"]})
+
+    def _index(self) -> dict[str, Any]:
+        return {"pages": {f"{PREFIX}/{page.path}": page.about for page in self._pages.values()}}
+
+
+def refusal(peer: str | None, host: str, headers: Mapping[str, str]) -> str | None:
+    """Return why a caller gets no debug page; None if it does. Pure."""
+    remedy = "use kubectl port-forward and ask 127.0.0.1"
+    if not _is_local(peer or ""):
+        return f"debug pages are for callers on the machine itself; {remedy}"
+    if any(name in headers for name in _PASSED_ON):
+        return f"debug pages are not for what a proxy passes on; {remedy}"
+    # A web site may have its name resolve to 127.0.0.1 and then read, in the operator's browser, what it likes.
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    if name != "localhost" and not _is_local(name.strip("[]")):
+        return f"debug pages are not for a browser that was sent here; {remedy}"
+    return None
+
+
+def match(path: str, words: list[str]) -> list[str] | None:
+    """Return what stands for the ``{...}`` parts of a page's path; None if it is another page. Pure."""
+    parts = path.split("/")
+    if len(parts) != len(words):
+        return None
+    found = []
+    for part, word in zip(parts, words, strict=True):
+        if part.startswith("{") and word:
+            found.append(word)
+        elif part != word:
+            return None
+    return found
+
+
+def _is_local(address: str) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    # A listener on all interfaces may show an IPv4 caller as ::ffff:127.0.0.1.
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed) in _LOCAL
+
+
+def _page(page: DebugPage, found: list[str], path: str) -> web.Response:
+    try:
+        content = page.content(*found)
+        if content is None:
+            return _answer(404, {"error": f"nothing is known of {'/'.join(found) or path}", "page": page.about})
+        body = orjson.dumps(content, default=str, option=_OPTIONS)
+    except Exception as error:
+        # A plugin's page, perhaps: it must not harm the process, and whoever asked is told.
+        log.exception("debug page failed", extra={"page": page.path})
+        return _answer(500, {"error": f"the page failed: {type(error).__name__}: {error}"})
+    if len(body) > MAX_BYTES:
+        return _answer(500, {"error": f"the page has {len(body)} bytes, more than the {MAX_BYTES} that are served"})
+    return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+def _answer(status: int, content: Mapping[str, Any]) -> web.Response:
+    return web.Response(
+        status=status,
+        body=orjson.dumps(content, option=_OPTIONS),
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )

@@ -1,0 +1,66 @@
+"""Handshakes with every replica, checked as an API server would that has just read whom it is to trust.
+
+API servers keep their connections, so a moment of wrong certificates may cost no call; here it is seen. Each round
+reads the published bundle and then dials: whoever serves what that bundle does not vouch for has been too early.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from shared.kube.client import KubeClient
+from shared.kube.errors import KubeError
+from shared.kube.resources import VALIDATING_WEBHOOKS
+from tests.availability.balancer import Balancer
+from webhook.certs.bundle import bundle_of, entries
+from webhook.certs.context import client_context
+
+_EVERY_S = 0.02
+_TIMEOUT_S = 10.0
+
+
+@dataclass(slots=True)
+class Probe:
+    """A run of handshakes."""
+
+    client: KubeClient
+    balancer: Balancer
+    name: str
+    done: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Shake hands until the block is left."""
+        task = asyncio.create_task(self._probe(), name="probe")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _probe(self) -> None:
+        while True:
+            with contextlib.suppress(KubeError):
+                configuration = await self.client.get(VALIDATING_WEBHOOKS, "", self.name)
+                trust = client_context(bundle_of(next(entries([configuration]))))
+                ready = [backend.listen for backend in self.balancer.backends if backend.ready]
+                await asyncio.gather(*(self._shake_hands(listen, trust) for listen in ready))
+            await asyncio.sleep(_EVERY_S)
+
+    async def _shake_hands(self, listen: str, trust: ssl.SSLContext) -> None:
+        host, _, port = listen.rpartition(":")
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(host, int(port), ssl=trust)
+        except ssl.SSLCertVerificationError as error:
+            self.refused.append(f"handshake: {error.verify_message}")
+            return
+        except OSError:
+            return  # it is going away, or has been killed
+        self.done += 1
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

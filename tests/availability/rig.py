@@ -1,0 +1,132 @@
+"""Replicas of the webhook behind a balancer, called by a real API server; and what is done to them."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.ports import free_port
+from localcluster.workload import LocalProcess, WorkloadOptions, start_workload
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from tests.availability.balancer import Backend, Balancer
+
+# Lives as short as they can be while the order of things stays that of years.
+LIVES = ("--leaf-life=20s", "--ca-life=60s", "--ca-grace=2s", "--drain=2s")
+NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
+SECRET = f"{WEBHOOK}-ca"
+_READY_S = 60.0
+# What the API server logs of a call that got no answer, whether it lets the object through or refuses it.
+_LOST = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
+# The machine was too slow, or somebody hung: the one reason of which a loaded machine is no judge.
+TIMED_OUT = "context deadline exceeded"
+
+
+@dataclass(slots=True)
+class Rig:
+    """A cluster with the chart, and replicas that come and go."""
+
+    cluster: Cluster
+    client: KubeClient
+    balancer: Balancer
+    flags: Sequence[str] = LIVES
+    replicas: list[LocalProcess] = field(default_factory=list)
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _gone: dict[str, float] = field(default_factory=dict)
+
+    async def add(self) -> LocalProcess:
+        """Start a replica; it is called once it is ready."""
+        wanted = WorkloadOptions(
+            name=f"webhook-{next(self._numbers)}", listen=f"127.0.0.1:{free_port()}", extra_args=tuple(self.flags)
+        )
+        replica = await asyncio.to_thread(start_workload, self.cluster, NAMESPACE, WEBHOOK, wanted)
+        self.replicas.append(replica)
+        self.balancer.backends.append(Backend(replica.listen, replica.metrics))
+        return replica
+
+    async def ready(self) -> None:
+        """Wait until the balancer has seen every replica ready."""
+        async with asyncio.timeout(_READY_S):
+            while not all(backend.ready for backend in self.balancer.backends):  # noqa: ASYNC110 - polled anyway
+                await asyncio.sleep(0.05)
+
+    async def scale(self, count: int) -> None:
+        """Have that many ready replicas."""
+        while len(self.replicas) > count:
+            await self.stop(self.replicas[-1])
+        while len(self.replicas) < count:
+            await self.add()
+        await self.ready()
+
+    async def stop(self, replica: LocalProcess) -> None:
+        """End a replica as a kubelet would."""
+        self._remember(replica)
+        assert await asyncio.to_thread(replica.stop, 60.0), "it did not end by itself"
+        self._removed(replica)
+
+    async def kill(self, replica: LocalProcess) -> None:
+        """End a replica as a crash would."""
+        self._remember(replica)
+        await asyncio.to_thread(replica.kill)
+        self._removed(replica)
+
+    def total(self, series: str) -> float:
+        """Return the sum of a counter over all replicas there have been, as far as the dead could still tell."""
+        return sum(_counted(replica, series) for replica in self.replicas) + self._gone.get(series, 0.0)
+
+    def lost(self) -> list[str]:
+        """Return why each call of the API server that got no answer so far got none."""
+        return [found[2] for found in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
+
+    def secret(self, *args: str) -> None:
+        """Let kubectl do something to the CA's Secret."""
+        self.cluster.kubectl(args[0], "secret", SECRET, f"--namespace={NAMESPACE}", *args[1:])
+
+    def mangle(self, data: Mapping[str, Any]) -> None:
+        """Overwrite data of the CA's Secret."""
+        self.secret("patch", "--type=merge", f"-p={json.dumps({'data': dict(data)})}")
+
+    def _remember(self, replica: LocalProcess) -> None:
+        for series in COUNTED:
+            self._gone[series] = self._gone.get(series, 0.0) + _counted(replica, series)
+
+    def _removed(self, replica: LocalProcess) -> None:
+        self.replicas.remove(replica)
+        self.balancer.forget(replica.listen)
+
+
+RENEWALS = "bowline_certificate_renewals_total"
+SWITCHES = 'bowline_ca_steps_total{step="switch"}'
+COUNTED = (RENEWALS, SWITCHES)
+
+
+@contextlib.asynccontextmanager
+async def rig_on(cluster: Cluster) -> AsyncIterator[Rig]:
+    """Install the chart on a cluster; no replica is started yet."""
+    balancer = Balancer(free_port())
+    values = {"webhook.url": f"https://127.0.0.1:{balancer.port}"}
+    await asyncio.to_thread(Pair.install, cluster, find_helm(), PairOptions(set_values=values))
+    access = await load_access(cluster.kubeconfig)
+    async with KubeClient(access, ClientOptions(name="availability")) as client, balancer.running():
+        rig = Rig(cluster, client, balancer)
+        try:
+            yield rig
+        finally:
+            for replica in rig.replicas:
+                await asyncio.to_thread(replica.kill)
+
+
+def _counted(replica: LocalProcess, series: str) -> float:
+    try:
+        text = replica.get("/metrics")[1]
+    except OSError:
+        return 0.0
+    found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0

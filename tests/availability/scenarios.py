@@ -1,0 +1,148 @@
+"""What is done to the webhook while pods are created through it. Each leaves as many replicas as it found."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.availability.load import Load
+from tests.availability.probe import Probe
+from tests.availability.rig import RENEWALS, SWITCHES, TIMED_OUT, WEBHOOK, Rig
+
+RATE = 100.0
+JUNK = base64.b64encode(b"junk").decode()
+# Before something is done, and after: for connections to be in use, and for what it does to be seen.
+LEAD_S, TAIL_S = 1.5, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a scenario has cost. ``allowed`` failures are those that nothing could have prevented."""
+
+    scenario: str
+    replicas: int
+    pods: int
+    rate: float
+    failures: int
+    lost: tuple[str, ...]
+    handshakes: int
+    refused: tuple[str, ...]
+    allowed: int
+    switches: int
+    renewals: int
+    p50_ms: float
+    p99_ms: float
+    reasons: tuple[str, ...]
+
+    @property
+    def timed_out(self) -> tuple[str, ...]:
+        """Return the lost calls that got no answer in time: of those a machine that is too slow is no judge."""
+        return tuple(why for why in self.lost if TIMED_OUT in why)
+
+    @property
+    def is_good(self) -> bool:
+        """Return whether it has cost no more than it may."""
+        return self.pods > 0 and self.failures <= self.allowed and len(self.lost) <= self.allowed and not self.refused
+
+
+# Does it, and returns how many failures are allowed.
+Deed = Callable[[Rig, Load], Awaitable[int]]
+
+
+async def nothing(rig: Rig, load: Load) -> int:
+    """Nothing happens: what is lost here, the machine has lost."""
+    await asyncio.sleep(10.0)
+    return 0
+
+
+async def rotation(rig: Rig, load: Load, switches: int = 3) -> int:
+    """Leaves are renewed and the CA is rotated, in real time."""
+    before = rig.total(SWITCHES)
+    while rig.total(SWITCHES) < before + switches:  # noqa: ASYNC110 - other processes have no event
+        await asyncio.sleep(1.0)
+    # The farewell of the former authority belongs to it.
+    await asyncio.sleep(22.0)
+    return 0
+
+
+async def drained(rig: Rig, load: Load) -> int:
+    """A replica is told to stop, and another takes its place afterwards."""
+    await rig.stop(rig.replicas[0])
+    await rig.add()
+    await rig.ready()
+    return 0
+
+
+async def killed(rig: Rig, load: Load) -> int:
+    """A replica is killed; the calls that were on their way to it are lost."""
+    allowed, begun = load.in_flight, load.begun
+    await rig.kill(rig.replicas[0])
+    allowed += load.begun - begun
+    await rig.add()
+    await rig.ready()
+    return allowed
+
+
+async def rolled(rig: Rig, load: Load) -> int:
+    """Every replica is replaced, one ready before another goes, as the chart's Deployment says."""
+    for old in list(rig.replicas):
+        await rig.add()
+        await rig.ready()
+        await rig.stop(old)
+    return 0
+
+
+async def secret_deleted(rig: Rig, load: Load) -> int:
+    """The Secret of the CA is deleted, and again while it is being replaced."""
+    for pause_s in (1.0, 6.0):
+        await asyncio.to_thread(rig.secret, "delete")
+        await asyncio.sleep(pause_s)
+    return 0
+
+
+async def secret_mangled(rig: Rig, load: Load) -> int:
+    """The Secret is overwritten: the key, the bundle, the certificate, everything."""
+    for data in ({"tls.key": JUNK}, {"ca.crt": JUNK}, {"tls.crt": JUNK, "ca.crt": ""}, dict.fromkeys(KEYS, JUNK)):
+        await asyncio.to_thread(rig.mangle, data)
+        await asyncio.sleep(4.0)
+    return 0
+
+
+KEYS = ("tls.crt", "tls.key", "ca.crt")
+SCENARIOS: dict[str, Deed] = {
+    "nothing": nothing,
+    "leaves renewed, CA rotated": rotation,
+    "a replica drained": drained,
+    "a replica killed (-9)": killed,
+    "all replicas rolled": rolled,
+    "CA Secret deleted twice": secret_deleted,
+    "CA Secret mangled": secret_mangled,
+}
+
+
+async def played(rig: Rig, name: str, deed: Deed, rate: float = RATE) -> Outcome:
+    """Create pods while it is done; return what it has cost."""
+    replicas, lost = len(rig.replicas), len(rig.lost())
+    switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
+    load = Load(rig.client, rate)
+    probe = Probe(rig.client, rig.balancer, WEBHOOK)
+    async with load.running(), probe.running():
+        await asyncio.sleep(LEAD_S)
+        allowed = await deed(rig, load)
+        await asyncio.sleep(TAIL_S)
+    return Outcome(
+        name,
+        replicas,
+        load.ended,
+        load.begun / load.elapsed_s,
+        sum(load.failures.values()),
+        tuple(rig.lost()[lost:]),
+        probe.done,
+        tuple(probe.refused),
+        allowed,
+        round(rig.total(SWITCHES) - switches),
+        round(rig.total(RENEWALS) - renewals),
+        load.percentile(0.50),
+        load.percentile(0.99),
+        tuple(load.failures),
+    )

@@ -1,0 +1,40 @@
+"""The short form of ``make test-availability``: the order of things, a few seconds each, on whatever machine.
+
+The whole, at 100 pods a second and with the CA's lives in real time, is ``python -m tests.availability``.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from tests.availability.rig import TIMED_OUT, rig_on
+from tests.availability.scenarios import played, rolled, secret_deleted
+
+RATE = 25.0
+# A CA that lives as long as the test: introduced, switched to and said farewell to while the Secret is deleted.
+LIVES = ("--leaf-life=4s", "--ca-life=1h", "--ca-grace=500ms", "--drain=1s")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
+        yield started
+
+
+async def test_faults_26_and_28_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
+    async with rig_on(cluster) as rig:
+        rig.flags = LIVES
+        await rig.scale(2)
+        deleted = await played(rig, "the Secret deleted", secret_deleted, RATE)
+        rolled_over = await played(rig, "all rolled", rolled, RATE)
+    assert deleted.switches >= 1, "another authority has been switched to meanwhile"
+    assert deleted.renewals >= 2
+    for outcome in (deleted, rolled_over):
+        assert outcome.pods > RATE
+        assert outcome.handshakes > 0
+        assert outcome.refused == ()
+        # Calls that time out are a slow machine's; the long form, on a quiet one, allows none of them either.
+        assert set(outcome.lost) == set(outcome.timed_out)
+        assert [why for why in outcome.reasons if TIMED_OUT not in why] == []

@@ -1,0 +1,33 @@
+"""A shard: its flag, and rights on the Lease that the reconciler derives from it."""
+
+from typing import Any
+
+from reconciler.options import parse_options
+from tests.chart.rendering import Chart, Rendered
+
+
+def lease_and_shard(rendered: Rendered) -> tuple[str, str]:
+    """What the reconciler makes of the rendered command line."""
+    pod: Any = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
+    known = ("--lease-name", "--shard-label-selector")
+    arguments = [text for text in pod["containers"][0]["args"] if text.partition("=")[0] in known]
+    options = parse_options(arguments, {})
+    return options.lease_name, options.shard
+
+
+def leases_of(rendered: Rendered) -> list[str]:
+    """The Leases that the reconciler may renew."""
+    rules = rendered.get("Role", "bowline-reconciler")["rules"]
+    return [name for rule in rules for name in rule.get("resourceNames", ())]
+
+
+def test_a_shard_may_renew_its_own_lease_and_no_other(chart: Chart) -> None:
+    whole = chart.render()
+    assert lease_and_shard(whole) == ("bowline-reconciler", "")
+    assert leases_of(whole) == ["bowline-reconciler"]
+    selector = 'example.com/pool in (a, b), tier="x"'
+    shard = chart.render({"reconciler": {"shardLabelSelector": selector}})
+    lease, seen = lease_and_shard(shard)
+    assert seen == selector
+    assert leases_of(shard) == [lease]
+    assert lease != "bowline-reconciler"

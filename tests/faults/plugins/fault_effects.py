@@ -1,0 +1,87 @@
+"""A plugin whose preparation leaves something in the API: for tests of crashes, rollback and waits.
+
+A request's annotations say what it does: ``effect`` makes pre_bind create a ConfigMap that only rollback removes,
+``gate`` names a ConfigMap that must exist before it goes on, ``refuse`` makes it say FATAL in the end. Found by its
+entry point when this folder is on PYTHONPATH; nothing is installed.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from shared.api.bindrequest import BindRequest
+from shared.api.meta import Object, ObjectKey, ObjectRef
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import EventSource
+from shared.framework.plugin import RUN, SKIP, Plugin, Preflight
+from shared.framework.status import Reason, Status
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import CONFIGMAPS
+
+EFFECT = "faults.example/effect"
+GATE = "faults.example/gate"
+REFUSE = "faults.example/refuse"
+# On a gate: the request that waits for it. On an effect: whose it is.
+WAKES = "faults.example/wakes"
+OWNER = "faults.example/request-uid"
+
+
+class FaultEffects(Plugin):
+    """Creates, waits and refuses as the request's annotations say."""
+
+    name = "fault_effects"
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        """Only an effect is something to undo."""
+        return EFFECT in _annotations(request)
+
+    def event_sources(self) -> Iterable[EventSource]:
+        """A gate wakes the request that it names."""
+        return (EventSource(CONFIGMAPS, _woken, label_selector=WAKES),)
+
+    def preflight(self, c: BindContext) -> Preflight:
+        """Requests without our annotations are none of our business."""
+        return RUN if _annotations(c.request).keys() & {EFFECT, GATE, REFUSE} else SKIP
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        """Effect first, then the gate: what is undone later was there while the request waited."""
+        wanted = _annotations(c.request)
+        if EFFECT in wanted:
+            await _ensure_effect(c)
+        if GATE in wanted:
+            gate = ObjectKey(c.request.key.namespace, wanted[GATE])
+            try:
+                await c.client.get(CONFIGMAPS, gate.namespace, gate.name)
+            except NotFound:
+                return Status.wait("the gate is not there", ObjectRef("v1", "ConfigMap", gate))
+        if REFUSE in wanted:
+            return Status.fatal("refused on purpose", Reason.REJECTED)
+        return Status.ok()
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        """Remove the effect; found by its name, which needs no state."""
+        with suppress(NotFound):
+            await c.client.delete(CONFIGMAPS, c.request.key.namespace, _effect_name(c.request))
+        return Status.ok()
+
+
+async def _ensure_effect(c: BindContext) -> None:
+    namespace, name = c.request.key.namespace, _effect_name(c.request)
+    try:
+        await c.client.get(CONFIGMAPS, namespace, name)
+    except NotFound:
+        body = {"metadata": {"name": name, "labels": {OWNER: c.request.uid}}}
+        with suppress(AlreadyExists):
+            await c.client.create(CONFIGMAPS, namespace, body)
+
+
+def _effect_name(request: BindRequest) -> str:
+    return f"effect-{request.uid}"
+
+
+def _annotations(request: BindRequest) -> dict[str, str]:
+    return request.raw["metadata"].get("annotations") or {}
+
+
+def _woken(gate: Object) -> Iterable[ObjectKey]:
+    metadata = gate["metadata"]
+    return (ObjectKey(metadata["namespace"], metadata["labels"][WAKES]),)

@@ -1,0 +1,134 @@
+"""What users, schedulers and controllers do around one pod, and how it is to end.
+
+``play`` is the outside world: it acts, waits for what the API server shows, acts again, and never looks at whether
+the reconciler is alive. ``ended`` says when the undisturbed run is over; what it has come to then is what every
+disturbed run must come to.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localcluster.errors import ApiError
+from shared.testing.builders import bind_request, pod
+from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
+from tests.live import LiveCluster
+
+FLAKY = "example.bowline.dev/fail-attempts"
+NODE = "gpu-node-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A short story. ``last_event``: what is said last about the pod, if anything is."""
+
+    name: str
+    play: Callable[[LiveCluster], None]
+    ended: Callable[[LiveCluster], bool]
+    last_event: str = ""
+
+
+def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None) -> str:
+    """Create the pod; returns its UID."""
+    wanted = pod("pod", live.namespace)
+    wanted["metadata"]["annotations"] = dict(annotations or {})
+    return str(live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", wanted)["metadata"]["uid"])
+
+
+def make_request(
+    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, name: str = "pod"
+) -> None:
+    """Create a request for the pod."""
+    wanted = bind_request("pod", NODE, live.namespace, uid)
+    wanted["metadata"] |= {"name": name, "annotations": dict(annotations or {})}
+    live.cluster.api.post(live.request_path(name).rpartition("/")[0], wanted)
+
+
+def make_gate(live: LiveCluster, name: str = "gate") -> None:
+    """Create what requests wait for."""
+    body = {"metadata": {"name": name, "labels": {WAKES: "pod"}}}
+    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/configmaps", body)
+
+
+def effects(live: LiveCluster) -> int:
+    """How many effects there are."""
+    path = f"/api/v1/namespaces/{live.namespace}/configmaps"
+    return sum(item["metadata"]["name"].startswith("effect-") for item in live.cluster.api.get(path)["items"])
+
+
+def remove(live: LiveCluster, path: str) -> None:
+    """Delete an object; one that is gone already will do."""
+    try:
+        live.cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0})
+    except ApiError as error:
+        if error.status != 404:
+            raise
+
+
+def in_phase(phase: str, name: str = "pod") -> Callable[[LiveCluster], bool]:
+    """Return whether a request has come to this, and nothing holds it any more."""
+
+    def ended(live: LiveCluster) -> bool:
+        found: dict[str, Any] = live.request(name)
+        return (found.get("status") or {}).get("phase") == phase and not found["metadata"].get("finalizers")
+
+    return ended
+
+
+def _plain(live: LiveCluster) -> None:
+    make_request(live, make_pod(live))
+
+
+def _fails_twice(live: LiveCluster) -> None:
+    make_request(live, make_pod(live, {FLAKY: "2"}))
+
+
+def _waits(live: LiveCluster) -> None:
+    make_request(live, make_pod(live), {EFFECT: "yes", GATE: "gate"})
+    live.until("the wait is told", lambda: _reason(live).startswith("Waiting"))
+    make_gate(live)
+
+
+def _refused(live: LiveCluster) -> None:
+    make_request(live, make_pod(live), {EFFECT: "yes", REFUSE: "yes"})
+
+
+def _deleted_while_waiting(live: LiveCluster) -> None:
+    make_request(live, make_pod(live), {EFFECT: "yes", GATE: "gate"})
+    live.until("the effect is there", lambda: effects(live) > 0)
+    remove(live, live.request_path())
+
+
+def _recreated(live: LiveCluster) -> None:
+    make_request(live, make_pod(live), {EFFECT: "yes", GATE: "never"})
+    live.until("the effect is there", lambda: effects(live) > 0)
+    remove(live, f"/api/v1/namespaces/{live.namespace}/pods/pod")
+    uid = make_pod(live)
+    # A scheduler takes its old request away once it sees the new pod; the garbage collector may be faster.
+    remove(live, live.request_path())
+    live.until("the old request is gone", lambda: live.gone(live.request_path()))
+    make_request(live, uid, {EFFECT: "yes"})
+
+
+def _reason(live: LiveCluster) -> str:
+    return str((live.request().get("status") or {}).get("reason", ""))
+
+
+def _gone(live: LiveCluster) -> bool:
+    return live.gone(live.request_path()) and effects(live) == 0
+
+
+def _failed_cleanly(live: LiveCluster) -> bool:
+    return in_phase("Failed")(live) and effects(live) == 0
+
+
+PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
+REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed")
+SCENARIOS = (
+    PLAIN,
+    Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
+    Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
+    REFUSED,
+    Scenario("deleted-waiting", _deleted_while_waiting, _gone),
+    Scenario("pod-recreated", _recreated, in_phase("Succeeded"), "Bound"),
+)

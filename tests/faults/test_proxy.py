@@ -1,0 +1,279 @@
+"""The fault proxy before the real API server: what its client sees, and what the API server has really done."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import (
+    Conflict,
+    Expired,
+    InfrastructureError,
+    LostReply,
+    ServerError,
+    TooManyRequests,
+)
+from shared.kube.resources import CONFIGMAPS, Selection
+from shared.testing.fault_proxy.faults import (
+    AfterReply,
+    Answer,
+    CutWatch,
+    Delay,
+    DropBefore,
+    ExpireWatch,
+    Fault,
+    Gate,
+    Hold,
+    LoseReply,
+    RepeatEvents,
+    Reset,
+    StallWatch,
+    SwapEvents,
+)
+from shared.testing.fault_proxy.rules import Match, Rule
+from shared.testing.fault_proxy.server import FaultProxy
+
+CREATES = Match(("create",), "configmaps")
+WATCHES = Match(("watch",), "configmaps")
+
+
+@pytest.fixture(scope="module")
+def account(cluster: Cluster) -> Path:
+    """A ServiceAccount that may do with ConfigMaps what it likes."""
+    name = f"proxied-{uuid.uuid4().hex[:8]}"
+    cluster.kubectl("create", "serviceaccount", name, "--namespace=default")
+    cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=edit", f"--serviceaccount=default:{name}")
+    return cluster.service_account_kubeconfig("default", name)
+
+
+@pytest.fixture
+def proxy(cluster: Cluster) -> Iterator[FaultProxy]:
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def client(proxy: FaultProxy, account: Path, tmp_path: Path) -> AsyncIterator[KubeClient]:
+    access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
+    async with KubeClient(access, ClientOptions(name="proxied", watch_silence_s=3)) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    name = f"proxy-{uuid.uuid4().hex[:8]}"
+    cluster.make_namespace(name)
+    yield name
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+def config_map(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+def stored(cluster: Cluster, namespace: str) -> set[str]:
+    items = cluster.api.get(f"/api/v1/namespaces/{namespace}/configmaps")["items"]
+    return {item["metadata"]["name"] for item in items}
+
+
+async def names_in(client: KubeClient, namespace: str) -> list[str]:
+    return [item["metadata"]["name"] for item in await client.list_all(CONFIGMAPS, namespace)]
+
+
+async def watched(client: KubeClient, namespace: str, cluster: Cluster, count: int) -> list[str]:
+    """Open a watch, create three objects behind the proxy's back, return the names of the first events."""
+    version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
+    opened = asyncio.Event()
+    seen = []
+    watch = client.watch(Selection(CONFIGMAPS, namespace), version, 60, on_open=opened.set)
+
+    async def create() -> None:
+        await opened.wait()
+        for name in ("a", "b", "c"):
+            await asyncio.to_thread(cluster.api.post, f"/api/v1/namespaces/{namespace}/configmaps", config_map(name))
+
+    async with asyncio.TaskGroup() as group, aclosing(watch):
+        group.create_task(create())
+        async for event in watch:
+            seen.append(event["object"]["metadata"]["name"])
+            if len(seen) == count:
+                break
+    return seen
+
+
+async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: FaultProxy, namespace: str) -> None:
+    made = await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert await client.get(CONFIGMAPS, namespace, "x") == made
+    with pytest.raises(Conflict):
+        await client.create(CONFIGMAPS, namespace, config_map("x"))
+    mine = [e for e in proxy.exchanges() if e.call.namespace == namespace]
+    assert [(e.call.kind, e.call.name, e.outcome) for e in mine] == [
+        ("create configmaps", "x", "201"),
+        ("get configmaps", "x", "200"),
+        ("create configmaps", "x", "409"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "outcome"),
+    [
+        pytest.param(DropBefore(), LostReply, "not forwarded (DropBefore)", id="dropped before it arrived"),
+        pytest.param(Reset(), LostReply, "not forwarded (Reset)", id="reset before it arrived"),
+        pytest.param(LoseReply(), LostReply, "201, reply lost", id="carried out, reply lost"),
+        pytest.param(Answer(409), Conflict, "not forwarded (Answer)", id="409 instead"),
+        pytest.param(Answer(410), Expired, "not forwarded (Answer)", id="410 instead"),
+        pytest.param(Answer(429, 7), TooManyRequests, "not forwarded (Answer)", id="429 instead"),
+        pytest.param(Answer(500), ServerError, "not forwarded (Answer)", id="500 instead"),
+        pytest.param(Answer(503), ServerError, "not forwarded (Answer)", id="503 instead"),
+    ],
+)
+async def test_what_the_client_sees_and_what_is_done(
+    client: KubeClient, proxy: FaultProxy, namespace: str, fault: Fault, error: type[Exception], outcome: str
+) -> None:
+    # The connection stands already, as it does in a running process.
+    assert await names_in(client, namespace) == []
+    proxy.add(Rule(fault, CREATES, nth=1))
+    with pytest.raises(error) as raised:
+        await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert proxy.exchanges()[-1].outcome == outcome
+    if isinstance(raised.value, TooManyRequests):
+        assert raised.value.retry_after is not None
+        assert raised.value.retry_after.total_seconds() == 7
+    await client.create(CONFIGMAPS, namespace, config_map("y"))
+    assert await names_in(client, namespace) == (["x", "y"] if isinstance(fault, LoseReply) else ["y"])
+
+
+async def test_a_held_request_arrives_when_the_gate_opens(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
+) -> None:
+    gate = Gate()
+    proxy.add(Rule(Hold(gate), CREATES))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
+        assert await asyncio.to_thread(gate.wait_reached, 30)
+        assert "x" not in stored(cluster, namespace)
+        gate.open()
+    assert "x" in stored(cluster, namespace)
+
+
+async def test_a_request_on_its_way_never_arrives_if_its_sender_dies(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
+) -> None:
+    gate = Gate()
+    proxy.add(Rule(Hold(gate), CREATES))
+    sending = asyncio.create_task(client.create(CONFIGMAPS, namespace, config_map("x")))
+    assert await asyncio.to_thread(gate.wait_reached, 30)
+    sending.cancel()
+    await asyncio.wait({sending})
+    while not any(e.fault == "Hold" for e in proxy.exchanges()):  # noqa: ASYNC110 - noticed on another thread
+        await asyncio.sleep(0.01)
+    gate.open()
+    await client.list(CONFIGMAPS, namespace)
+    assert "x" not in stored(cluster, namespace)
+
+
+async def test_a_delayed_request_arrives(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
+) -> None:
+    proxy.add(Rule(Delay(0.05), CREATES))
+    await client.create(CONFIGMAPS, namespace, config_map("x"))
+    assert "x" in stored(cluster, namespace)
+
+
+async def test_what_is_to_be_done_at_a_point_is_done_there(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
+) -> None:
+    seen: dict[str, set[str]] = {}
+
+    def note(word: str) -> Any:
+        return lambda: seen.update({word: stored(cluster, namespace)})
+
+    proxy.add(
+        Rule(DropBefore(note("before")), CREATES, nth=1),
+        Rule(LoseReply(note("lost")), CREATES, nth=2),
+        Rule(AfterReply(note("after")), CREATES, nth=3),
+    )
+    for name in ("x", "y"):
+        with pytest.raises(LostReply):
+            await client.create(CONFIGMAPS, namespace, config_map(name))
+    await client.create(CONFIGMAPS, namespace, config_map("z"))
+    await client.list(CONFIGMAPS, namespace)
+    assert seen == {"before": set(), "lost": {"y"}, "after": {"y", "z"}}
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        pytest.param(RepeatEvents(2), ["a", "b", "b", "c"], id="duplicated"),
+        pytest.param(SwapEvents(2), ["a", "c", "b"], id="reordered"),
+        pytest.param(SwapEvents(3), ["a", "b", "c"], id="reordered, but none follows"),
+    ],
+)
+async def test_events_are_disturbed(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str, fault: Fault, expected: list[str]
+) -> None:
+    proxy.add(Rule(fault, WATCHES))
+    assert await watched(client, namespace, cluster, len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        pytest.param(CutWatch(1), LostReply, id="broken off in the middle of a line"),
+        pytest.param(StallWatch(1), LostReply, id="silent until the client gives up"),
+        pytest.param(ExpireWatch(1), Expired, id="expired under way"),
+        pytest.param(Answer(503), ServerError, id="not opened at all"),
+    ],
+)
+async def test_watches_end_badly(
+    client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str, fault: Fault, error: type[Exception]
+) -> None:
+    proxy.add(Rule(fault, WATCHES, nth=1))
+    if isinstance(fault, Answer):
+        with pytest.raises(error):
+            async for _ in client.watch(Selection(CONFIGMAPS, namespace), "0", 60):
+                pass
+    else:
+        with pytest.RaisesGroup(error):
+            await watched(client, namespace, cluster, 9)
+
+
+async def test_an_api_server_that_is_away_is_seen_as_such(cluster: Cluster, account: Path, tmp_path: Path) -> None:
+    # A port where nobody listens: the proxy's own once it is gone.
+    with FaultProxy(cluster.server, cluster.ca_pem) as gone:
+        address = gone.url
+    with FaultProxy(address, cluster.ca_pem) as proxy:
+        access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
+        async with KubeClient(access) as client:
+            with pytest.raises(InfrastructureError):
+                await client.list(CONFIGMAPS, "default")
+        # The client's HTTP library sends a GET once more when a connection breaks.
+        assert {e.outcome for e in proxy.exchanges()} == {"not answered"}
+
+
+def test_credentials_are_the_api_servers_to_judge(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger"
+    stranger.write_text(
+        "clusters: [{name: c, cluster: {server: x}}]\nusers: [{name: u, user: {token: nonsense}}]\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n"
+    )
+    kubeconfig = proxy.kubeconfig(stranger, tmp_path / "kubeconfig")
+    done = cluster.kubectl("get", "configmaps", kubeconfig=kubeconfig, check=False)
+    assert "Unauthorized" in done.stderr or "logged in" in done.stderr
+
+
+def test_the_administrators_certificate_cannot_pass(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="client certificate"):
+        proxy.kubeconfig(cluster.kubeconfig, tmp_path / "kubeconfig")
+
+
+def test_a_proxy_that_cannot_start_says_why() -> None:
+    with pytest.raises(Exception, match=r"(?i)pem|cert|ssl"), FaultProxy("https://127.0.0.1:1", b"no certificate"):
+        pass

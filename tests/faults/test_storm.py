@@ -1,0 +1,44 @@
+"""How the storm judges its end: a claim of success or failure counts only if it is true."""
+
+from typing import Any
+
+import pytest
+
+from tests.faults.storm import Asked, judge
+
+ASKED = Asked("uid", "node-a", refused=False, flaky=False)
+REFUSED = Asked("uid", "node-a", refused=True, flaky=False)
+
+
+def pods(node: str = "", uid: str = "uid") -> dict[str, Any]:
+    return {"p": {"metadata": {"uid": uid}, "spec": {"nodeName": node}}}
+
+
+def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
+    return {"phase": "Failed", "reason": f"{reason}: why", "failedAttempts": attempts}
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "found", "verdict"),
+    [
+        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is there"),
+        pytest.param({"phase": "Succeeded"}, ASKED, pods(), "UNTRUE Succeeded", id="the pod is nowhere"),
+        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-b"), "UNTRUE Succeeded", id="the pod is elsewhere"),
+        pytest.param({"phase": "Succeeded"}, ASKED, {}, "Succeeded", id="the pod is gone, the observer has judged"),
+        pytest.param(failed("NodeGone"), ASKED, pods(), "UNTRUE NodeGone", id="the node is still there"),
+        pytest.param(
+            failed("NodeGone"), Asked("uid", "gone", False, False), pods(), "Failed, NodeGone", id="no node"
+        ),
+        pytest.param(failed("PodGone"), ASKED, pods(uid="other"), "Failed, PodGone", id="another pod"),
+        pytest.param(failed("PodGone"), ASKED, pods(), "UNTRUE PodGone", id="the pod is still there"),
+        pytest.param(failed("Rejected"), REFUSED, pods(), "Failed, Rejected", id="it was to be refused"),
+        pytest.param(failed("Rejected"), ASKED, pods(), "UNTRUE Rejected", id="nobody wanted it refused"),
+        pytest.param(failed("BoundElsewhere"), ASKED, pods("node-b"), "Failed, BoundElsewhere", id="elsewhere"),
+        pytest.param(failed("BoundElsewhere"), ASKED, pods(), "UNTRUE BoundElsewhere", id="not bound at all"),
+        pytest.param(failed("Invalid"), ASKED, pods(), "UNTRUE Invalid", id="a reason that nothing here can have"),
+        pytest.param({}, ASKED, pods(), "not ended", id="never looked at"),
+        pytest.param({"phase": "Pending"}, ASKED, pods(), "not ended", id="under way"),
+    ],
+)
+def test_judgement(status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str) -> None:
+    assert judge({"spec": {"podName": "p"}, "status": status}, asked, {"gone"}, found) == verdict

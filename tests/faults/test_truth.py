@@ -1,0 +1,136 @@
+"""The observer of truth is itself tested by lies: each kind of false claim must be found out."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+from tests.faults.endstate import leftovers
+from tests.faults.lab import Lab
+from tests.faults.plugins.fault_effects import OWNER
+from tests.faults.truth import TruthObserver
+from tests.live import LiveCluster
+
+
+def bind(live: LiveCluster, node: str = "gpu-node-0") -> None:
+    """Bind the pod as a scheduler of its own would."""
+    target = {"metadata": {"name": "pod"}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods/pod/binding", target)
+
+
+def say_bound(live: LiveCluster, uid: str) -> None:
+    """Publish the event Bound."""
+    event = {
+        "metadata": {"name": f"pod.{uuid.uuid4().hex}", "namespace": live.namespace},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reason": "Bound",
+        "action": "Binding",
+        "type": "Normal",
+        "note": "bound to node gpu-node-0",
+        "reportingController": names.EVENT_SOURCE,
+        "reportingInstance": "test",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": live.namespace, "name": "pod", "uid": uid},
+    }
+    live.cluster.api.post(f"/apis/events.k8s.io/v1/namespaces/{live.namespace}/events", event)
+
+
+def say_status(live: LiveCluster, **status: Any) -> None:
+    """Write the request's status."""
+    live.cluster.api.patch(f"{live.request_path()}/status", {"status": status})
+
+
+def condition(kind: str) -> dict[str, Any]:
+    """A condition that is true, whether it is or not."""
+    since = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": since}
+
+
+def say_pod_bound(live: LiveCluster, _: str) -> None:
+    """Write the pod's condition."""
+    path = f"/api/v1/namespaces/{live.namespace}/pods/pod/status"
+    body = {"status": {"conditions": [condition(names.CONDITION_POD_BOUND)]}}
+    live.cluster.api.patch(path, body, "application/strategic-merge-patch+json")
+
+
+def leave_effect(live: LiveCluster, _: str) -> None:
+    """Say that all is undone while something is left."""
+    owner = live.request()["metadata"]["uid"]
+    body = {"metadata": {"name": "effect", "labels": {OWNER: owner}}}
+    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/configmaps", body)
+    say_status(live, phase="Failed", conditions=[condition("RolledBack")])
+
+
+def bound_elsewhere(live: LiveCluster, uid: str) -> None:
+    """Say the wrong node."""
+    bind(live, "gpu-node-1")
+    say_bound(live, uid)
+
+
+def gone_unbound(live: LiveCluster, uid: str) -> None:
+    """Say it of a pod that was never bound and can no longer be asked."""
+    live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    say_bound(live, uid)
+
+
+Lie = Callable[[LiveCluster, str], None]
+LIES: list[tuple[Lie, str]] = [
+    (say_bound, "event Bound, but pod {} is on no node"),
+    (bound_elsewhere, "event Bound, but pod {} is on gpu-node-1"),
+    (gone_unbound, "event Bound, but pod {} is on no node"),
+    (say_pod_bound, "PodBound=True, but pod {} is on no node"),
+    (lambda live, _: say_status(live, phase="Succeeded"), "Succeeded, but pod {} is on no node"),
+    (
+        lambda live, _: say_status(live, phase="Pending", conditions=[condition("Bound")]),
+        "Bound=True, but pod {} is on no node",
+    ),
+    (leave_effect, "RolledBack=True, but left are effect"),
+]
+
+
+def with_request(live: LiveCluster) -> str:
+    """Create a pod and its request; returns the pod's UID."""
+    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", pod("pod", live.namespace))
+    uid = str(live.pod()["metadata"]["uid"])
+    wanted = bind_request("pod", "gpu-node-0", live.namespace, uid)
+    live.cluster.api.post(live.request_path().rpartition("/")[0], wanted)
+    return uid
+
+
+def tell(
+    lies: Sequence[tuple[Lie, str]], places: Sequence[LiveCluster], uids: list[str], observer: TruthObserver
+) -> None:
+    """Tell every lie in a place of its own, while it is watched; notes the pods' UIDs."""
+    with observer:
+        for live, (lie, _) in zip(places, lies, strict=True):
+            uids.append(with_request(live))
+            lie(live, uids[-1])
+
+
+def test_every_kind_of_lie_is_found_out(lab: Lab) -> None:
+    # The lies stay; nobody works on this cluster while they are told, and what stood before is not judged later.
+    places = [lab.namespace("truth") for _ in LIES]
+    observer = TruthObserver(lab.cluster, leftovers)
+    uids: list[str] = []
+    with pytest.raises(AssertionError) as raised:
+        tell(LIES, places, uids, observer)
+    found = sorted(line.partition(": ")[2] for line in str(raised.value).splitlines())
+    assert found == sorted(
+        words.format(f"{live.namespace}/pod ({uid})")
+        for live, uid, (_, words) in zip(places, uids, LIES, strict=True)
+    )
+
+
+def test_what_is_true_passes_also_of_a_pod_that_is_gone(lab: Lab) -> None:
+    live = lab.namespace("truth")
+    with TruthObserver(lab.cluster, leftovers) as observer:
+        uid = with_request(live)
+        bind(live)
+        say_bound(live, uid)
+        say_status(live, phase="Succeeded", conditions=[condition("Bound")])
+        live.until("it is checked", lambda: observer.checked.get("Bound=True") or None)
+        live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+        say_bound(live, uid)
+    assert observer.checked["event Bound"] == 2

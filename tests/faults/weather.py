@@ -1,0 +1,122 @@
+"""What goes wrong in a storm: calls, leaders, nodes, pods and requests. Everything is drawn from one seed."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from localcluster.errors import ApiError
+from shared.testing.fault_proxy.faults import (
+    Answer,
+    CutWatch,
+    Delay,
+    DropBefore,
+    ExpireWatch,
+    Fault,
+    LoseReply,
+    RepeatEvents,
+    Reset,
+    StallWatch,
+    SwapEvents,
+)
+from shared.testing.fault_proxy.record import Exchange
+from shared.testing.fault_proxy.rules import WATCH_FAULTS, Match, Rule
+from tests.faults.lab import Reconciler
+from tests.faults.matrix import is_leading
+
+CALLS = ("get", "list", "create", "update", "patch", "delete")
+# Of every hundred calls ten: those that hurt most are those that may have been carried out.
+_OF_CALLS: Sequence[tuple[Fault, float]] = (
+    (LoseReply(), 0.03),
+    (DropBefore(), 0.02),
+    (Reset(), 0.01),
+    (Delay(0.3), 0.01),
+    (Answer(429, retry_after_s=1), 0.01),
+    (Answer(500), 0.01),
+    (Answer(503), 0.01),
+)
+_CONFLICTS = (Answer(409), 0.01)
+_OF_WATCHES: Sequence[tuple[Fault, float]] = (
+    (CutWatch(30), 0.1),
+    (ExpireWatch(60), 0.1),
+    (RepeatEvents(3), 0.1),
+    (SwapEvents(7), 0.1),
+    (StallWatch(200), 0.05),
+)
+
+
+def storm_rules() -> list[Rule]:
+    """Return what happens to calls: ten in a hundred fail, four watches in ten are disturbed."""
+    rules = [Rule(fault, Match(CALLS), chance=chance) for fault, chance in _OF_CALLS]
+    rules.append(Rule(_CONFLICTS[0], Match(("create", "update", "patch")), chance=_CONFLICTS[1]))
+    return rules + [Rule(fault, Match(("watch",)), chance=chance) for fault, chance in _OF_WATCHES]
+
+
+class Weather:
+    """Runs its troubles on threads from ``with`` on. A trouble is done again and again after a random pause."""
+
+    def __init__(self, seed: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self._random = random.Random(seed)  # noqa: S311 - a storm that can be repeated
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._failures: list[BaseException] = []
+
+    def every(self, seconds: tuple[float, float], what: str, trouble: Callable[[random.Random], bool]) -> None:
+        """Do it again and again; it says whether it has done anything."""
+        own = random.Random(self._random.random())  # noqa: S311 - as above; threads share no generator
+        thread = threading.Thread(target=self._run, args=(seconds, what, trouble, own), name=what, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def calm(self) -> None:
+        """End it; raises what a trouble has raised."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+
+    def _run(
+        self,
+        seconds: tuple[float, float],
+        what: str,
+        trouble: Callable[[random.Random], bool],
+        own: random.Random,
+    ) -> None:
+        try:
+            while not self._over.wait(own.uniform(*seconds)):
+                # Somebody else may have been faster; there are more where that came from.
+                with suppress(ApiError):
+                    self.counts[what] += trouble(own)
+        except BaseException as error:  # noqa: BLE001 - raised again by calm()
+            self._failures.append(error)
+
+
+def leader_killer(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random], bool]:
+    """Return what kills whoever leads and starts it again; the Lease runs out by itself."""
+
+    def kill(_: random.Random) -> bool:
+        for reconciler in reconcilers:
+            if is_leading(reconciler):
+                reconciler.kill()
+                reconciler.start()
+                return True
+        return False
+
+    return kill
+
+
+def pause(seconds: float) -> None:
+    """Let the storm rage; what it does meanwhile is what is tested."""
+    time.sleep(seconds)
+
+
+def failed_share(exchanges: Sequence[Exchange]) -> str:
+    """Return how many of the calls failed in some way, in words."""
+    calls = [e for e in exchanges if e.call.verb in CALLS]
+    failed = [e for e in calls if e.fault]
+    watches = [e for e in exchanges if e.call.verb == "watch" and e.fault in {f.__name__ for f in WATCH_FAULTS}]
+    return f"{len(failed)} of {len(calls)} ({100 * len(failed) / max(1, len(calls)):.1f} %), watches: {len(watches)}"

@@ -1,0 +1,155 @@
+"""What client, elector, reflector and recorder count, against a real API server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localcluster.cluster import Cluster
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.kube.calls import WriteClass
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import InfrastructureError, NotFound
+from shared.kube.events import EventNote, EventRecorder
+from shared.kube.lease import LeaderElector, LeaseTimings
+from shared.kube.metrics import KubeMetrics
+from shared.kube.reflector import Reflector
+from shared.kube.resources import CONFIGMAPS, Selection
+from shared.runtime.limiter import Limiter
+from tests.kube.objects import LIMIT_S
+from tests.kube.wire import Wire
+
+QUICK = LeaseTimings(timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=0.1))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A client whose doings are counted."""
+
+    client: KubeClient
+    registry: CollectorRegistry
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """One sample; None if it does not exist."""
+        return self.registry.get_sample_value(name, labels)
+
+    def requests(self, verb: str, resource: str, code: str) -> float | None:
+        """How many requests of a kind were answered so."""
+        return self.value("bowline_kube_requests_total", verb=verb, resource=resource, code=code)
+
+
+def options(registry: CollectorRegistry) -> ClientOptions:
+    slow = {WriteClass.WRITE: Limiter(5.0)}
+    return ClientOptions(name="bowline-test", metrics=KubeMetrics(registry), limiters=slow, timeout_s=5.0)
+
+
+@pytest.fixture
+async def counted(access: ClusterAccess) -> AsyncIterator[Counted]:
+    """A client of the administrator, with a limit on writes."""
+    registry = CollectorRegistry()
+    async with KubeClient(access, options(registry)) as client:
+        yield Counted(client, registry)
+
+
+async def test_requests_are_counted_by_verb_resource_and_code(counted: Counted, namespace: str) -> None:
+    await counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": "a"}})
+    with suppress(NotFound):
+        await counted.client.get(CONFIGMAPS, namespace, "b")
+    assert counted.requests("create", "configmaps", "201") == 1
+    assert counted.requests("create", "configmaps", "409") == 0
+    assert counted.requests("get", "configmaps", "404") == 1
+    assert counted.value("bowline_kube_request_seconds_count", verb="get", resource="configmaps") == 1
+
+
+async def test_the_wait_for_a_limit_is_counted_by_the_kind_of_write(counted: Counted, namespace: str) -> None:
+    def waited() -> float | None:
+        return counted.value("bowline_kube_limiter_wait_seconds_total", write_class="write")
+
+    assert waited() == 0
+    # Asked for at the same moment; one has to come 200 ms after the other.
+    one = (counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}}) for name in ("a", "b"))
+    await asyncio.gather(*one)
+    assert (waited() or 0) > 0
+    assert counted.value("bowline_kube_limiter_wait_seconds_total", write_class="bind") == 0
+
+
+async def test_leadership_is_counted_as_acquired_and_released(counted: Counted, namespace: str) -> None:
+    elector, stop = LeaderElector(counted.client, ObjectKey(namespace, "lease"), "me", QUICK), asyncio.Event()
+    async with asyncio.timeout(LIMIT_S):
+        running = asyncio.create_task(elector.run(stop))
+        await elector.is_leader.wait()
+        assert (counted.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
+        stop.set()
+        await running
+    assert changes(counted) == {"acquired": 1, "released": 1, "lost": 0}
+    assert counted.value("bowline_lease_renewed_timestamp_seconds") == 0
+
+
+async def test_a_lease_that_cannot_be_renewed_is_counted_as_lost(
+    access: ClusterAccess, wire: Wire, namespace: str
+) -> None:
+    registry = CollectorRegistry()
+    wired = replace(access, server=f"https://127.0.0.1:{wire.port}")
+    async with KubeClient(wired, options(registry)) as client, asyncio.timeout(LIMIT_S):
+        elector = LeaderElector(client, ObjectKey(namespace, "lease"), "me", QUICK)
+        running = asyncio.create_task(elector.run(asyncio.Event()))
+        await elector.is_leader.wait()
+        await wire.cut()
+        await running
+        counted = Counted(client, registry)
+        assert changes(counted) == {"acquired": 1, "released": 0, "lost": 1}
+        assert counted.value("bowline_lease_renewed_timestamp_seconds") == 0
+
+
+def changes(counted: Counted) -> dict[str, float | None]:
+    kinds = ("acquired", "released", "lost")
+    return {change: counted.value("bowline_leadership_total", change=change) for change in kinds}
+
+
+async def test_reflectors_are_shown_while_they_run(counted: Counted, namespace: str) -> None:
+    def shown(name: str) -> float | None:
+        return counted.value(f"bowline_reflector_{name}", resource="configmaps")
+
+    await counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": "a"}})
+    reflector = Reflector(counted.client, Selection(CONFIGMAPS, namespace))
+    assert (shown("relists_total"), shown("objects"), shown("last_contact_timestamp_seconds")) == (0, 0, 0)
+    running = asyncio.create_task(reflector.run())
+    async with asyncio.timeout(LIMIT_S):
+        await reflector.synced.wait()
+    assert (shown("relists_total"), shown("objects")) == (1, len(reflector.store))
+    assert (shown("last_contact_timestamp_seconds") or 0) > 0
+    assert reflector.version.isdigit()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_events_are_counted_by_what_became_of_them(counted: Counted, namespace: str) -> None:
+    def event(name: str) -> EventNote:
+        return EventNote(ObjectRef("v1", "Pod", ObjectKey(namespace, name)), "Tested", "as intended")
+
+    recorder = EventRecorder(counted.client, "test", capacity=1)
+    recorder.record(event("a"))
+    recorder.record(event("b"))
+    assert counted.value("bowline_events_in_line") == len(recorder) == 1
+    running = asyncio.create_task(recorder.run())
+    async with asyncio.timeout(LIMIT_S):
+        await recorder.flush()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    outcomes = {o: counted.value("bowline_events_total", outcome=o) for o in ("written", "dropped", "failed")}
+    assert outcomes == {"written": 1, "dropped": 1, "failed": 0}
+    assert counted.value("bowline_events_in_line") == 0
+
+
+async def test_what_was_not_answered_is_counted_as_such(api_cluster: Cluster, access: ClusterAccess) -> None:
+    registry = CollectorRegistry()
+    nowhere = replace(access, server="https://127.0.0.1:1")
+    async with KubeClient(nowhere, options(registry)) as client:
+        with suppress(InfrastructureError):
+            await client.get(CONFIGMAPS, "default", "a")
+        assert Counted(client, registry).requests("get", "configmaps", "unreachable") == 1

@@ -1,0 +1,316 @@
+"""What an operator sees of a working reconciler: metrics, debug pages, log lines, and who is stuck where.
+
+The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations say.
+"""
+
+import http.client
+import http.server
+import json
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from localcluster.cluster import Cluster
+from localcluster.ports import free_port
+from localcluster.process import Launch
+from localcluster.spec import ClusterSpec
+from localcluster.workload import CHECKOUT, LocalProcess
+from shared.api import crd, names
+from shared.framework.binding.runner import Budgets
+from shared.testing.builders import bind_request
+from tests.live import LiveCluster
+from tests.unit.reconciler.test_metrics import LABELS, documented
+
+PLUGINS = Path(__file__).parent / "plugins"
+PREPARE, AFTERWARDS = "slow.example/pre-bind", "slow.example/post-bind-s"
+CONFIG = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+binding: {backoff: {base: 100ms, max: 100ms}, backoffLimit: 1}
+plugins: [{name: pair_slow}]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(LiveCluster):
+    """A cluster with a reconciler on it whose outside is looked at."""
+
+    process: LocalProcess
+
+    def page(self, path: str, **headers: str) -> tuple[int, Any]:
+        """Status and content of a debug page."""
+        host, _, port = self.process.metrics.rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        finally:
+            connection.close()
+
+    def metrics(self) -> list[Metric]:
+        """What the process exports."""
+        status, text = self.process.get("/metrics")
+        assert status == 200
+        return list(text_string_to_metric_families(text))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """One sample; None if it does not exist."""
+        samples = (sample for metric in self.metrics() for sample in metric.samples)
+        return next((s.value for s in samples if s.name == name and labels.items() <= s.labels.items()), None)
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the process's log so far, each one parsed."""
+        text = self.process.log.read_text()
+        whole = text[: text.rfind("\n") + 1]
+        # The local cluster writes the command into the log's first line.
+        return [json.loads(line) for line in whole.splitlines() if not line.startswith("$")]
+
+    def bind(self, name: str, annotations: Mapping[str, str] | None = None, node: str = "gpu-node-0") -> None:
+        """Create a pod and its request."""
+        self.create_pod(name, annotations)
+        self.request_bind(name, node)
+
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Takes traces as a collector does, and keeps the bodies."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Take)
+        self.bodies: list[bytes] = []
+
+
+class _Take(http.server.BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    """Where the reconciler sends its traces."""
+    with Receiver() as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield server
+        server.shutdown()
+        serving.join()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[Watched]:
+    """A control plane and a reconciler, started from the checkout with the slow plugin."""
+    config = tmp_path_factory.mktemp("observability") / "config.yaml"
+    config.write_text(CONFIG)
+    with Cluster.start(ClusterSpec(controllers=())) as cluster:
+        cluster.make_nodes(1)
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        metrics = f"127.0.0.1:{free_port()}"
+        argv = (
+            *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}"),
+            *(f"--metrics-listen={metrics}", f"--config={config}", "--log-level=debug"),
+        )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(PLUGINS),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.server_port}",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+        launch = Launch("watched", argv, cluster.layout.logs / "watched.log", CHECKOUT, environment)
+        process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig)
+        live = Watched(cluster, "default", process)
+        live.process.wait_ready()
+        live.until("it leads", lambda: live.value("bowline_leader") == 1 or None)
+        yield live
+        assert live.process.stop()
+
+
+def test_a_bind_can_be_read_off_the_metrics(watched: Watched) -> None:
+    before = watched.value("bowline_attempts_total", outcome="OK") or 0
+    watched.bind("counted")
+    watched.phase("counted", "Succeeded")
+    binder = {"plugin": "default_binder", "point": "bind", "code": "OK"}
+    assert watched.value("bowline_attempts_total", outcome="OK") == before + 1
+    assert watched.value("bowline_plugin_calls_total", **binder) == before + 1
+    assert (watched.value("bowline_plugin_duration_seconds_count", **binder) or 0) == before + 1
+    bindings = {"verb": "create", "resource": "pods/binding"}
+    assert watched.value("bowline_kube_requests_total", **bindings, code="201") == before + 1
+    assert watched.value("bowline_kube_requests_total", **bindings, code="429") == 0
+    assert watched.value("bowline_kube_request_seconds_count", **bindings) == before + 1
+    watched.until("the event is counted", lambda: watched.value("bowline_events_total", outcome="written") or None)
+    watched.until("the watch has caught up", lambda: watched.value("bowline_watch_lag_seconds") == 0 or None)
+    assert watched.value("bowline_leadership_total", change="acquired") == 1
+    assert (watched.value("bowline_lease_renewed_timestamp_seconds") or 0) > 0
+    assert watched.value("bowline_reflector_relists_total", resource="bindrequests") == 1
+    assert watched.value("bowline_reflector_objects", resource="nodes") == 1
+    assert watched.value("bowline_queue_depth") == 0
+
+
+def test_what_is_exported_is_documented_and_names_no_object(watched: Watched) -> None:
+    watched.bind("nameless")
+    watched.phase("nameless", "Succeeded")
+    known = {row["name"].removesuffix("_total") for row in documented()}
+    ours = [metric for metric in watched.metrics() if metric.name.startswith("bowline_")]
+    assert {metric.name.removesuffix("_created").removesuffix("_total") for metric in ours} <= known
+    samples = [sample for metric in ours for sample in metric.samples]
+    assert {label for sample in samples for label in sample.labels} <= LABELS | {"le"}
+    values = {value for sample in samples for value in sample.labels.values()}
+    assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
+
+
+def test_the_journal_of_a_request_tells_its_attempts_step_by_step(watched: Watched) -> None:
+    watched.bind("unlucky", {PREPARE: "raise"})
+    watched.phase("unlucky", "Failed")
+
+    def attempts() -> list[dict[str, Any]] | None:
+        _, page = watched.page("/debug/requests/default/unlucky")
+        found = [entry for entry in page["passes"] if entry["decision"] == "Attempt"]
+        return found if len(found) == 2 else None  # the last pass is entered when it is over
+
+    first, last = watched.until("both attempts are in the journal", attempts)
+    assert (first["outcome"], last["outcome"]) == ("RETRY", "RETRY")
+    assert (first["attempt"][-2:], last["attempt"][-2:]) == ("-1", "-2")
+    (step,) = first["steps"]
+    assert (step["plugin"], step["point"], step["code"]) == ("pair_slow", "pre_bind", "RETRY")
+    assert "raised on purpose" in step["why"]
+    assert watched.value("bowline_plugin_errors_total", plugin="pair_slow", point="pre_bind") == 2
+    _, overview = watched.page("/debug/requests")
+    assert overview["latest"]["default/unlucky"]["outcome"] == "RETRY"
+
+
+def test_a_waiting_request_is_shown_with_who_it_waits_for(watched: Watched) -> None:
+    watched.bind("patient", {PREPARE: "wait"})
+    # The pages of a request in the middle of its first look say less: wait for what is to be seen.
+    watched.until("it waits", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
+    _, page = watched.page("/debug/requests/default/patient")
+    assert page["waitingFor"] == "pair_slow"
+    assert page["passes"][-1]["outcome"] == "WAIT"
+    assert page["remembered"]["done"] is False
+    _, queue = watched.page("/debug/queue")
+    assert queue["leading"] is True
+    assert "default/patient" in queue["delayed"]["nextDue_s"]
+    _, caches = watched.page("/debug/caches")
+    assert caches["watches"]["bindrequests"]["synced"] is True
+    assert caches["remembered"]["waiting"] == 1
+    watched.kubectl("delete", "bindrequest", "patient")
+    watched.until(
+        "it waits no more", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 0 or None
+    )
+
+
+def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watched) -> None:
+    _, config = watched.page("/debug/config")
+    binding = config["settings"]["binding"]
+    assert (binding["backoffLimit"], binding["waitTimeout"]) == (1, "10m")
+    assert config["options"]["lease_name"] == "bowline-reconciler"
+    _, plugins = watched.page("/debug/plugins")
+    assert plugins["order"]["bind"] == ["default_binder"]
+    assert plugins["order"]["pre_bind"][-1] == "pair_slow"
+    slow = next(plugin for plugin in plugins["plugins"] if plugin["name"] == "pair_slow")
+    assert slow["pages"] == ["plugins/pair_slow/gates", "plugins/pair_slow/broken"]
+    assert watched.page("/debug/plugins/pair_slow/gates") == (200, {"shut": 1})
+    status, said = watched.page("/debug/plugins/pair_slow/broken")
+    assert (status, said["error"]) == (500, "the page failed: RuntimeError: no page today")
+
+
+def test_pages_are_only_for_callers_on_the_machine_and_say_what_is_not_there(watched: Watched) -> None:
+    assert watched.page("/debug/config", Host="evil.example")[0] == 403
+    assert watched.page("/debug/config", **{"X-Forwarded-For": "10.0.0.1"})[0] == 403
+    status, said = watched.page("/debug/requests/default/nobody")
+    assert (status, said["error"]) == (404, "nothing is known of default/nobody")
+    assert watched.page("/debug/nothing")[0] == 404
+    status, index = watched.page("/debug/")
+    assert status == 200
+    assert "/debug/requests/{namespace}/{name}" in index["pages"]
+
+
+def test_a_plugin_that_holds_an_attempt_up_is_named(watched: Watched) -> None:
+    def while_it_hung(name: str) -> bool:
+        watched.bind(name, {AFTERWARDS: "60"})
+        told = watched.until(
+            "it is told",
+            lambda: (
+                [
+                    line
+                    for line in watched.log()
+                    if line["message"] == "attempt is overdue" and line["bindRequest"] == f"default/{name}"
+                ]
+                or None
+            ),
+        )
+        assert {(line["plugin"], line["point"]) for line in told} == {("pair_slow", "post_bind")}
+        # The Runner's budget ends the call, and the bind is a success all the same.
+        watched.phase(name, "Succeeded")
+        return bool(told[0]["seconds"] < Budgets().post_bind_s)
+
+    # A machine that stands still for seconds may see only the end of the call, which is told as well.
+    assert any(while_it_hung(f"held-up-{number}") for number in range(3))
+    assert watched.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
+
+
+def test_every_line_of_an_attempt_names_it_and_no_message_holds_a_value(watched: Watched) -> None:
+    watched.bind("told", {PREPARE: "raise"})
+    watched.bind("fine")
+    watched.bind("lost", node="no-such-node")
+    for name, phase in (("told", "Failed"), ("fine", "Succeeded"), ("lost", "Failed")):
+        watched.phase(name, phase)
+    uid = watched.request("told")["metadata"]["uid"]
+    watched.until("its last line", lambda: last_words(watched, "default/told"))
+    lines = watched.log()
+    about = [line for line in lines if line.get("bindRequest") == "default/told"]
+    seen = {line["message"] for line in about}
+    assert {"slow plugin was asked", "plugin raised", "attempt ended", "request has failed for good"} <= seen
+    # The last one knows nothing of attempts: a module below that logs in the middle of one.
+    said_in_attempt = ("slow plugin was asked", "plugin raised", "a library was asked")
+    of_attempt = [line for line in about if line["message"] in said_in_attempt]
+    assert {line["message"] for line in of_attempt} == set(said_in_attempt)
+    assert {line["attempt"] for line in of_attempt} == {f"{uid[:8]}-1", f"{uid[:8]}-2"}
+    assert all(line["attempt"].startswith(uid[:8]) and line["pod"] == "default/told" for line in about)
+    for line in lines:
+        assert line.keys() >= {"time", "level", "logger", "message"}
+        # Words and punctuation; a name, a number or a UID belongs into a field.
+        assert re.fullmatch(r"[A-Za-z ,;:'-]+", line["message"]), line
+        assert not re.search(r"default|told|fine|lost|gpu-node", line["message"].replace("leadership lost", "")), line
+
+
+def test_a_bind_goes_on_with_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:
+    messages = pytest.importorskip(
+        "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
+        reason="the extra bowline[tracing] is not installed",
+    )
+    trace, admission = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    uid = watched.create_pod("traced")
+    request = bind_request("traced", "gpu-node-0", "default", uid)
+    request["metadata"]["annotations"] = {names.TRACEPARENT: f"00-{trace}-{admission}-01"}
+    watched.create(request)
+    watched.phase("traced", "Succeeded")
+
+    def spans() -> dict[str, Any] | None:
+        batches = [messages.ExportTraceServiceRequest.FromString(body) for body in receiver.bodies]
+        scopes = [scope for batch in batches for sent in batch.resource_spans for scope in sent.scope_spans]
+        found = {span.name: span for scope in scopes for span in scope.spans if span.trace_id.hex() == trace}
+        return found if "attempt" in found else None
+
+    found = watched.until("the spans are sent", spans)
+    assert found["attempt"].parent_span_id.hex() == admission
+    assert found["default_binder.bind"].parent_span_id == found["attempt"].span_id
+
+
+def last_words(watched: Watched, request: str) -> bool | None:
+    said = [line["message"] for line in watched.log() if line.get("bindRequest") == request]
+    return "request has failed for good" in said or None

@@ -1,0 +1,116 @@
+"""Claims, classes, slices and allocations for tests, and what must be left of them: nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from tests.live import Live
+
+API = "/apis/resource.k8s.io/v1"
+CLASS = "gpu.example.com"
+DRIVER = "dra.example.com"
+NODE = "gpu-node-0"
+
+
+def publish(cluster: Cluster, devices: int = 4) -> None:
+    """Publish a device class, and a slice of devices on the node; what is there already will do."""
+    device_class: dict[str, Any] = {
+        "metadata": {"name": CLASS},
+        "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+    }
+    resource_slice: dict[str, Any] = {
+        "metadata": {"name": f"{NODE}-{DRIVER}"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": NODE,
+            "pool": {"name": NODE, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d{index}"} for index in range(devices)],
+        },
+    }
+    for plural, kind, body in (
+        ("deviceclasses", "DeviceClass", device_class),
+        ("resourceslices", "ResourceSlice", resource_slice),
+    ):
+        path = f"{API}/{plural}/{body['metadata']['name']}?fieldManager=test&force=true"
+        whole = {"apiVersion": "resource.k8s.io/v1", "kind": kind, **body}
+        cluster.api.request("PATCH", path, whole, "application/apply-patch+yaml")
+
+
+def claim_spec() -> dict[str, Any]:
+    """One device of the class, as the request `dev`."""
+    return {"devices": {"requests": [{"name": "dev", "exactly": {"deviceClassName": CLASS}}]}}
+
+
+def claim(name: str) -> dict[str, Any]:
+    """A claim for one device."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": claim_spec(),
+    }
+
+
+def template(name: str) -> dict[str, Any]:
+    """A template of such claims."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": {"spec": claim_spec()},
+    }
+
+
+def allocation(device: str = "d0", request: str = "dev", **result: Any) -> dict[str, Any]:
+    """What a scheduler writes into a request: one device of the node."""
+    chosen = {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **result}
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
+    return {"devices": {"results": [chosen]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+
+
+def decided(*devices: str, **result: Any) -> dict[str, Any]:
+    """The part of a BindRequest's spec that allocates the pod's claims `dev`, `dev-1` and on."""
+    given = [
+        {"name": "dev" if index == 0 else f"dev-{index}", "allocation": allocation(device, **result)}
+        for index, device in enumerate(devices)
+    ]
+    return {"resourceClaimAllocations": given}
+
+
+def extended(resource: str, device: str = "d0") -> dict[str, Any]:
+    """The part of a BindRequest's spec that allocates the container's extended resource."""
+    name = "container-0-request-0"
+    return {
+        "extendedResourceClaimAllocation": {
+            "allocation": allocation(device, name),
+            "deviceRequests": [{"name": name, "exactly": {"deviceClassName": CLASS}}],
+            "containerMappings": [{"containerName": "main", "resourceName": resource, "requestName": name}],
+        }
+    }
+
+
+def get_claim(live: Live, name: str) -> Any:
+    """The claim as stored."""
+    return live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims/{name}")
+
+
+def claims(live: Live) -> list[Any]:
+    """All claims of the test's namespace."""
+    items: list[Any] = live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims")["items"]
+    return items
+
+
+def reserved_by(stored: Mapping[str, Any]) -> set[str]:
+    """UIDs of those who have the claim reserved."""
+    return {entry["uid"] for entry in (stored.get("status") or {}).get("reservedFor") or ()}
+
+
+def is_free(stored: Mapping[str, Any]) -> bool:
+    """Whether nothing is left of any user: no allocation, no reservation, no finalizer."""
+    return not stored.get("status") and not stored["metadata"].get("finalizers")
+
+
+def protected(stored: Mapping[str, Any]) -> bool:
+    """Whether the claim has the finalizer under which Kubernetes frees it after its last user."""
+    return names.RESOURCE_CLAIM_PROTECTION in (stored["metadata"].get("finalizers") or ())

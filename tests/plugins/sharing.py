@@ -1,0 +1,132 @@
+"""Sharing pods on a live cluster: make them, ask for them to be bound, count what is left of them.
+
+kwok plays the kubelets, and the agents in reservation pods (``localcluster/kwok_stages.yaml``); a pod that tolerates
+``SILENT`` gets a reservation whose agent says nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+from tests.live import Live
+
+RESERVATIONS = f"/api/v1/namespaces/{names.RESERVATION_APP}/pods"
+SILENT = [{"key": "bowline.dev/silent-agent", "operator": "Exists"}]
+HALF = {names.GPU_FRACTION: "0.5"}
+
+
+class Shares:
+    """The sharing pods of one test."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self.api = live.cluster.api
+        self.pods = f"/api/v1/namespaces/{live.namespace}/pods"
+
+    # --- acting ---
+
+    def make(self, name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+        """Create an unbound pod that asks for half a GPU; returns it as admitted."""
+        wanted = pod(name, self.live.namespace, **spec)
+        wanted["metadata"]["annotations"] = {**HALF, **(annotations or {})}
+        made: dict[str, Any] = self.api.post(self.pods, wanted)
+        return made
+
+    def ask(self, name: str, groups: Sequence[str], node: str = "gpu-node-0", **spec: Any) -> None:
+        """Create the pod's BindRequest, as the scheduler does."""
+        uid = self.live.pod(name)["metadata"]["uid"]
+        fields = {
+            "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": len(groups), "portion": "0.50"},
+            "selectedGPUGroups": list(groups),
+            **spec,
+        }
+        self.api.post(
+            self.live.request_path("").rstrip("/"), bind_request(name, node, self.live.namespace, uid, **fields)
+        )
+
+    def share(self, name: str, *groups: str, **spec: Any) -> None:
+        """Create a pod and its request."""
+        self.make(name)
+        self.ask(name, groups, **spec)
+
+    def delete(self, name: str) -> None:
+        """Delete a pod, as its owner does."""
+        self.api.request("DELETE", f"{self.pods}/{name}", {"gracePeriodSeconds": 0})
+
+    def complete(self, name: str) -> None:
+        """Let the pod come to its end, as a kubelet says it."""
+        self.api.patch(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
+
+    # --- looking ---
+
+    def reservations(self, *groups: str) -> list[dict[str, Any]]:
+        """The reservation pods of these groups, or all, by group."""
+        found: list[dict[str, Any]] = self.api.get(RESERVATIONS)["items"]
+        mine = [one for one in found if not groups or group_of(one) in groups]
+        return sorted(mine, key=group_of)
+
+    def device(self, group: str) -> str:
+        """The device of the group, once its agent has told it."""
+        return self.live.until(
+            f"group {group} has a device",
+            lambda: next((d for one in self.reservations(group) if (d := device_of(one))), None),
+        )
+
+    def freed(self, *groups: str) -> None:
+        """Wait until no reservation pod of these groups, or at all, is left."""
+        self.live.until(f"no reservation is left of {groups or 'any group'}", lambda: not self.reservations(*groups))
+
+    def labels(self, name: str) -> dict[str, str]:
+        """Those of the pod's labels that say what it shares."""
+        labels: dict[str, str] = self.live.pod(name)["metadata"].get("labels") or {}
+        return {key: value for key, value in labels.items() if key.startswith(("runai-", "bowline.dev/"))}
+
+    def maps(self) -> dict[str, dict[str, str]]:
+        """The data of the namespace's ConfigMaps by name."""
+        found = self.api.get(f"/api/v1/namespaces/{self.live.namespace}/configmaps")["items"]
+        return {one["metadata"]["name"]: one.get("data", {}) for one in found}
+
+    def audited(self, user: str) -> list[dict[str, Any]]:
+        """Completed calls of whoever's name ends so, in order."""
+        events = map(json.loads, self.live.cluster.audit_log.read_text().splitlines())
+        return [e for e in events if e["stage"] == "ResponseComplete" and e["user"]["username"].endswith(user)]
+
+    def writes(self, *names_: str) -> list[str]:
+        """What the reconciler wrote about objects whose names begin so, in order; events are no part of a bind."""
+        found = []
+        for event in self.audited(":bowline-reconciler"):
+            about = event.get("objectRef") or {}
+            is_write = event["verb"] in ("create", "update", "patch", "delete")
+            if is_write and about.get("resource") not in ("events", "leases") and self._is_about(event, names_):
+                found.append("/".join(filter(None, (event["verb"], about["resource"], about.get("subresource")))))
+        return found
+
+    def _is_about(self, event: dict[str, Any], wanted: Sequence[str]) -> bool:
+        about = event["objectRef"]
+        if about.get("namespace") not in (self.live.namespace, names.RESERVATION_APP):
+            return False
+        return str(about.get("name", "")).startswith(tuple(wanted))
+
+    def left(self) -> list[str]:
+        """What is still there: reservation pods, and ConfigMaps, labels and finalizers in the namespace."""
+        found = [f"pod {one['metadata']['name']} of group {group_of(one)}" for one in self.reservations()]
+        found += [f"ConfigMap {name}" for name in self.maps()]
+        for one in self.api.get(self.pods)["items"]:
+            found += [f"label on pod {one['metadata']['name']}"] if self.labels(one["metadata"]["name"]) else []
+        requests = self.api.get(self.live.request_path("").rstrip("/"))["items"]
+        return found + [
+            f"finalizer on {one['metadata']['name']}" for one in requests if one["metadata"].get("finalizers")
+        ]
+
+
+def group_of(reservation: dict[str, Any]) -> str:
+    """The group of a reservation pod."""
+    return str(reservation["metadata"]["labels"][names.LABEL_GPU_GROUP])
+
+
+def device_of(reservation: dict[str, Any]) -> str:
+    """The device that its agent has told; empty if it has not."""
+    return str((reservation["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE, ""))

@@ -1,0 +1,63 @@
+"""Bindings by others than the reconciler, as the API server answers them."""
+
+from typing import Any
+
+import pytest
+
+from tests.live import Live
+from tests.plugins.conftest import ALLOWED_USER
+
+# A claim that nobody makes: the request waits, unfinished, for as long as a test needs.
+WAITING: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]}
+NODE = "gpu-node-1"
+
+
+def bind(live: Live, name: str, user: str, path: str = "pods/{name}/binding") -> Any:
+    """Post a Binding as somebody who has every right to."""
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": name, "namespace": live.namespace},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+    }
+    raw = f"--raw=/api/v1/namespaces/{live.namespace}/{path.format(name=name)}"
+    who = (f"--as={user}", "--as-group=system:masters")
+    return live.kubectl("create", raw, *who, "-f", "-", objects=binding, check=False)
+
+
+def waiting(live: Live) -> None:
+    """A pod whose bind is being prepared, known to the webhook."""
+    live.create_pod(**WAITING)
+    live.request_bind(node=NODE)
+    dry = ("pods/{name}/binding?dryRun=All", "bindings?dryRun=All")
+    live.until("the webhook knows the request", lambda: bind(live, "pod", "eve", dry[0]).returncode != 0 or None)
+
+
+@pytest.mark.parametrize("path", ["pods/{name}/binding", "bindings"])
+def test_nobody_else_binds_a_pod_that_has_a_request(guarded: Live, path: str) -> None:
+    waiting(guarded)
+    refused = bind(guarded, "pod", "eve", path)
+    assert refused.returncode != 0
+    assert "is bound by Bowline's reconciler, not by user" in refused.stderr
+    assert "nodeName" not in guarded.pod()["spec"]
+
+
+def test_who_is_listed_may(guarded: Live) -> None:
+    waiting(guarded)
+    assert bind(guarded, "pod", ALLOWED_USER).returncode == 0
+    assert guarded.pod()["spec"]["nodeName"] == NODE
+    guarded.phase("pod", "Succeeded")
+
+
+def test_the_reconciler_binds_and_pods_without_a_request_are_anybodys(guarded: Live) -> None:
+    guarded.create_pod("ours")
+    guarded.request_bind("ours")
+    guarded.phase("ours", "Succeeded")
+    guarded.create_pod("theirs")
+    assert bind(guarded, "theirs", "eve").returncode == 0
+
+
+def test_a_withdrawn_request_guards_no_longer(guarded: Live) -> None:
+    waiting(guarded)
+    guarded.kubectl("delete", "bindrequest", "pod")
+    guarded.until("the webhook has heard of it", lambda: bind(guarded, "pod", "eve").returncode == 0 or None)

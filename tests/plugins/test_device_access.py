@@ -1,0 +1,78 @@
+"""What the API server stores of containers without a GPU, ephemeral ones included."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from tests.live import Live
+
+VOID = {"name": names.VISIBLE_DEVICES, "value": "void"}
+EMPTY = {"name": names.VISIBLE_DEVICES, "value": ""}
+ALL = {"name": names.VISIBLE_DEVICES, "value": "all"}
+
+
+def container(name: str = "main", *env: dict[str, str], **rest: Any) -> dict[str, Any]:
+    return {"name": name, "image": "registry.example/app:1", **({"env": list(env)} if env else {}), **rest}
+
+
+def test_containers_without_a_gpu_are_stored_with_none(guarded: Live) -> None:
+    gpu = {"limits": {names.RESOURCE_GPU: "1"}}
+    guarded.create_pod(
+        initContainers=[container("init")],
+        containers=[container(), container("empty", EMPTY), container("train", resources=gpu)],
+    )
+    spec = guarded.pod()["spec"]
+    assert spec["initContainers"][0]["env"] == [VOID]
+    assert [c.get("env") for c in spec["containers"]] == [[VOID], [VOID], None]
+
+
+def test_the_container_of_a_share_keeps_its_reference(guarded: Live) -> None:
+    guarded.create_pod(annotations={names.GPU_FRACTION: "0.5"}, containers=[container(), container("side")])
+    target, side = guarded.pod()["spec"]["containers"]
+    (told,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
+    assert "configMapKeyRef" in told["valueFrom"]
+    assert side["env"] == [VOID]
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Deployment"])
+def test_another_value_is_refused_with_its_path(guarded: Live, kind: str) -> None:
+    spec = {"schedulerName": "bowline", "containers": [container("main", ALL)]}
+    wanted: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+    path = "spec.containers[0].env[0].value"
+    if kind == "Deployment":
+        labels = {"app": "a"}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        wanted |= {"apiVersion": "apps/v1", "kind": kind}
+        wanted["spec"] = {"selector": {"matchLabels": labels}, "template": template}
+        path = f"spec.template.{path}"
+    refused = guarded.kubectl("create", "-f", "-", objects=wanted, check=False)
+    assert refused.returncode != 0
+    assert f'{path}: "all": must be "void" or "none"' in " ".join(refused.stderr.split()).replace(
+        "Invalid value: ", ""
+    )
+
+
+def debug(live: Live, *containers: dict[str, Any]) -> Any:
+    body = json.dumps({"spec": {"ephemeralContainers": list(containers)}})
+    return live.kubectl(
+        "patch", "pod", "pod", "--subresource=ephemeralcontainers", "--type=strategic", f"--patch={body}", check=False
+    )
+
+
+def test_an_ephemeral_container_is_no_way_in(guarded: Live) -> None:
+    guarded.create_pod()
+    refused = debug(guarded, container("one", ALL))
+    assert refused.returncode != 0
+    assert "spec.ephemeralContainers[0].env[0].value" in refused.stderr
+    assert debug(guarded, container("one")).returncode == 0
+    assert debug(guarded, container("two", VOID)).returncode == 0
+    stored = guarded.pod()["spec"]["ephemeralContainers"]
+    assert {c["name"]: c["env"] for c in stored} == {"one": [VOID], "two": [VOID]}
+
+
+def test_other_schedulers_pods_are_left_alone(guarded: Live) -> None:
+    guarded.create_pod(schedulerName="somebody-else", containers=[container("main", ALL)])
+    assert debug(guarded, container("one", ALL)).returncode == 0
+    assert guarded.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

@@ -1,0 +1,324 @@
+"""Pods with resource claims, from the request to the node and away again, by the running pair.
+
+kube-controller-manager makes claims from templates and frees what ended pods held; this file plays the scheduler, the
+driver and the user. After every test nothing may be left of any pod: no allocation, no reservation, no finalizer.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.testing.builders import bind_request
+from tests.audit import writes_about
+from tests.live import Live
+from tests.plugins.claims import (
+    API,
+    NODE,
+    allocation,
+    claim,
+    claims,
+    decided,
+    extended,
+    get_claim,
+    is_free,
+    protected,
+    publish,
+    reserved_by,
+    template,
+)
+
+RECONCILER = "bowline-reconciler"
+NAMED: dict[str, Any] = {"resourceClaims": [{"name": "dev", "resourceClaimName": "one"}]}
+MADE: dict[str, Any] = {"resourceClaims": [{"name": "dev", "resourceClaimTemplateName": "tpl"}]}
+FLAKY = "example.bowline.dev/fail-attempts"
+
+
+@pytest.fixture
+def dra(pair: Live) -> Iterator[Live]:
+    """The pair with devices published; afterwards every pod goes, and with it everything it held."""
+    publish(pair.cluster)
+    yield pair
+    pair.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+    pair.kubectl("delete", "bindrequests", "--all", "--wait=false")
+    pair.until("no claim is held any more", lambda: all(map(is_free, claims(pair))) or None)
+    pods = f"/api/v1/namespaces/{pair.namespace}/pods"
+    pair.until("no pod is left", lambda: not pair.cluster.api.get(pods)["items"] or None)
+    requests = pair.request_path("")
+    pair.until("no request is left", lambda: not pair.cluster.api.get(requests)["items"] or None)
+
+
+def free(live: Live, name: str) -> Any:
+    """Wait until nobody holds the claim."""
+
+    def look() -> Any:
+        stored = get_claim(live, name)
+        return stored if is_free(stored) else None
+
+    return live.until(f"claim {name} is free", look)
+
+
+def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
+    dra.create(claim("one"))
+    uid = dra.create_pod(**NAMED)
+    dra.request_bind(**decided("d0"))
+    done = dra.phase("pod", "Succeeded")
+    assert not done["metadata"].get("finalizers")
+    stored = get_claim(dra, "one")
+    given = stored["status"]["allocation"]
+    assert given.pop("allocationTimestamp")
+    assert given == allocation("d0")
+    assert stored["status"]["reservedFor"] == [{"resource": "pods", "name": "pod", "uid": uid}]
+    assert protected(stored)
+    assert dra.pod()["spec"]["nodeName"] == NODE
+
+
+def test_a_pod_with_a_claim_costs_five_writes_and_one_event(dra: Live) -> None:
+    dra.create(claim("one"))
+    dra.create_pod(**NAMED)
+    dra.request_bind(**decided("d0"))
+    dra.phase("pod", "Succeeded")
+    dra.event("pod", "Bound")
+    assert writes_about(dra, RECONCILER) == [
+        ("patch", "resourceclaims"),
+        ("update", "resourceclaims/status"),
+        ("create", "pods/binding"),
+        ("patch", "bindrequests"),
+        ("patch", "bindrequests/status"),
+        ("create", "events"),
+    ]
+
+
+def test_a_claim_from_a_template_is_waited_for_taken_and_goes_with_its_pod(dra: Live) -> None:
+    # The template comes last: until then kube-controller-manager cannot make the claim, and the pod cannot name it.
+    dra.create_pod(**MADE)
+    dra.request_bind(**decided("d0"))
+    dra.create(template("tpl"))
+    dra.phase("pod", "Succeeded")
+    (made,) = claims(dra)
+    assert reserved_by(made) == {dra.pod()["metadata"]["uid"]}
+    dra.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    dra.until("the claim is gone with its pod", lambda: not claims(dra) or None)
+
+
+def test_a_claim_that_does_not_exist_yet_is_waited_for(dra: Live) -> None:
+    dra.create_pod(**NAMED)
+    dra.request_bind(**decided("d0"))
+    dra.create(claim("one"))
+    assert "failedAttempts" not in dra.phase("pod", "Succeeded")["status"]
+    assert reserved_by(get_claim(dra, "one"))
+
+
+def test_fault_36_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
+    dra.create(claim("one"))
+    pods = [f"pod-{index}" for index in range(8)]
+    uids = {dra.create_pod(pod, **NAMED) for pod in pods}
+    dra.create(*[bind_request(pod, NODE, uid=dra.pod(pod)["metadata"]["uid"], **decided("d0")) for pod in pods])
+    for pod in pods:
+        dra.phase(pod, "Succeeded")
+    assert reserved_by(get_claim(dra, "one")) == uids
+    dra.kubectl("delete", "pods", *pods[1:], "--grace-period=0", "--force")
+    dra.until("the others are gone from the claim", lambda: len(reserved_by(get_claim(dra, "one"))) == 1 or None)
+    assert get_claim(dra, "one")["status"]["allocation"]
+    dra.kubectl("delete", "pod", pods[0], "--grace-period=0", "--force")
+    free(dra, "one")
+
+
+def test_fault_17_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
+    dra.create(claim("one"))
+    first = dra.create_pod("first", **NAMED)
+    dra.request_bind("first", **decided("d0"))
+    dra.phase("first", "Succeeded")
+    before = get_claim(dra, "one")
+    dra.create_pod("second", **NAMED)
+    dra.request_bind("second", **decided("d1"))
+    status = dra.phase("second", "Failed")["status"]
+    assert status["reason"].startswith("DeviceConflict: dynamic_resources: claim dev of the pod (one) is already")
+    assert "dra.example.com/gpu-node-0/d0; the request wants dra.example.com/gpu-node-0/d1" in status["reason"]
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert "nodeName" not in dra.pod("second")["spec"]
+    assert reserved_by(get_claim(dra, "one")) == {first}
+    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_two_claims_are_taken_together_or_not_at_all(dra: Live) -> None:
+    both: dict[str, Any] = {
+        "resourceClaims": [
+            {"name": "dev", "resourceClaimName": "one"},
+            {"name": "dev-1", "resourceClaimName": "two"},
+        ]
+    }
+    dra.create(claim("one"), claim("two"))
+    dra.create_pod("holder", resourceClaims=[{"name": "dev", "resourceClaimName": "two"}])
+    dra.request_bind("holder", **decided("d3"))
+    dra.phase("holder", "Succeeded")
+    untouched = get_claim(dra, "one")["metadata"]["resourceVersion"]
+    dra.create_pod("greedy", **both)
+    dra.request_bind("greedy", **decided("d0", "d1"))
+    assert dra.phase("greedy", "Failed")["status"]["reason"].startswith("DeviceConflict")
+    assert get_claim(dra, "one")["metadata"]["resourceVersion"] == untouched
+    uid = dra.create_pod("modest", **both)
+    dra.request_bind("modest", **decided("d0", "d3"))
+    dra.phase("modest", "Succeeded")
+    assert reserved_by(get_claim(dra, "one")) == {uid}
+    assert uid in reserved_by(get_claim(dra, "two"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        pytest.param({}, "Invalid: dynamic_resources: claim dev of the pod (one) is not", id="no allocation"),
+        pytest.param(
+            {"resourceClaimAllocations": [{"name": "other", "allocation": allocation()}]},
+            "Invalid: dynamic_resources: spec.resourceClaimAllocations: other: is no entry",
+            id="an allocation of another claim",
+        ),
+        pytest.param(
+            {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation(request="nope")}]},
+            "Rejected: dynamic_resources: ResourceClaim.resource.k8s.io",
+            id="an allocation that the API server refuses",
+        ),
+    ],
+)
+def test_a_pod_is_never_bound_without_all_of_its_claims(dra: Live, spec: dict[str, Any], reason: str) -> None:
+    dra.create(claim("one"))
+    dra.create_pod(**NAMED)
+    dra.request_bind(**spec)
+    failed = dra.phase("pod", "Failed")
+    assert failed["status"]["reason"].startswith(reason)
+    assert "nodeName" not in dra.pod()["spec"]
+    dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
+    assert is_free(get_claim(dra, "one"))
+
+
+def test_what_was_taken_is_given_back_when_the_bind_is_given_up(dra: Live) -> None:
+    dra.create(claim("one"), claim("shared"))
+    uid = dra.create_pod("stays", resourceClaims=[{"name": "dev", "resourceClaimName": "shared"}])
+    dra.request_bind("stays", **decided("d1"))
+    dra.phase("stays", "Succeeded")
+    dra.create_pod(
+        annotations={FLAKY: "99"},
+        resourceClaims=[
+            {"name": "dev", "resourceClaimName": "one"},
+            {"name": "dev-1", "resourceClaimName": "shared"},
+        ],
+    )
+    dra.request_bind(backoffLimit=0, **decided("d0", "d1"))
+    dra.phase("pod", "Failed")
+    dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
+    conditions = {c["type"]: c["status"] for c in dra.request()["status"]["conditions"]}
+    assert conditions["RolledBack"] == "True"
+    # It had been taken: the attempt got as far as the plugin that fails, which comes after this one.
+    assert ("update", "resourceclaims/status") in writes_about(dra, RECONCILER)
+    assert is_free(get_claim(dra, "one"))
+    assert reserved_by(get_claim(dra, "shared")) == {uid}
+    assert get_claim(dra, "shared")["status"]["allocation"]
+
+
+READY, BROKEN = "dra.example.com/ready", "dra.example.com/broken"
+CONDITIONS: dict[str, Any] = {"bindingConditions": [READY], "bindingFailureConditions": [BROKEN]}
+
+
+def report(live: Live, condition: str) -> None:
+    """The driver speaks: a condition of the allocated device."""
+    said = {
+        "type": condition,
+        "status": "True",
+        "reason": "Test",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [said]}
+    path = f"{API}/namespaces/{live.namespace}/resourceclaims/one/status"
+    live.cluster.api.patch(path, {"status": {"devices": [device]}})
+
+
+def wait_for_device(live: Live) -> None:
+    live.create(claim("one"))
+    uid = live.create_pod(**NAMED)
+    live.request_bind(**decided("d0", **CONDITIONS))
+    live.until("the claim is reserved", lambda: uid in reserved_by(get_claim(live, "one")) or None)
+
+
+def test_a_device_that_has_to_get_ready_is_waited_for(dra: Live) -> None:
+    wait_for_device(dra)
+    assert f"device dra.example.com/gpu-node-0/d0 to report {READY}" in dra.event("pod", "BindingWaiting")
+    assert "nodeName" not in dra.pod()["spec"]
+    report(dra, READY)
+    dra.phase("pod", "Succeeded")
+
+
+def test_a_device_that_fails_to_get_ready_ends_the_request_and_is_freed(dra: Live) -> None:
+    wait_for_device(dra)
+    report(dra, BROKEN)
+    status = dra.phase("pod", "Failed")["status"]
+    assert status["reason"].startswith("DeviceConflict")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    free(dra, "one")
+
+
+def test_a_request_deleted_while_its_device_gets_ready_gives_it_back(dra: Live) -> None:
+    wait_for_device(dra)
+    dra.kubectl("delete", "bindrequest", "pod", "--wait=false")
+    free(dra, "one")
+    dra.until("the request is gone", lambda: dra.gone(dra.request_path()) or None)
+
+
+EXTENDED = "gpu.example.com/gpu"
+LIMITED: dict[str, Any] = {
+    "containers": [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
+}
+
+
+def test_extended_resources_get_a_claim_of_their_own_that_goes_with_the_pod(dra: Live) -> None:
+    name = "p" * 60 + ".dotted"
+    uid = dra.create_pod(name, **LIMITED)
+    dra.request_bind(name, **extended(EXTENDED))
+    dra.phase(name, "Succeeded")
+    (made,) = claims(dra)
+    assert made["metadata"]["generateName"] == f"{name}-extended-resources-"
+    assert made["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    (owner,) = made["metadata"]["ownerReferences"]
+    assert owner == {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+    assert reserved_by(made) == {uid}
+    assert protected(made)
+    told = dra.pod(name)["status"]["extendedResourceClaimStatus"]
+    assert told["resourceClaimName"] == made["metadata"]["name"]
+    assert told["requestMappings"] == extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    dra.event(name, "Bound")
+    assert writes_about(dra, RECONCILER) == [
+        ("create", "resourceclaims"),
+        ("update", "resourceclaims/status"),
+        ("patch", "pods/status"),
+        ("create", "pods/binding"),
+        ("patch", "bindrequests"),
+        ("patch", "bindrequests/status"),
+        ("create", "events"),
+    ]
+    dra.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+    dra.until("the claim is gone with its pod", lambda: not claims(dra) or None)
+
+
+def test_the_claim_of_extended_resources_is_removed_when_the_bind_is_given_up(dra: Live) -> None:
+    dra.create_pod(annotations={FLAKY: "99"}, **LIMITED)
+    dra.request_bind(backoffLimit=0, **extended(EXTENDED))
+    dra.phase("pod", "Failed")
+    dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
+    assert ("create", "resourceclaims") in writes_about(dra, RECONCILER)
+    assert claims(dra) == []
+    assert "extendedResourceClaimStatus" not in dra.pod()["status"]
+
+
+def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
+    wait_for_device(dra)
+    dra.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
+    free(dra, "one")
+
+
+def test_a_request_that_names_a_claim_twice_is_refused_at_creation(dra: Live) -> None:
+    dra.create_pod(**NAMED)
+    twice = decided("d0")["resourceClaimAllocations"] * 2
+    wanted = bind_request("pod", NODE, dra.namespace, dra.pod()["metadata"]["uid"], resourceClaimAllocations=twice)
+    refused = dra.kubectl("create", "-f", "-", objects=wanted, check=False)
+    assert "spec.resourceClaimAllocations[1].name" in refused.stderr
+    assert "a claim has one allocation" in refused.stderr

@@ -1,0 +1,376 @@
+"""The plugin's own steps against a real API server: crashes between writes, rivals, missing rights, old clusters.
+
+No pair runs here: the plugin is called as the Runner calls it, with a client of its own, so that a test can end it
+after any single write and take up from what is stored.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api.bindrequest import decode_bind_request
+from shared.api.meta import ObjectUID
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import Handle
+from shared.framework.config import Settings
+from shared.framework.plugin import PluginConfig
+from shared.framework.status import Code, Reason, Status
+from shared.kube.client import KubeClient
+from shared.kube.config import ClusterAccess, load_access
+from shared.kube.resources import PODS, RESOURCECLAIMS, Resource
+from shared.plugins.dynamic_resources import DynamicResources
+from shared.runtime.clock import SystemClock
+from shared.testing.builders import bind_request, pod, stored
+from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
+
+EXTENDED = "gpu.example.com/gpu"
+LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
+CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
+GIVEN_UP = Status.fatal("given up by the test")
+
+
+class CrashError(Exception):
+    """The process ended here."""
+
+
+class CrashingClient(KubeClient):
+    """Does so many writes, and ends the process when the last of them is stored."""
+
+    writes_left = -1
+
+    def _written(self) -> None:
+        self.writes_left -= 1
+        if self.writes_left == 0:
+            raise CrashError
+
+    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().create(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().patch(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def update(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().update(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def delete(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().delete(*args, **kwargs)
+        self._written()
+        return answer
+
+
+async def new_plugin(client: KubeClient) -> DynamicResources:
+    """A plugin that remembers nothing, as after a restart."""
+    plugin = DynamicResources(PluginConfig(), Settings())
+    await plugin.setup(Handle(Settings(), client, SystemClock(), lambda name, reconcile: lambda key: None))
+    return plugin
+
+
+class SlowClient(KubeClient):
+    """Holds patches back until told."""
+
+    def __init__(self, access: ClusterAccess) -> None:
+        super().__init__(access)
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        self.asked.set()
+        await self.go.wait()
+        return await super().patch(*args, **kwargs)
+
+
+class MeddledClient(KubeClient):
+    """Reads of claims are out of date as soon as they are back, three times."""
+
+    reads = 0
+
+    async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().get(resource, *args, **kwargs)
+        if resource == RESOURCECLAIMS and self.reads < 3:
+            self.reads += 1
+            meddled = {"metadata": {"labels": {"read": str(self.reads)}}}
+            await self.patch(RESOURCECLAIMS, answer["metadata"]["namespace"], answer["metadata"]["name"], meddled)
+        return answer
+
+
+class Case:
+    """A namespace, and what a pass of the reconciler would hand to the plugin."""
+
+    def __init__(self, client: CrashingClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def pod(self, name: str = "pod", **spec: Any) -> dict[str, Any]:
+        return await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
+
+    async def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        return await self.client.create(RESOURCECLAIMS, self.namespace, body)
+
+    async def claim(self, name: str = "one") -> dict[str, Any]:
+        return await self.client.get(RESOURCECLAIMS, self.namespace, name)
+
+    async def claims(self) -> list[dict[str, Any]]:
+        return await self.client.list_all(RESOURCECLAIMS, self.namespace)
+
+    async def context(self, of: dict[str, Any], **spec: Any) -> BindContext:
+        """What the plugin is called with for the pod as it is stored now."""
+        metadata = of["metadata"]
+        fresh = await self.client.get(PODS, self.namespace, metadata["name"])
+        request = stored(bind_request(metadata["name"], NODE, self.namespace, metadata["uid"], **spec))
+        return BindContext(
+            request=decode_bind_request(request),
+            pod=fresh,
+            node=None,
+            attempt=1,
+            attempt_id="test",
+            deadline=datetime.max.replace(tzinfo=UTC),
+            client=self.client,
+            log=logging.LoggerAdapter(logging.getLogger(__name__)),
+        )
+
+
+@pytest.fixture
+async def case(cluster: Cluster) -> AsyncIterator[Case]:
+    namespace = f"test-{uuid.uuid4().hex[:8]}"
+    cluster.make_namespace(namespace)
+    publish(cluster)
+    client = CrashingClient(await load_access(cluster.kubeconfig))
+    async with client:
+        yield Case(client, namespace)
+    cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+ORDINARY = pytest.param({"resourceClaims": CLAIMED}, decided("d0"), id="an ordinary claim")
+SYNTHETIC = pytest.param({"containers": LIMITED}, extended(EXTENDED), id="extended resources")
+
+
+@pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
+async def test_a_crash_after_any_write_is_taken_up_and_given_back(
+    case: Case, spec: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """Crash after the nth write of taking, take up; after the nth of giving back, take up; nothing is left."""
+    await case.create(claim("one"))
+    crashes = 0
+    for nth in range(1, 9):
+        made = await case.pod(f"pod-{nth}", **spec)
+        case.client.writes_left = nth
+        try:
+            await (await new_plugin(case.client)).pre_bind(await case.context(made, **wanted))
+        except CrashError:
+            crashes += 1
+        case.client.writes_left = -1
+        plugin = await new_plugin(case.client)
+        assert await plugin.pre_bind(await case.context(made, **wanted)) == Status.ok()
+        held = [found for found in await case.claims() if made["metadata"]["uid"] in reserved_by(found)]
+        assert len(held) == 1
+        assert held[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+        case.client.writes_left = nth
+        try:
+            await plugin.rollback(await case.context(made, **wanted), GIVEN_UP)
+        except CrashError:
+            crashes += 1
+        case.client.writes_left = -1
+        again = await (await new_plugin(case.client)).rollback(await case.context(made, **wanted), GIVEN_UP)
+        assert again == Status.ok()
+        assert [found["metadata"]["name"] for found in await case.claims()] == ["one"]
+        assert is_free(await case.claim())
+        now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
+        assert "extendedResourceClaimStatus" not in now["status"]
+    # Claim: finalizer, status, and the same back. Extended: claim, status, pod; delete, finalizer, pod.
+    assert crashes == (4 if "resourceClaims" in spec else 6)
+
+
+async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
+    await case.create(claim("one"))
+    pods = [await case.pod(f"pod-{index}", resourceClaims=CLAIMED) for index in range(30)]
+    plugin = await new_plugin(case.client)
+    contexts = [await case.context(made, **decided("d0")) for made in pods]
+    # One after another, or all but one would meet a Conflict in each round and run out of tries.
+    assert {answer.code for answer in await asyncio.gather(*map(plugin.pre_bind, contexts))} == {Code.OK}
+    uids = {made["metadata"]["uid"] for made in pods}
+    assert reserved_by(await case.claim()) == uids
+    for context in contexts[1:]:
+        assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert reserved_by(await case.claim()) == {pods[0]["metadata"]["uid"]}
+    assert await plugin.rollback(contexts[0], GIVEN_UP) == Status.ok()
+    assert is_free(await case.claim())
+
+
+async def test_a_write_of_somebody_else_in_between_is_looked_at_again(case: Case, cluster: Cluster) -> None:
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+
+    client = MeddledClient(await load_access(cluster.kubeconfig))
+    async with client:
+        plugin = await new_plugin(client)
+        assert await plugin.pre_bind(await case.context(made, **decided("d0"))) == Status.ok()
+        assert client.reads == 3
+    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+
+
+async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
+    """Else it could take effect after the rollback that follows has looked and found nothing."""
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+    client = SlowClient(await load_access(cluster.kubeconfig))
+    async with client:
+        plugin = await new_plugin(client)
+        attempt = asyncio.create_task(plugin.pre_bind(await case.context(made, **decided("d0"))))
+        await client.asked.wait()
+        attempt.cancel()
+        client.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+    assert (await case.claim())["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+
+
+async def test_the_claims_of_a_pod_that_is_bound_after_all_are_never_given_back(case: Case) -> None:
+    """The context may be older than the bind: what counts is the pod as the API server has it."""
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+    plugin = await new_plugin(case.client)
+    context = await case.context(made, **decided("d0"))
+    assert await plugin.pre_bind(context) == Status.ok()
+    binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "gpu-node-1"}}
+    await case.client.create(PODS, case.namespace, binding, name="pod", subresource="binding")
+    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+
+
+async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+    plugin = await new_plugin(case.client)
+    assert await plugin.pre_bind(await case.context(made, **decided("d0"))) == Status.ok()
+    predecessor = {**made, "metadata": {**made["metadata"], "uid": "11111111-2222-4333-8444-555555555555"}}
+    assert await plugin.rollback(await case.context(predecessor, **decided("d0")), GIVEN_UP) == Status.ok()
+    assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
+
+
+async def test_a_claim_being_deleted_is_final(case: Case) -> None:
+    body = claim("one")
+    body["metadata"]["finalizers"] = ["example.com/keep"]
+    await case.create(body)
+    await case.client.delete(RESOURCECLAIMS, case.namespace, "one")
+    made = await case.pod(resourceClaims=CLAIMED)
+    answer = await (await new_plugin(case.client)).pre_bind(await case.context(made, **decided("d0")))
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert "is being deleted" in answer.message
+    await case.client.patch(RESOURCECLAIMS, case.namespace, "one", {"metadata": {"finalizers": None}})
+
+
+async def test_the_257th_consumer_is_told_so_before_anything_is_written(case: Case) -> None:
+    made = await case.create(claim("one"))
+    consumers = [{"resource": "pods", "name": f"p{index}", "uid": str(uuid.uuid4())} for index in range(256)]
+    made["status"] = {**decided("d0")["resourceClaimAllocations"][0], "reservedFor": consumers}
+    made["status"].pop("name")
+    full = await case.client.update(RESOURCECLAIMS, case.namespace, "one", made, subresource="status")
+    late = await case.pod(resourceClaims=CLAIMED)
+    answer = await (await new_plugin(case.client)).pre_bind(await case.context(late, **decided("d0")))
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert "has 256 consumers" in answer.message
+    assert len(full["status"]["reservedFor"]) == 256
+
+
+async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
+    """All rights but the one on resourceclaims/binding, whose lack the API server words as an invalid object."""
+    cluster.kubectl("create", "serviceaccount", "weak", "-n", case.namespace)
+    verbs, resources = "get,list,update,patch", "resourceclaims.resource.k8s.io,resourceclaims.resource.k8s.io/status"
+    role = f"weak-{case.namespace}"
+    cluster.kubectl("create", "clusterrole", role, f"--verb={verbs}", f"--resource={resources}")
+    account = f"--serviceaccount={case.namespace}:weak"
+    cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+    path = cluster.service_account_kubeconfig(case.namespace, "weak")
+    async with KubeClient(await load_access(path)) as client:
+        answer = await (await new_plugin(client)).pre_bind(await case.context(made, **decided("d0")))
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.RBAC_MISSING)
+    assert (
+        'apiGroups: ["resource.k8s.io"], resources: ["resourceclaims/binding"], verbs: ["update"]' in answer.message
+    )
+    cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
+
+
+async def test_a_removal_that_a_crash_cut_short_is_ended_and_the_claim_made_anew(case: Case) -> None:
+    """Whoever crashes in a rollback before the verdict is written begins with a new attempt."""
+    made = await case.pod(containers=LIMITED)
+    plugin = await new_plugin(case.client)
+    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    (first,) = await case.claims()
+    case.client.writes_left = 1
+    with pytest.raises(CrashError):
+        await plugin.rollback(await case.context(made, **extended(EXTENDED)), GIVEN_UP)
+    assert (await case.claim(first["metadata"]["name"]))["metadata"]["deletionTimestamp"]
+    again = await new_plugin(case.client)
+    assert await again.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    (second,) = await case.claims()
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert reserved_by(second) == {made["metadata"]["uid"]}
+
+
+async def test_a_claim_that_somebody_else_holds_back_is_waited_for(case: Case) -> None:
+    made = await case.pod(containers=LIMITED)
+    plugin = await new_plugin(case.client)
+    context = await case.context(made, **extended(EXTENDED))
+    assert await plugin.pre_bind(context) == Status.ok()
+    (held,) = await case.claims()
+    name, protection = held["metadata"]["name"], held["metadata"]["finalizers"]
+    both = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
+    await case.client.patch(RESOURCECLAIMS, case.namespace, name, both)
+    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    answer = await plugin.pre_bind(await case.context(made, **extended(EXTENDED)))
+    assert (answer.code, "is still being removed" in answer.message) == (Code.WAIT, True)
+    assert [ref.uid for ref in answer.wake_on] == [ObjectUID(held["metadata"]["uid"])]
+    await case.client.patch(RESOURCECLAIMS, case.namespace, name, {"metadata": {"finalizers": None}})
+    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+
+
+async def test_a_claim_that_the_pods_status_names_but_that_is_gone_is_made_anew(case: Case) -> None:
+    made = await case.pod(containers=LIMITED)
+    mappings = extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    told = {"resourceClaimName": "gone", "requestMappings": mappings}
+    status = {"status": {"extendedResourceClaimStatus": told}}
+    await case.client.patch(PODS, case.namespace, "pod", status, subresource="status")
+    plugin = await new_plugin(case.client)
+    context = await case.context(made, **extended(EXTENDED))
+    assert await plugin.pre_bind(context) == Status.ok()
+    (held,) = await case.claims()
+    now = await case.client.get(PODS, case.namespace, "pod")
+    assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == held["metadata"]["name"]
+    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert await case.claims() == []
+
+
+class OldClient(KubeClient):
+    """Asks for claims in a version that the API server does not serve, as none before Kubernetes 1.34 serves v1."""
+
+    async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        asked = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
+        return await super().get(asked, *args, **kwargs)
+
+
+async def test_a_cluster_without_claims_is_told_apart_from_one_without_this_claim(
+    case: Case, cluster: Cluster
+) -> None:
+    made = await case.pod(resourceClaims=CLAIMED)
+    context = await case.context(made, **decided("d0"))
+    assert (await (await new_plugin(case.client)).pre_bind(context)).code is Code.WAIT
+    async with OldClient(await load_access(cluster.kubeconfig)) as client:
+        plugin = await new_plugin(client)
+        answer = await plugin.pre_bind(context)
+        assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)
+        assert "does not serve resource.k8s.io/v1, which Kubernetes 1.34 and newer do" in answer.message
+        assert await plugin.rollback(context, answer) == Status.ok()

@@ -1,0 +1,180 @@
+"""Shared GPUs on the real API server: bound, joined, ended, given up. kwok plays kubelets and agents."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from shared.api import names
+from shared.plugins.gpu_sharing.reservation import reservation_name
+from tests.live import Live
+from tests.plugins.sharing import SILENT, Shares, device_of, group_of
+
+FRESH = [
+    "create/pods",  # the reservation
+    "patch/pods",  # the group's label
+    "create/configmaps",
+    "create/configmaps",
+    "create/pods/binding",
+    "patch/bindrequests",  # the finalizer
+    "patch/bindrequests/status",
+]
+
+
+@pytest.fixture
+def shares(pair: Live) -> Iterator[Shares]:
+    """Sharing pods in the test's namespace. Whatever a test does: when its pods are gone, nothing of them is left."""
+    made = Shares(pair)
+    yield made
+    for one in made.api.get(made.pods)["items"]:
+        made.delete(one["metadata"]["name"])
+    pair.until("nothing of the test's pods is left", lambda: not made.left())
+
+
+def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> None:
+    shares.share("half-a", "two-halves")
+    shares.share("half-b", "two-halves")
+    for name in ("half-a", "half-b"):
+        shares.live.phase(name, "Succeeded")
+        assert shares.labels(name) == {"runai-gpu-group": "two-halves", "bowline.dev/gpu-sharing": "true"}
+        assert shares.live.pod(name)["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Fraction"
+        assert shares.live.pod(name)["spec"]["runtimeClassName"] == "nvidia"
+    (reservation,) = shares.reservations()
+    device = device_of(reservation)
+    assert len(shares.maps()) == 4
+    for name, data in shares.maps().items():
+        shown = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
+        assert data == ({} if name.endswith("-evar") else shown)
+    shares.delete("half-a")
+    shares.live.until("its ConfigMaps are gone", lambda: len(shares.maps()) == 2)
+    assert shares.device("two-halves") == device
+    shares.delete("half-b")
+    shares.freed()
+
+
+def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one(shares: Shares) -> None:
+    shares.share("first", "counted")
+    shares.live.phase("first", "Succeeded")
+    assert sorted(shares.writes("first", reservation_name("gpu-node-0", "counted"))) == sorted(FRESH)
+    shares.share("second", "counted")
+    shares.live.phase("second", "Succeeded")
+    assert sorted(shares.writes("second")) == sorted(FRESH[1:])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+    halves = [(f"half-{group}-{number}", f"s{seed}-{group}") for group in range(8) for number in range(2)]
+    for name, _ in halves:
+        shares.make(name)
+    rng.shuffle(halves)
+    for name, group in halves:
+        shares.ask(name, [group])
+    for name, _ in halves:
+        shares.live.phase(name, "Succeeded")
+    found = shares.reservations()
+    assert [group_of(one) for one in found] == [f"s{seed}-{group}" for group in range(8)]
+    devices = {group_of(one): device_of(one) for one in found}
+    assert len(set(devices.values())) == 8
+    maps = shares.maps()
+    for name, group in halves:
+        prefix = shares.live.pod(name)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+        assert maps[f"{prefix}-0"]["NVIDIA_VISIBLE_DEVICES"] == devices[group]
+    # One after the other, in another order: a device goes with its second half and not before.
+    rng.shuffle(halves)
+    gone: set[str] = set()
+    for name, group in halves:
+        shares.delete(name)
+        if group in gone:
+            shares.freed(group)
+        else:
+            assert shares.device(group) == devices[group]
+            gone.add(group)
+
+
+def test_fault_37_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) -> None:
+    shares.share("double", "second-device", "first-device")
+    shares.live.phase("double", "Succeeded")
+    assert shares.labels("double") == {
+        "runai-gpu-group/second-device": "second-device",
+        "runai-gpu-group/first-device": "first-device",
+        "bowline.dev/gpu-sharing": "true",
+    }
+    devices = [shares.device(group) for group in ("second-device", "first-device")]
+    prefix = shares.live.pod("double")["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    assert shares.maps()[f"{prefix}-0"]["NVIDIA_VISIBLE_DEVICES"] == ",".join(devices)
+    shares.complete("double")
+    shares.freed()
+    assert shares.live.pod("double")["status"]["phase"] == "Succeeded"
+
+
+def test_fault_13_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
+    shares.share("double", "d-1", "d-2")
+    shares.live.phase("double", "Succeeded")
+    shares.delete("double")
+    shares.freed()
+
+
+def test_fault_38_a_pod_deleted_while_its_agent_is_silent_frees_the_device_at_once(shares: Shares) -> None:
+    shares.make("silent", tolerations=SILENT)
+    shares.ask("silent", ["silent-1", "silent-2"])
+    shares.live.until("devices are reserved", lambda: len(shares.reservations()) == 2)
+    shares.delete("silent")
+    shares.freed()
+
+
+def test_fault_15_a_silent_agent_is_given_up_and_its_device_freed(shares: Shares) -> None:
+    shares.make("silent", tolerations=SILENT)
+    shares.ask("silent", ["never"], backoffLimit=0)
+    assert "waiting for Pod kai-resource-reservation/gpu-reservation-" in shares.live.event(
+        "silent", "BindingWaiting"
+    )
+    # Behind as many others as there are workers, a pod that waits for nobody would wait for the worker.
+    shares.share("swift", "quick")
+    shares.live.phase("swift", "Succeeded")
+    status = shares.live.phase("silent", "Failed")["status"]
+    assert status["reason"].startswith("BackoffLimitExceeded")
+    assert "has not told its device within 10 s" in status["reason"]
+    assert status["suggestion"] == "RescheduleElsewhere"
+    shares.freed("never")
+    assert shares.labels("silent") == {}
+
+
+def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
+    # The plugin after this one fails: everything is in place when the request is given up.
+    flaky = {"example.bowline.dev/fail-attempts": "9"}
+    admitted = shares.make("flaky", flaky)
+    shares.ask("flaky", ["g-1", "g-2"], backoffLimit=3)
+    shares.live.until("the pod is labelled", lambda: shares.labels("flaky") != {})
+    shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
+    shares.live.cluster.api.delete(shares.live.request_path("flaky"))
+    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("flaky")))
+    assert shares.left() == []
+    pod = shares.live.pod("flaky")
+    assert pod["metadata"]["uid"] == admitted["metadata"]["uid"]
+    assert "nodeName" not in pod["spec"]
+
+
+def test_fault_34_a_remade_decision_leaves_nothing_of_the_former(shares: Shares) -> None:
+    shares.make("moved", {"example.bowline.dev/fail-attempts": "1"})
+    shares.ask("moved", ["former"])
+    shares.live.until("the pod is labelled", lambda: shares.labels("moved") != {})
+    shares.live.cluster.api.delete(shares.live.request_path("moved"))
+    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("moved")))
+    shares.ask("moved", ["latter"], node="gpu-node-1")
+    shares.live.phase("moved", "Succeeded")
+    assert shares.labels("moved")["runai-gpu-group"] == "latter"
+    assert [group_of(one) for one in shares.reservations()] == ["latter"]
+
+
+def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) -> None:
+    shares.share("stays", "kept")
+    shares.live.phase("stays", "Succeeded")
+    shares.make("fails", {"example.bowline.dev/fail-attempts": "9"})
+    shares.ask("fails", ["kept"], backoffLimit=0)
+    shares.live.phase("fails", "Failed")
+    shares.live.until("it is rolled back", lambda: not shares.live.request("fails")["metadata"].get("finalizers"))
+    assert shares.labels("fails") == {}
+    assert len(shares.maps()) == 2
+    assert shares.labels("stays")["runai-gpu-group"] == "kept"
+    assert len(shares.reservations("kept")) == 1

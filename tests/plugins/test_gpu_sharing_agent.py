@@ -1,0 +1,88 @@
+"""The real agent in fake mode: run beside the cluster from its reservation pod's own spec, as its ServiceAccount."""
+
+import http.client
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.workload import LocalProcess, WorkloadOptions, start_pod
+from shared.api import names
+from tests.live import Live
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
+
+# Of its own, so that no other test's pods meet its label.
+NODE = "gpu-node-3"
+
+
+@pytest.fixture
+def shares(pair: Live) -> Iterator[Shares]:
+    """A sharing pod whose reservation has no agent: kwok is told to play none."""
+    made = Shares(pair)
+    made.make("half", tolerations=SILENT)
+    made.ask("half", ["agent"], node=NODE)
+    pair.until("a device is reserved", lambda: len(made.reservations("agent")) == 1)
+    yield made
+    label(made, None)
+    made.delete("half")
+    made.freed("agent")
+
+
+def label(shares: Shares, value: str | None) -> None:
+    shares.api.patch(f"/api/v1/nodes/{NODE}", {"metadata": {"labels": {names.NODE_FAKE_GPU: value}}})
+
+
+def run_agent(shares: Shares, suffix: str) -> LocalProcess:
+    (reservation,) = shares.reservations("agent")
+    name = reservation["metadata"]["name"]
+    # What fieldRefs would give; the process's own name tells a second one from the first.
+    env = {"POD_NAME": name, "NODE_NAME": reservation["spec"]["nodeName"]}
+    options = WorkloadOptions(name=f"agent-{suffix}", env=env)
+    return start_pod(shares.live.cluster, names.RESERVATION_APP, reservation["spec"], options)
+
+
+def ready(agent: LocalProcess) -> bool:
+    connection = http.client.HTTPConnection(agent.listen, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def agents_writes(shares: Shares) -> list[dict[str, Any]]:
+    account = f":{names.RESERVATION_SERVICE_ACCOUNT}"
+    return [event for event in shares.audited(account) if event["verb"] == "patch"]
+
+
+def test_the_agent_tells_its_device_and_the_pod_is_bound(shares: Shares) -> None:
+    label(shares, "true")
+    agent = run_agent(shares, "first")
+    shares.live.phase("half", "Succeeded")
+    (reservation,) = shares.reservations("agent")
+    assert shares.device("agent") == f"GPU-{reservation['metadata']['uid']}"
+    shares.live.until("the agent is ready", lambda: ready(agent))
+    before = len(agents_writes(shares))
+    agent.process.stop()
+    # Started again, as a kubelet would: the annotation is right, so there is nothing to write.
+    again = run_agent(shares, "second")
+    shares.live.until("the agent is ready again", lambda: ready(again))
+    assert len(agents_writes(shares)) == before
+    # Somebody has tampered with it, or the container has another device: the next start mends it.
+    again.process.stop()
+    path = f"{RESERVATIONS}/{reservation['metadata']['name']}"
+    shares.api.patch(path, {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-wrong"}}})
+    third = run_agent(shares, "third")
+    shares.live.until("it is mended", lambda: shares.device("agent") != "GPU-wrong")
+    third.process.stop()
+
+
+def test_the_agent_makes_no_device_up_on_a_node_with_real_ones(shares: Shares) -> None:
+    agent = run_agent(shares, "refusing")
+    assert agent.process.wait(30)
+    assert agent.process.returncode == 1
+    assert f"node {NODE} is not labelled run.ai/fake.gpu=true" in agent.process.tail()
+    (reservation,) = shares.reservations("agent")
+    assert names.RESERVED_DEVICE not in reservation["metadata"]["annotations"]

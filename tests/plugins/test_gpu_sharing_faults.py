@@ -1,0 +1,152 @@
+"""Shared GPUs where something is not as it should be: dead reservations, foreign objects, no leader."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from shared.api import names
+from tests.live import Live
+from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of
+
+
+@pytest.fixture
+def shares(pair: Live) -> Iterator[Shares]:
+    """Sharing pods in the test's namespace; when they are gone, nothing of them is left but what is foreign."""
+    made = Shares(pair)
+    yield made
+    for one in made.api.get(made.pods)["items"]:
+        made.delete(one["metadata"]["name"])
+    pair.until("nothing is left", lambda: [one for one in made.left() if "foreign" not in one] == [])
+
+
+def fail_reservation(shares: Shares, group: str) -> str:
+    """Let the kubelet refuse or evict the group's reservation pod; returns its UID."""
+    (one,) = shares.reservations(group)
+    status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices left"}
+    shares.api.patch(f"{RESERVATIONS}/{one['metadata']['name']}/status", {"status": status})
+    return str(one["metadata"]["uid"])
+
+
+def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_anew(shares: Shares) -> None:
+    shares.make("refused", tolerations=SILENT)
+    shares.ask("refused", ["refused"])
+    shares.live.until("a device is reserved", lambda: len(shares.reservations()) == 1)
+    former = fail_reservation(shares, "refused")
+    note = shares.live.event("refused", "BindingRetry")
+    assert "UnexpectedAdmissionError: no devices left" in note
+    shares.live.until(
+        "another reservation is made",
+        lambda: any(one["metadata"]["uid"] != former for one in shares.reservations("refused")),
+    )
+
+
+def test_fault_14_a_dead_reservation_is_not_taken_for_its_device(shares: Shares) -> None:
+    shares.share("first", "evicted")
+    shares.live.phase("first", "Succeeded")
+    # Its pod comes to its end, and so does the reservation, evicted; nobody has removed it yet.
+    (one,) = shares.reservations("evicted")
+    former = device_of(one)
+    fail_reservation(shares, "evicted")
+    shares.complete("first")
+    shares.share("second", "evicted")
+    shares.live.phase("second", "Succeeded")
+    assert shares.device("evicted") != former
+
+
+def test_a_device_that_nothing_holds_any_more_is_not_joined(shares: Shares) -> None:
+    shares.share("runs", "orphaned")
+    shares.live.phase("runs", "Succeeded")
+    (one,) = shares.reservations("orphaned")
+    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+    shares.share("joins", "orphaned")
+    status = shares.live.phase("joins", "Failed")["status"]
+    assert status["reason"].startswith("DeviceConflict")
+    assert f"pod {shares.live.namespace}/runs still uses it" in status["reason"]
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert shares.reservations("orphaned") == []
+    assert shares.live.pod("runs")["status"]["phase"] == "Running"
+
+
+def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(shares: Shares) -> None:
+    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
+    foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
+    stored = shares.api.post(path, foreign)
+    shares.make("greedy", {names.SHARED_GPU_CONFIGMAP: "foreign"})
+    shares.ask("greedy", ["greedy"])
+    status = shares.live.phase("greedy", "Failed")["status"]
+    assert status["reason"].startswith("Rejected")
+    assert f"ConfigMap {shares.live.namespace}/foreign-0 exists and does not belong to this pod" in status["reason"]
+    assert status["suggestion"] == "DeletePod"
+    shares.freed()
+    assert shares.api.get(f"{path}/foreign-0") == stored
+
+
+def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
+    for name in ("one", "two"):
+        shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})
+    shares.ask("one", ["copied-1"])
+    shares.live.phase("one", "Succeeded")
+    before = shares.maps()
+    shares.ask("two", ["copied-2"])
+    assert "belongs to pod one" in shares.live.phase("two", "Failed")["status"]["reason"]
+    assert shares.maps() == before
+    shares.freed("copied-2")
+
+
+def test_a_pod_that_asks_for_no_share_is_not_bound_as_one(shares: Shares) -> None:
+    shares.live.create_pod("plain")
+    shares.ask("plain", ["plain"])
+    status = shares.live.phase("plain", "Failed")["status"]
+    assert "created while the webhook was away" in status["reason"]
+    assert shares.reservations() == []
+
+
+def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> None:
+    shares.live.cluster.make_namespace("kai-scale-adjust")
+    scaling = {
+        "metadata": {"name": "wants-gpu"},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+    }
+    shares.api.post("/api/v1/namespaces/kai-scale-adjust/pods", scaling)
+    try:
+        shares.share("patient", "scaled")
+        why = shares.live.event("patient", "BindingWaiting")
+        assert "pod kai-scale-adjust/wants-gpu is not scheduled yet" in why
+        assert shares.reservations() == []
+    finally:
+        shares.api.request("DELETE", "/api/v1/namespaces/kai-scale-adjust/pods/wants-gpu", {"gracePeriodSeconds": 0})
+    shares.live.phase("patient", "Succeeded")
+
+
+def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> None:
+    shares.share("ends", "while-away")
+    shares.share("double", "while-1", "while-2")
+    shares.share("stays", "still-used")
+    for name in ("ends", "double", "stays"):
+        shares.live.phase(name, "Succeeded")
+    shares.make("waits", tolerations=SILENT)
+    shares.ask("waits", ["still-wanted"])
+    shares.live.until("its device is reserved", lambda: len(shares.reservations("still-wanted")) == 1)
+    (reconciler,) = shares.live.pair.reconcilers
+    reconciler.stop()
+    shares.delete("ends")
+    shares.complete("double")
+    # A pod that another binder has bound: without our label nobody would watch it.
+    shares.api.patch(f"{shares.pods}/stays", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
+    shares.live.pair.launch_reconciler().wait_ready()
+    shares.freed("while-away", "while-1", "while-2")
+    assert len(shares.reservations("still-wanted", "still-used")) == 2
+    shares.live.until("the pod is labelled", lambda: shares.labels("stays").get(names.LABEL_GPU_SHARING) == "true")
+    shares.delete("stays")
+    shares.freed("still-used")
+    shares.delete("waits")
+    shares.freed("still-wanted")
+
+
+def test_a_pod_that_was_not_prepared_is_refused(shares: Shares) -> None:
+    """The mutating webhook leaves a pod alone that it does not see; here it is one that was prepared and changed."""
+    admitted = shares.make("whole")
+    admitted["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}
+    refused = shares.live.kubectl("create", "-f", "-", objects=admitted, check=False)
+    assert refused.returncode != 0
+    assert "must be the beginning of a ConfigMap's name" in refused.stderr

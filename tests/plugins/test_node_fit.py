@@ -1,0 +1,109 @@
+"""Nodes with room and without, as the API server has them when the bind is due."""
+
+import json
+import uuid
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from localcluster.nodes import node_object
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+from tests.live import Live
+
+
+def container(**requests: str) -> dict[str, Any]:
+    """A container; ``gpu`` is limited, too, as GPUs must be."""
+    asked = {"gpu": names.RESOURCE_GPU}
+    resources: dict[str, Any] = {"requests": {asked.get(key, key): value for key, value in requests.items()}}
+    if "gpu" in requests:
+        resources["limits"] = {names.RESOURCE_GPU: requests["gpu"]}
+    return {"name": "main", "image": "registry.example/app:1", "resources": resources}
+
+
+@pytest.fixture
+def node(guarded: Live) -> str:
+    """A node of this test's own: 4 cpu, 8Gi, 2 GPUs, 4 pods."""
+    made = node_object(f"small-{uuid.uuid4().hex[:8]}", gpus=2)
+    room = {"cpu": "4", "memory": "8Gi", "pods": "4", names.RESOURCE_GPU: "2"}
+    made["status"] |= {"capacity": room, "allocatable": room}
+    guarded.cluster.api.post("/api/v1/nodes", made)
+    return str(made["metadata"]["name"])
+
+
+def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dict[str, Any]:
+    live.create_pod(name, containers=[container(**requests)])
+    live.request_bind(name, node)
+    status: dict[str, Any] = live.phase(name, *(phases or ("Succeeded", "Failed")))["status"]
+    return status
+
+
+def test_a_pod_that_fits_to_the_last_is_bound(guarded: Live, node: str) -> None:
+    bind(guarded, "first", node, "Succeeded", cpu="1500m", memory="8Gi", gpu="2")
+    bind(guarded, "second", node, "Succeeded", cpu="2500m")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        pytest.param({"cpu": "3"}, {"cpu": "1001m"}, "cpu (asked for 1.001, free 1 of 4)", id="cpu"),
+        pytest.param({"memory": "8Gi"}, {"memory": "1"}, "memory (asked for 1, free 0", id="memory"),
+        pytest.param({"gpu": "1"}, {"gpu": "2"}, "nvidia.com/gpu (asked for 2, free 1 of 2)", id="GPUs"),
+    ],
+)
+def test_a_pod_that_does_not_fit_stays_unbound_and_the_scheduler_is_told(
+    guarded: Live, node: str, first: dict[str, str], second: dict[str, str], named: str
+) -> None:
+    bind(guarded, "first", node, "Succeeded", **first)
+    status = bind(guarded, "second", node, "Failed", **second)
+    assert status["reason"].startswith(f"Rejected: node_fit: node {node} has too little left of {named}")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert guarded.event("second", "BindingFailed").endswith("(suggestion: RescheduleElsewhere)")
+    assert "nodeName" not in guarded.pod("second")["spec"]
+
+
+def test_what_has_left_the_node_makes_room(guarded: Live, node: str) -> None:
+    bind(guarded, "first", node, "Succeeded", cpu="3")
+    bind(guarded, "second", node, "Failed", cpu="2")
+    guarded.kubectl("delete", "pod", "first", "--grace-period=0", "--force")
+    guarded.kubectl("delete", "bindrequest", "second")
+    guarded.request_bind("second", node)
+    guarded.phase("second", "Succeeded")
+
+
+def bind_together(live: Live, node: str, count: int, **requests: str) -> list[dict[str, Any]]:
+    """Create as many pods and then their requests at once; returns how each ended."""
+    pods = [f"pod-{index}" for index in range(count)]
+    live.create(*[pod(name, containers=[container(**requests)]) for name in pods])
+    # One retry each, so that those that meet others on their way end soon.
+    live.create(*[bind_request(n, node, uid=live.pod(n)["metadata"]["uid"], backoffLimit=1) for n in pods])
+    return [live.phase(name, "Succeeded", "Failed")["status"] for name in pods]
+
+
+@pytest.mark.parametrize(
+    ("requests", "room"),
+    [pytest.param({"gpu": "1"}, 2, id="two GPUs"), pytest.param({}, 4, id="four places")],
+)
+def test_pods_bound_at_the_same_time_never_fill_a_node_beyond_its_room(
+    guarded: Live, node: str, requests: dict[str, str], room: int
+) -> None:
+    ends = bind_together(guarded, node, 10, **requests)
+    assert Counter(end["phase"] for end in ends) == {"Succeeded": room, "Failed": 10 - room}
+    assert {end["suggestion"] for end in ends if end["phase"] == "Failed"} == {"RescheduleElsewhere"}
+    found = guarded.cluster.api.get(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}")["items"]
+    assert len(found) == room
+
+
+def test_a_look_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Live, node: str) -> None:
+    bind(guarded, "pod", node, "Succeeded")
+    events = map(json.loads, guarded.cluster.audit_log.read_text().splitlines())
+    asked = [
+        event["requestURI"].partition("&limit")[0]
+        for event in events
+        if event["stage"] == "ResponseComplete"
+        and event["user"]["username"].endswith(":bowline-reconciler")
+        and event["verb"] in ("get", "list")
+        and node in event["requestURI"]
+    ]
+    assert asked == [f"/api/v1/nodes/{node}", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"]

@@ -1,0 +1,29 @@
+"""The predicted zones on a bound pod, and what that costs."""
+
+from shared.api import names
+from tests.audit import writes_about
+from tests.live import Live
+
+ZONES = [{"zone": "0", "amount": {"cpu": "4", names.RESOURCE_GPU: 1}}, {"zone": "1", "amount": {"memory": "1.50Gi"}}]
+
+
+def test_a_bound_pod_has_its_predicted_zones_and_the_bind_costs_no_more(guarded: Live) -> None:
+    guarded.create_pod()
+    guarded.request_bind(predictedNUMAZones=ZONES)
+    guarded.phase("pod", "Succeeded")
+    guarded.event("pod", "Bound")
+    assert guarded.pod()["metadata"]["annotations"][names.NUMA_PLACEMENT_PREDICTED] == (
+        '[{"zone":"0","amount":{"cpu":"4","nvidia.com/gpu":1}},{"zone":"1","amount":{"memory":"1.50Gi"}}]'
+    )
+    assert writes_about(guarded, "bowline-reconciler") == [
+        ("create", "pods/binding"),
+        ("patch", "bindrequests/status"),
+        ("create", "events"),
+    ]
+
+
+def test_without_zones_there_is_no_annotation(guarded: Live) -> None:
+    guarded.create_pod()
+    guarded.request_bind()
+    guarded.phase("pod", "Succeeded")
+    assert names.NUMA_PLACEMENT_PREDICTED not in guarded.pod()["metadata"]["annotations"]

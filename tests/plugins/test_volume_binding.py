@@ -1,0 +1,318 @@
+"""Volumes before pods: what the API server and the real volume controller make of what the pair writes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from tests.audit import writes_about
+from tests.live import Live
+from tests.plugins.storage import PROVISIONER, Storage
+
+
+@pytest.fixture
+def storage(pair: Live) -> Iterator[Storage]:
+    """The storage of this test."""
+    made = Storage(pair)
+    yield made
+    made.clean()
+
+
+def failure(live: Live, name: str = "pod") -> dict[str, Any]:
+    """Wait for the request's final failure; the pod must not be bound."""
+    status: dict[str, Any] = live.phase(name, "Failed", "Succeeded")["status"]
+    assert status["phase"] == "Failed", status
+    assert "nodeName" not in live.pod(name)["spec"]
+    return status
+
+
+# --- volumes that are there ---
+
+
+def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    storage.make_volume("elsewhere", "gpu-node-1")
+    storage.make_volume("large", size="5Gi")
+    storage.make_volume("right", size="2Gi")
+    storage.make_volume("small", size="512Mi")
+    storage.make_claim(size="1Gi")
+    storage.make_pod()
+    claim = storage.claim()
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+    assert storage.volume_of() == "right"
+    volume = storage.volume("right")
+    assert volume["metadata"]["annotations"][names.BOUND_BY_CONTROLLER] == "yes"
+    assert volume["spec"]["claimRef"] == {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": pair.namespace,
+        "name": "data",
+        "uid": claim["metadata"]["uid"],
+        "resourceVersion": claim["metadata"]["resourceVersion"],
+    }
+    assert names.SELECTED_NODE not in storage.claim()["metadata"]["annotations"]
+    pair.until("the claim is bound", lambda: storage.claim()["status"]["phase"] == "Bound")
+    # Two writes besides those of every bind; the volume's own belongs to no namespace and is not among these.
+    pair.event("pod", "Bound")
+    assert writes_about(pair, user="bowline-reconciler") == [
+        ("patch", "persistentvolumeclaims"),
+        ("create", "pods/binding"),
+        ("patch", "bindrequests/status"),
+        ("create", "events"),
+    ]
+
+
+def test_two_claims_of_a_pod_get_two_volumes(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    for short, size in (("a", "2Gi"), ("b", "3Gi")):
+        storage.make_volume(short, size=size)
+        storage.make_claim(short, size="2Gi" if short == "b" else "1Gi")
+    storage.make_pod("pod", "a", "b", "a")
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+    assert {storage.volume_of("a"), storage.volume_of("b")} == {"a", "b"}
+
+
+def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    pods = [f"pod-{number}" for number in range(8)]
+    for name in pods:
+        storage.post_volume(name, "gpu-node-0")
+        storage.make_claim(name)
+        storage.make_pod(name, name)
+    for name in pods:
+        storage.available(name)
+    for name in pods:
+        pair.request_bind(name)
+    for name in pods:
+        assert "failedAttempts" not in pair.phase(name, "Succeeded")["status"]
+    assert {storage.volume_of(name) for name in pods} == set(pods)
+
+
+def test_a_volume_kept_for_the_claim_by_hand_is_taken_and_stays_its_own(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    storage.make_volume("any")
+    kept = {"namespace": pair.namespace, "name": "data"}
+    storage.make_volume("kept", size="9Gi", claimRef=kept)
+    storage.make_claim()
+    storage.make_pod()
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+    assert storage.volume_of() == "kept"
+    # The mark would let the controller give the volume away again.
+    assert names.BOUND_BY_CONTROLLER not in (storage.volume("kept")["metadata"].get("annotations") or {})
+
+
+def test_a_bound_claim_costs_no_write_and_must_reach_the_node(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    storage.make_volume("right")
+    storage.make_claim()
+    for name in ("first", "second", "third"):
+        storage.make_pod(name)
+    pair.request_bind("first")
+    pair.phase("first", "Succeeded")
+    pair.until("the claim is bound", lambda: storage.claim()["status"]["phase"] == "Bound")
+    version = storage.volume("right")["metadata"]["resourceVersion"]
+    pair.request_bind("second")
+    pair.phase("second", "Succeeded")
+    pair.request_bind("third", node="gpu-node-1")
+    status = failure(pair, "third")
+    volume = storage.name("right")
+    assert status["reason"] == (
+        f"VolumeConflict: volume_binding: volume {volume} of claim data cannot be used on node gpu-node-1 "
+        "(node affinity)"
+    )
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert storage.volume("right")["metadata"]["resourceVersion"] == version
+
+
+def test_without_a_volume_the_scheduler_is_told_and_nothing_is_written(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    storage.make_volume("one")
+    for name in ("a", "b"):
+        storage.make_claim(name)
+    storage.make_pod("pod", "a", "b")
+    pair.request_bind()
+    status = failure(pair)
+    assert status["reason"].startswith("VolumeConflict: volume_binding: no free volume for claim b ")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    # Not even for the claim that could have had one.
+    assert "claimRef" not in storage.volume("one")["spec"]
+
+
+# --- volumes that are made ---
+
+
+def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    pair.kubectl("annotate", "pvc", "data", "example.com/note=kept")
+    storage.make_pod()
+    pair.request_bind()
+    assert storage.asked_for() == "gpu-node-0"
+    assert "nodeName" not in pair.pod()["spec"]
+    storage.provision()
+    done = pair.phase("pod", "Succeeded")
+    assert "failedAttempts" not in done["status"]
+    assert storage.claim()["metadata"]["annotations"]["example.com/note"] == "kept"
+    writes = [what for verb, what in writes_about(pair, user="bowline-reconciler") if verb != "create"]
+    assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
+
+
+def test_fault_18_a_refusal_is_final_for_the_node_and_is_not_asked_again(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    storage.make_pod()
+    pair.request_bind()
+    storage.refuse()
+    status = failure(pair)
+    assert status["reason"].startswith("VolumeConflict: volume_binding: the provisioner csi.example.com cannot make")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert names.SELECTED_NODE not in storage.claim()["metadata"]["annotations"]
+    # The scheduler decides anew: another node is asked, and may have room.
+    pair.kubectl("delete", "bindrequest", "pod")
+    pair.request_bind(node="gpu-node-1")
+    assert storage.asked_for() == "gpu-node-1"
+    storage.provision()
+    pair.phase("pod", "Succeeded")
+
+
+def test_a_claim_that_is_made_for_another_node_is_left_to_it(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    pair.kubectl("annotate", "pvc", "data", f"{names.SELECTED_NODE}=gpu-node-2")
+    storage.make_pod()
+    pair.request_bind()
+    status = failure(pair)
+    assert status["reason"].endswith("a volume for claim data is being made for node gpu-node-2")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert storage.asked_for() == "gpu-node-2"
+
+
+def test_a_node_outside_the_classs_topologies_is_never_asked(pair: Live, storage: Storage) -> None:
+    only = {"key": "kubernetes.io/hostname", "values": ["gpu-node-3"]}
+    storage.make_class(PROVISIONER, allowedTopologies=[{"matchLabelExpressions": [only]}])
+    storage.make_claim()
+    storage.make_pod()
+    pair.request_bind()
+    assert "allows other topologies only" in failure(pair)["reason"]
+    assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
+
+
+def test_a_wait_for_a_provisioner_survives_a_restart(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    storage.make_pod()
+    pair.request_bind()
+    storage.asked_for()
+    assert pair.pair.reconcilers[0].stop()
+    storage.provision()
+    pair.until("the claim is bound", lambda: storage.claim()["status"].get("phase") == "Bound")
+    pair.pair.launch_reconciler().wait_ready()
+    pair.phase("pod", "Succeeded")
+
+
+def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    storage.make_pod()
+    pair.request_bind()
+    storage.asked_for()
+    pair.kubectl("delete", "bindrequest", "pod")
+    assert pair.gone(pair.request_path())
+    # The provisioner may be at it already; its volume is there for the next decision.
+    assert storage.asked_for() == "gpu-node-0"
+    storage.provision()
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+
+
+# --- claims that are not there, not ours, not to be used ---
+
+
+def test_what_others_must_do_first_is_waited_for_and_said(pair: Live, storage: Storage) -> None:
+    """All of them in one test: a wait is told after five seconds."""
+    storage.make_class(PROVISIONER)
+    storage.make_class(PROVISIONER, mode="Immediate")
+    storage.make_claim("immediate", cls="early")
+    storage.make_claim("classless", cls="none")
+    storage.make_claim("full", size="5Gi")
+    make_capacity(pair, storage, "1Gi")
+    for name in ("immediate", "classless", "missing", "full"):
+        storage.make_pod(name, name)
+        pair.request_bind(name)
+    said = {name: pair.event(name, "BindingWaiting") for name in ("immediate", "classless", "missing", "full")}
+    assert "claim missing does not exist yet" in said["missing"]
+    assert f"claim immediate is not bound yet; StorageClass {storage.name('early')} binds it" in said["immediate"]
+    assert f"its StorageClass {storage.name('none')} does not exist" in said["classless"]
+    assert "a volume for claim full is being made; its driver reports 1073741824 bytes at most" in said["full"]
+    assert names.SELECTED_NODE not in (storage.claim("immediate")["metadata"].get("annotations") or {})
+    # What was missing comes, and the pods are bound.
+    storage.make_claim("missing", cls="late")
+    storage.provision("missing")
+    storage.provision("full")
+    for name in ("missing", "full"):
+        assert "failedAttempts" not in pair.phase(name, "Succeeded")["status"]
+
+
+def make_capacity(live: Live, storage: Storage, size: str) -> None:
+    """Publish what the driver has room for on every node."""
+    driver = {"metadata": {"name": PROVISIONER}, "spec": {"storageCapacity": True, "attachRequired": False}}
+    live.kubectl("apply", "-f", "-", objects={"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", **driver})
+    live.cluster.api.post(
+        f"/apis/storage.k8s.io/v1/namespaces/{live.namespace}/csistoragecapacities",
+        {
+            "metadata": {"name": "room"},
+            "storageClassName": storage.name("late"),
+            "nodeTopology": {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "Exists"}]},
+            "maximumVolumeSize": size,
+        },
+    )
+
+
+def test_a_claim_that_is_being_deleted_is_final(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":["example.com/keep"]}}')
+    pair.kubectl("delete", "pvc", "data", "--wait=false")
+    storage.make_pod()
+    pair.request_bind()
+    assert "claim data is being deleted" in failure(pair)["reason"]
+    pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":null}}')
+
+
+def test_a_claim_that_lost_its_volume_is_final(pair: Live, storage: Storage) -> None:
+    storage.make_class()
+    # Bound by hand to a volume that is not there: the controller calls it lost.
+    storage.make_claim(volumeName=storage.name("gone"))
+    pair.kubectl("annotate", "pvc", "data", f"{names.BIND_COMPLETED}=yes")
+    pair.until("the claim is lost", lambda: storage.claim()["status"].get("phase") == "Lost")
+    storage.make_pod()
+    pair.request_bind()
+    assert "claim data has lost its volume" in failure(pair)["reason"]
+
+
+def ephemeral(storage: Storage) -> list[dict[str, Any]]:
+    return [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": storage.claim_spec()}}}]
+
+
+def test_an_ephemeral_volume_is_bound_with_its_pod(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    pair.create_pod(volumes=ephemeral(storage))
+    pair.request_bind()
+    pair.until("the claim is made", lambda: not pair.gone(storage.claim_path("pod-scratch")) or None)
+    storage.provision("pod-scratch")
+    pair.phase("pod", "Succeeded")
+
+
+def test_a_foreign_claim_under_an_ephemeral_volumes_name_is_never_used(pair: Live, storage: Storage) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim("pod-scratch")
+    pair.create_pod(volumes=ephemeral(storage))
+    pair.request_bind()
+    status = failure(pair)
+    assert "claim pod-scratch was not made for the pod's ephemeral volume scratch" in status["reason"]
+    assert status["suggestion"] == "DeletePod"
+    assert names.SELECTED_NODE not in (storage.claim("pod-scratch")["metadata"].get("annotations") or {})

@@ -1,0 +1,100 @@
+"""What kube-scheduler leaves on volumes and claims, and what Bowline leaves: the same fields, by the same controller.
+
+The real kube-scheduler schedules and binds one pod, the pair carries out a decision for another that is the same but
+for its name. Runs where kube-scheduler is at hand.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair
+from localcluster.spec import ClusterSpec
+from tests.live import Live
+from tests.plugins.kube_scheduler import needs_kube_scheduler
+from tests.plugins.storage import PROVISIONER, Storage
+
+pytestmark = needs_kube_scheduler
+
+# What differs from one object to the next, whoever binds it.
+_OWN = ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
+
+
+@pytest.fixture(scope="module")
+def storage() -> Iterator[Storage]:
+    """A cluster where both schedulers are at home."""
+    with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
+        cluster.make_nodes(1)
+        cluster.make_namespace("compared")
+        pair = Pair.install(cluster, find_helm())
+        pair.start()
+        yield Storage(Live(cluster, "compared", pair))
+
+
+def local(storage: Storage, name: str) -> None:
+    storage.make_volume(name)
+    storage.make_claim(name)
+
+
+def local_kept_by_hand(storage: Storage, name: str) -> None:
+    storage.make_volume(name, claimRef={"namespace": "compared", "name": name})
+    storage.make_claim(name)
+
+
+def made(storage: Storage, name: str) -> None:
+    storage.make_claim(name)
+
+
+def left(storage: Storage, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Claim and volume as they are in the end, without what is each object's own."""
+    live = storage.live
+    live.until(f"claim {name} is bound", lambda: storage.claim(name)["status"].get("phase") == "Bound")
+    path = f"/api/v1/persistentvolumes/{storage.claim(name)['spec']['volumeName']}"
+    live.until("its volume is bound", lambda: live.cluster.api.get(path)["status"]["phase"] == "Bound")
+    claim, volume = storage.claim(name), live.cluster.api.get(path)
+    assert volume["spec"]["claimRef"].pop("uid") == claim["metadata"]["uid"]
+    assert volume["spec"]["claimRef"].pop("resourceVersion")
+    for found in (claim, volume):
+        for key in _OWN:
+            found["metadata"].pop(key, None)
+    volume["status"].pop("lastPhaseTransitionTime", None)
+    volume["spec"].pop("csi", None)
+    return _renamed(claim, name), _renamed(volume, name)
+
+
+def _renamed(value: Any, name: str) -> Any:
+    """The same object, called ``it``."""
+    if isinstance(value, dict):
+        return {key: _renamed(inner, name) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_renamed(inner, name) for inner in value]
+    return value.replace(name, "it") if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "make"),
+    [
+        pytest.param("kubernetes.io/no-provisioner", local, id="a free local volume"),
+        pytest.param("kubernetes.io/no-provisioner", local_kept_by_hand, id="a volume kept for the claim by hand"),
+        pytest.param(PROVISIONER, made, id="a volume that is made"),
+    ],
+)
+def test_both_leave_the_same(storage: Storage, provisioner: str, make: Callable[[Storage, str], None]) -> None:
+    live = storage.live
+    storage.make_class(provisioner)
+    try:
+        word = make.__name__.replace("_", "-")
+        for name, scheduler in ((f"theirs-{word}", "default-scheduler"), (f"ours-{word}", "bowline")):
+            make(storage, name)
+            storage.make_pod(name, name, schedulerName=scheduler)
+            if scheduler == "bowline":
+                live.request_bind(name)
+            if provisioner == PROVISIONER:
+                storage.provision(name)
+            live.until(f"pod {name} is bound", lambda n=name: live.pod(n)["spec"].get("nodeName") == "gpu-node-0")  # type: ignore[misc]
+        assert left(storage, f"ours-{word}") == left(storage, f"theirs-{word}")
+    finally:
+        storage.clean()

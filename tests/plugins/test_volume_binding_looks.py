@@ -1,0 +1,288 @@
+"""Looks at volumes while others write them: several processes, mirrors that lag, replies that are lost.
+
+The plugin runs in the test's own process against the real API server and the real volume controller; another process
+is another instance of it.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from shared.api.bindrequest import decode_bind_request
+from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import Handle
+from shared.framework.config import Settings
+from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, PluginConfig
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import LostReply
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import PERSISTENTVOLUMES, Resource, Selection
+from shared.plugins.volume_binding import VolumeBinding
+from shared.runtime.clock import SystemClock
+from shared.testing.builders import bind_request, pod, stored
+from tests.live import DEADLINE_S, LiveCluster
+from tests.plugins.storage import Storage, mounts
+
+SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
+
+
+@pytest.fixture
+def storage(cluster: Cluster) -> Iterator[Storage]:
+    """The storage of this test, in a namespace of its own."""
+    made = Storage(LiveCluster(cluster, f"test-{uuid.uuid4().hex[:8]}"))
+    cluster.make_namespace(made.live.namespace)
+    made.make_class()
+    yield made
+    made.clean()
+    cluster.kubectl("delete", "namespace", made.live.namespace, "--wait=false")
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
+    """The administrator's client."""
+    async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as opened:
+        yield opened
+
+
+async def process(client: KubeClient) -> VolumeBinding:
+    """Return the plugin as a process has it."""
+    plugin = VolumeBinding(PluginConfig(), Settings())
+    await plugin.setup(Handle(Settings(), client, SystemClock(), lambda *_: lambda _: None))
+    return plugin
+
+
+def context(storage: Storage, name: str, *claims: str) -> BindContext:
+    """Return an attempt for a pod that mounts the claims; neither pod nor request need be stored."""
+    namespace = storage.live.namespace
+    request = decode_bind_request(stored(bind_request(name, "gpu-node-0", namespace, f"uid-{name}"), f"br-{name}"))
+    mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
+    log = logging.LoggerAdapter(logging.getLogger(__name__))
+    # An attempt's node is the reconciler's reduced view: identity and GPU labels.
+    return BindContext(request, mounted, SEEN_NODE, 1, "a", SystemClock().now(), None, log)  # type: ignore[arg-type]
+
+
+async def bound_volume(storage: Storage, claim: str) -> str:
+    """Wait until the controller says Bound; returns the volume."""
+    await until(lambda: storage.claim(claim)["status"].get("phase") == "Bound")
+    return storage.volume_of(claim)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait for a condition that nobody signals."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not done():  # noqa: ASYNC110 - the API server is asked, or a store looked at
+            await asyncio.sleep(0.02)
+
+
+def test_pods_without_claims_are_left_out(storage: Storage) -> None:
+    plugin = VolumeBinding(PluginConfig(), Settings())
+    assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
+    assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
+    assert not plugin.leaves_effects(context(storage, "one", "data").request)
+    assert not plugin.serves(context(storage, "one", "data").request)
+
+
+async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: Storage, client: KubeClient) -> None:
+    claims = [f"c{number}" for number in range(6)]
+    for name in claims:
+        storage.make_claim(name)
+    for name in claims[:-1]:
+        storage.make_volume(name)
+    processes = [await process(client) for _ in range(3)]
+    looks = [processes[number % 3].pre_bind(context(storage, name, name)) for number, name in enumerate(claims)]
+    answers = await asyncio.gather(*looks)
+    assert sorted(answer.code for answer in answers) == [Code.FATAL, *[Code.OK] * 5]
+    (refused,) = (answer for answer in answers if answer.code is Code.FATAL)
+    assert (refused.reason, refused.suggestion) == (Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+    took = [name for name, answer in zip(claims, answers, strict=True) if answer.code is Code.OK]
+    assert {await bound_volume(storage, name) for name in took} == set(claims[:-1])
+
+
+class Counting(KubeClient):
+    """Remembers which volumes it was to write."""
+
+    written: list[str]
+
+    async def patch(self, resource: Resource, namespace: str, name: str, body: Any, **kwargs: Any) -> dict[str, Any]:
+        if resource == PERSISTENTVOLUMES:
+            self.written.append(name)
+        return await super().patch(resource, namespace, name, body, **kwargs)
+
+
+async def test_pods_of_one_process_do_not_even_try_the_same_volume(storage: Storage, cluster: Cluster) -> None:
+    claims = [f"c{number}" for number in range(5)]
+    for name in claims:
+        storage.make_claim(name)
+        storage.make_volume(name)
+    async with Counting(await load_access(cluster.kubeconfig)) as opened:
+        client = cast(Counting, opened)
+        client.written = []
+        plugin = await process(client)
+        answers = await asyncio.gather(*(plugin.pre_bind(context(storage, name, name)) for name in claims))
+    assert {answer.code for answer in answers} == {Code.OK}
+    assert sorted(client.written) == [storage.name(name) for name in claims]
+
+
+async def test_pods_that_share_a_claim_agree_on_its_volume(storage: Storage, client: KubeClient) -> None:
+    storage.make_claim()
+    for short in ("a", "b", "c"):
+        storage.make_volume(short)
+    here, there = await process(client), await process(client)
+    looks = [plugin.pre_bind(context(storage, f"p{n}", "data")) for n in range(4) for plugin in (here, there)]
+    assert {answer.code for answer in await asyncio.gather(*looks)} == {Code.OK}
+    volume = await bound_volume(storage, "data")
+    # All of them chose the same one: none of the others was written and had to be given back.
+    for short in {"a", "b", "c"} - {volume}:
+        assert "claimRef" not in storage.volume(short)["spec"]
+
+
+async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflector, list[tuple[EventType, str]]]]:
+    """List what the plugin watches, once, as a watch that hangs from then on would leave it."""
+    mirrors = []
+    for source in plugin.event_sources():
+        events: list[tuple[EventType, str]] = []
+
+        def on_event(kind: EventType, key: ObjectKey, _: Any, __: Any, seen: Any = events) -> None:
+            seen.append((kind, key.name))
+
+        reflector = Reflector(client, Selection(source.resource), on_event=on_event, slim=source.slim)
+        if source.attach is not None:
+            source.attach(reflector)
+        task = asyncio.create_task(reflector.run())
+        await reflector.synced.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        mirrors.append((reflector, events))
+    return mirrors
+
+
+async def test_a_mirror_that_lags_costs_a_look_and_nothing_else(storage: Storage, client: KubeClient) -> None:
+    for name in ("first", "second", "third"):
+        storage.make_claim(name)
+    storage.make_volume("a")
+    plugin, other = await process(client), await process(client)
+    await mirror(plugin, client)
+    # Taken by another process since: the mirror still shows it free.
+    assert (await other.pre_bind(context(storage, "first", "first"))).code is Code.OK
+    refused = await plugin.pre_bind(context(storage, "second", "second"))
+    assert refused.code is Code.FATAL
+    # Made since: the mirror does not show it, but its silence is not believed.
+    storage.make_volume("b")
+    assert (await plugin.pre_bind(context(storage, "third", "third"))).code is Code.OK
+    assert await bound_volume(storage, "third") == "b"
+
+
+async def test_what_is_mirrored_is_what_is_still_to_be_had(storage: Storage, client: KubeClient) -> None:
+    plugin = await process(client)
+    (claims, told), (volumes, _), (classes, _) = await mirror(plugin, client)
+    tasks = [asyncio.create_task(reflector.run()) for reflector in (claims, volumes, classes)]
+    try:
+        storage.make_claim("free")
+        storage.make_claim("used")
+        storage.make_volume("used", size="2Gi")
+        storage.make_volume("free", size="3Gi")
+        free, used = ObjectKey("", storage.name("free")), ObjectKey("", storage.name("used"))
+        await until(lambda: free in volumes.store and used in volumes.store)
+        assert (await plugin.pre_bind(context(storage, "pod", "used"))).code is Code.OK
+        await until(lambda: used not in volumes.store and (EventType.DELETED, "used") in told)
+        namespace = storage.live.namespace
+        assert [key.name for key in claims.store if key.namespace == namespace] == ["free"]
+        assert set(claims.store[ObjectKey(namespace, "free")]["metadata"]) == {
+            "namespace",
+            "name",
+            "uid",
+            "resourceVersion",
+        }
+        assert free in volumes.store
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Forgetful(KubeClient):
+    """Loses the reply to its nth write, whatever it was: the controller may have been faster with the same one."""
+
+    lose = 0
+
+    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        try:
+            return await super().patch(*args, **kwargs)
+        finally:
+            self.lose -= 1
+            if self.lose == 0:
+                raise LostReply("lost on purpose")
+
+
+@pytest.mark.parametrize("crash", [pytest.param(False, id="the same process"), pytest.param(True, id="the next one")])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+async def test_a_lost_reply_is_taken_up_where_it_was(
+    storage: Storage, cluster: Cluster, nth: int, crash: bool
+) -> None:
+    for short in ("a", "b", "spare"):
+        storage.make_volume(short)
+    for name in ("one", "two"):
+        storage.make_claim(name)
+    async with Forgetful(await load_access(cluster.kubeconfig), ClientOptions(name="bowline-test")) as opened:
+        client = cast(Forgetful, opened)
+        plugin, c = await process(client), context(storage, "pod", "one", "two")
+        client.lose = nth
+        with pytest.raises(LostReply):
+            await plugin.pre_bind(c)
+        if crash:
+            plugin, c = await process(client), context(storage, "pod", "one", "two")
+        assert await plugin.pre_bind(c) == Status.ok()
+    assert await bound_volume(storage, "one") != await bound_volume(storage, "two")
+    # One volume for each claim, and none that was kept in vain.
+    kept = [short for short in ("a", "b", "spare") if storage.volume(short)["spec"].get("claimRef")]
+    assert len(kept) == 2
+
+
+async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> None:
+    namespace = storage.live.namespace
+    storage.make_claim()
+    storage.make_volume("v")
+    cluster.kubectl("create", "serviceaccount", "poor", "-n", namespace)
+    resources = "nodes,persistentvolumes,persistentvolumeclaims,storageclasses.storage.k8s.io"
+    cluster.kubectl("create", "clusterrole", namespace, "--verb=get,list", f"--resource={resources}")
+    cluster.kubectl(
+        "create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", f"--serviceaccount={namespace}:poor"
+    )
+    try:
+        access = await load_access(cluster.service_account_kubeconfig(namespace, "poor"))
+        async with KubeClient(access) as client:
+            status = await (await process(client)).pre_bind(context(storage, "pod", "data"))
+        assert status.reason is Reason.RBAC_MISSING
+        assert 'resources: ["persistentvolumes"], verbs: ["patch"]' in status.message
+    finally:
+        for kind in ("clusterrolebinding", "clusterrole"):
+            cluster.kubectl("delete", kind, namespace)
+
+
+async def test_a_node_that_is_gone_is_said(storage: Storage, client: KubeClient) -> None:
+    storage.make_claim()
+    c = context(storage, "pod", "data")
+    gone = {"metadata": {"name": "no-such-node", "resourceVersion": "1"}}
+    c = BindContext(c.request, c.pod, gone, 1, "a", c.deadline, client, c.log)
+    status = await (await process(client)).pre_bind(c)
+    assert (status.reason, status.suggestion) == (Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+async def test_requests_that_are_done_leave_nothing_in_memory(storage: Storage, client: KubeClient) -> None:
+    storage.make_claim()
+    storage.make_volume("v")
+    plugin, c = await process(client), context(storage, "pod", "data")
+    assert (await plugin.pre_bind(c)).code is Code.OK
+    assert len(plugin._assumptions) == 1
+    await plugin.forget(c.request.key)
+    assert len(plugin._assumptions) == 0
+    assert names.BIND_COMPLETED in storage.claim()["metadata"]["annotations"]

@@ -1,0 +1,44 @@
+"""A control plane with the CRD and nothing else of Bowline; a namespace of its own for each test."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.resources import NAMESPACES
+from tests.reconciler.stage import Stage
+
+CRD = Path(__file__).resolve().parents[2] / "charts" / "bowline" / "files" / "bindrequests.yaml"
+
+
+@pytest.fixture(scope="session")
+def crd_cluster() -> Iterator[Cluster]:
+    """etcd and an API server with nodes and the CRD; nobody else changes anything."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(3)
+        cluster.kubectl("apply", "-f", str(CRD))
+        cluster.kubectl("wait", "--for=condition=Established", "-f", str(CRD))
+        yield cluster
+
+
+async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
+    """A namespace of a test's own on the cluster."""
+    access = await load_access(cluster.kubeconfig)
+    async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
+        namespace = f"test-{uuid.uuid4().hex[:8]}"
+        await client.create(NAMESPACES, "", {"metadata": {"name": namespace}})
+        stage = Stage(client, access, namespace)
+        yield stage
+        await stage.clear()
+
+
+@pytest.fixture
+async def stage(crd_cluster: Cluster) -> AsyncIterator[Stage]:
+    """The test's stage."""
+    async for made in stage_on(crd_cluster):
+        yield made

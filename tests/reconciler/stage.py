@@ -1,0 +1,295 @@
+"""A whole reconciler within the test's own event loop, working on a real API server.
+
+Everything between the API server and the test's plugins is the real thing, leader election included; what a process
+adds to it (options, probes, signals) is left out. Within one loop a test can hold a plugin at any point, and knows
+what has been called, without waiting for anything but conditions.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from reconciler.assembly import Parts, assemble
+from reconciler.leading import lead
+from reconciler.metrics import ReconcilerMetrics
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Demand
+from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import EventSource
+from shared.framework.config import Binding, Settings
+from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.status import Status
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import NotFound
+from shared.kube.lease import LeaseTimings
+from shared.kube.resources import BINDREQUESTS, EVENTS, PODS
+from shared.plugins.default_binder import DefaultBinder
+from shared.runtime.clock import SystemClock
+from shared.testing.builders import bind_request, pod
+from tests.kube.objects import until_awaited
+from tests.kube.wire import Wire
+
+# So short that a rollback in a test does not wait for a Binding nobody has sent; tests of that wait set their own.
+NO_FLIGHT = timedelta(milliseconds=1)
+# So slow that no renewal or retry is ever due within a test.
+SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
+
+Act = Callable[[BindContext], Awaitable[Status]]
+
+
+class ShiftedClock(SystemClock):
+    """The machine's clock, with wall-clock time moved on as told; what measures durations stays."""
+
+    def __init__(self) -> None:
+        self.shift = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.shift
+
+
+class Scripted(Plugin):
+    """Does at each point what the test says, and keeps what was called: ``(point, request name, request UID)``."""
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        *,
+        effects: bool = False,
+        pre_bind: Act | None = None,
+        bind: Act | None = None,
+        rollback: Act | None = None,
+        sources: Iterable[EventSource] = (),
+    ) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.effects = effects
+        self.calls: list[tuple[str, str, str]] = []
+        self.reasons: list[Status] = []
+        self.on_pre_bind = pre_bind
+        self.on_bind = bind
+        self.on_rollback = rollback
+        self.sources = tuple(sources)
+
+    def points(self, name: str) -> list[str]:
+        """What was called for the request of that name, in order."""
+        return [point for point, called, _ in self.calls if called == name]
+
+    def uids(self, point: str) -> list[str]:
+        """Of which requests that point was called, in order."""
+        return [uid for called, _, uid in self.calls if called == point]
+
+    def serves(self, request: BindRequest) -> Collection[Demand]:
+        return tuple(Demand)
+
+    def leaves_effects(self, request: BindRequest) -> bool:
+        return self.effects
+
+    def event_sources(self) -> Iterable[EventSource]:
+        return self.sources
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        self._called("pre_bind", c)
+        return await self.on_pre_bind(c) if self.on_pre_bind is not None else Status.ok()
+
+    async def bind(self, c: BindContext) -> Status:
+        return await self.on_bind(c) if self.on_bind is not None else Status.skip()
+
+    async def post_bind(self, c: BindContext) -> None:
+        self._called("post_bind", c)
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        self._called("rollback", c)
+        self.reasons.append(why)
+        return await self.on_rollback(c) if self.on_rollback is not None else Status.ok()
+
+    def _called(self, point: str, c: BindContext) -> None:
+        self.calls.append((point, c.request.key.name, c.request.uid))
+
+
+@dataclass
+class Working:
+    """A reconciler at work. ``crash`` ends it in the middle of whatever it does; a Lease may still be given back."""
+
+    parts: Parts
+    stop: asyncio.Event
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    watching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
+        """The request as the reconciler's own watch shows it."""
+        return self.parts.stores.request(ObjectKey(namespace, name))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What is remembered."""
+        return self.parts.work.reconciler.sizes
+
+    async def hang(self, watch: str) -> None:
+        """Let a watch bring nothing more, as one does whose connection hangs."""
+        await _end([self.watching[watch]])
+
+    def go_on(self, watch: str) -> None:
+        """Let it go on where it was."""
+        self.watching[watch] = asyncio.create_task(self.parts.reflectors[watch].run())
+
+    async def crash(self) -> None:
+        await _end([*self.tasks, *self.watching.values()])
+
+    async def leave(self) -> None:
+        """Stop as a process does: finish, release the Lease."""
+        self.stop.set()
+        await asyncio.wait(self.tasks[:1])
+        await _end([*self.tasks, *self.watching.values()])
+
+
+async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Stage:
+    """A namespace on the API server, a client of the test's own and, on request, reconcilers."""
+
+    def __init__(self, client: KubeClient, access: ClusterAccess, namespace: str) -> None:
+        self.client = client
+        self.access = access
+        self.namespace = namespace
+        self.clock = ShiftedClock()
+
+    @asynccontextmanager
+    async def working(
+        self,
+        *plugins: Plugin,
+        binding: Binding | None = None,
+        options: ClientOptions | None = None,
+        access: ClusterAccess | None = None,
+        shard: str = "",
+        timings: LeaseTimings | None = None,
+        lease: str = "reconciler",
+    ) -> AsyncIterator[Working]:
+        """Run a reconciler with these plugins and the default binder; ends with the block."""
+        settings = Settings(binding=binding or Binding(in_flight_timeout=NO_FLIGHT))
+        given = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
+        async with KubeClient(access or self.access, given) as client:
+            chain = (*plugins, DefaultBinder(PluginConfig(), settings))
+            parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard)
+            working = Working(parts, asyncio.Event())
+            key = ObjectKey(self.namespace, lease)
+            leading = lead(client, key, timings or SLOW_LEASE, parts.work, working.stop)
+            working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
+            working.watching = {
+                name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()
+            }
+            try:
+                yield working
+            finally:
+                await working.leave()
+
+    @asynccontextmanager
+    async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:
+        """A wire to the API server that can be cut, and the way in at its other end."""
+        server = urlsplit(self.access.server)
+        assert server.hostname is not None
+        assert server.port is not None
+        async with Wire(server.hostname, server.port) as wire:
+            yield wire, replace(self.access, server=f"https://127.0.0.1:{wire.port}")
+
+    async def clear(self) -> None:
+        """Leave nothing that another test's reconciler would find."""
+        for request in await self.client.list_all(BINDREQUESTS, self.namespace):
+            name = request["metadata"]["name"]
+            with suppress(NotFound):
+                await self.client.patch(BINDREQUESTS, self.namespace, name, {"metadata": {"finalizers": []}})
+                await self.client.delete(BINDREQUESTS, self.namespace, name)
+        for found in await self.client.list_all(PODS, self.namespace):
+            with suppress(NotFound):
+                await self.delete_pod(found["metadata"]["name"])
+
+    # --- acting ---
+
+    async def create_pod(self, name: str = "pod", **spec: Any) -> str:
+        made = await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
+        return str(made["metadata"]["uid"])
+
+    async def delete_pod(self, name: str = "pod") -> None:
+        await self.client.delete(PODS, self.namespace, name, grace_period_s=0)
+
+    async def request_bind(
+        self, name: str = "pod", node: str = "gpu-node-0", metadata: Object | None = None, **spec: Any
+    ) -> str:
+        """Create the BindRequest of a pod; returns its UID."""
+        uid = (await self.pod(spec.get("podName", name)))["metadata"]["uid"]
+        body = bind_request(name, node, self.namespace, **{"podUID": uid, **spec})
+        body["metadata"] |= metadata or {}
+        made = await self.client.create(BINDREQUESTS, self.namespace, body)
+        return str(made["metadata"]["uid"])
+
+    async def withdraw(self, name: str = "pod") -> None:
+        """Delete the BindRequest."""
+        await self.client.delete(BINDREQUESTS, self.namespace, name)
+
+    # --- looking ---
+
+    async def pod(self, name: str = "pod") -> dict[str, Any]:
+        return await self.client.get(PODS, self.namespace, name)
+
+    async def request(self, name: str = "pod") -> dict[str, Any]:
+        return await self.client.get(BINDREQUESTS, self.namespace, name)
+
+    async def status(self, name: str = "pod") -> dict[str, Any]:
+        found: dict[str, Any] = (await self.request(name)).get("status") or {}
+        return found
+
+    async def phase(self, name: str, *phases: str) -> dict[str, Any]:
+        """Wait until the request is in one of the phases; returns its status."""
+        return await until_awaited(lambda: self.status(name), lambda status: status.get("phase") in phases)
+
+    async def request_gone(self, name: str = "pod") -> None:
+        """Wait until the request is gone."""
+
+        async def look() -> bool:
+            try:
+                await self.request(name)
+            except NotFound:
+                return True
+            return False
+
+        await until_awaited(look, bool)
+
+    async def events(self, name: str = "pod") -> list[str]:
+        """Reasons of Bowline's events about an object, oldest first."""
+        found = (await self.client.list(EVENTS, self.namespace))["items"]
+        mine = [e for e in found if e.get("regarding", {}).get("name") == name]
+        return [e["reason"] for e in sorted(mine, key=lambda e: str(e["eventTime"]))]
+
+    async def event(self, name: str, reason: str) -> list[str]:
+        """Wait for an event; returns all so far."""
+        return await until_awaited(lambda: self.events(name), lambda seen: reason in seen)
+
+
+class Hold:
+    """Holds a plugin until the test lets go: ``await hold(c)`` in the plugin, ``reached`` and ``go`` in the test."""
+
+    def __init__(self, answer: Status | None = None) -> None:
+        self.reached = asyncio.Event()
+        self.go = asyncio.Event()
+        self.answer = answer or Status.ok()
+        self.cancelled = False
+
+    async def __call__(self, c: BindContext) -> Status:
+        self.reached.set()
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+        return self.answer

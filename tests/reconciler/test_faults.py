@@ -1,0 +1,220 @@
+"""Faults of other binders that concern no subject of their own here; each under its number."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from localcluster.cluster import Cluster
+from reconciler.stores import Stores
+from shared.api import names
+from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.plugin import RUN_PARALLEL, Preflight
+from shared.framework.status import Reason, Status, Suggestion
+from shared.kube.calls import WriteClass
+from shared.kube.client import ClientOptions
+from shared.kube.config import load_access
+from shared.kube.resources import BINDREQUESTS, PODS
+from shared.runtime.limiter import Limiter
+from tests.kube.objects import until, until_awaited
+from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
+
+
+async def fails_first(c: BindContext) -> Status:
+    return Status.retry("no luck") if c.attempt == 1 else Status.ok()
+
+
+async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
+    plugin = Scripted(pre_bind=fails_first)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
+        # By this clock the next attempt is an hour away, however often something wakes the request.
+        stage.clock.shift -= timedelta(hours=1)
+        key = ObjectKey(stage.namespace, "pod")
+        for label in ("1", "2", "3"):
+            body = {"metadata": {"labels": {"touched": label}}}
+            await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
+            await stage.client.patch(PODS, stage.namespace, "pod", body)
+            await until(partial(_is_labelled, working.parts.stores, key, label))
+        assert plugin.points("pod") == ["pre_bind"]
+        assert (await stage.status())["failedAttempts"] == 1
+        stage.clock.shift += timedelta(hours=2)
+        await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "4"}}})
+        await stage.phase("pod", "Succeeded")
+    assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]
+
+
+def _is_labelled(stores: Stores, key: ObjectKey, label: str) -> bool:
+    pod = stores.pod(key)
+    return pod is not None and (pod["metadata"].get("labels") or {}).get("touched") == label
+
+
+@pytest.mark.parametrize("reason", [Reason.DEVICE_CONFLICT, Reason.VOLUME_CONFLICT])
+async def test_fault_17_18_a_conflict_is_final_and_the_scheduler_is_told(stage: Stage, reason: Reason) -> None:
+    async def conflicts(c: BindContext) -> Status:
+        return Status.fatal("it is not free", reason, Suggestion.RESCHEDULE_ELSEWHERE)
+
+    plugin = Scripted(pre_bind=conflicts)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=5)
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"] == f"{reason.value}: scripted: it is not free"
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert status["failedAttempts"] == 5, "fewer would read as still trying"
+    assert plugin.points("pod") == ["pre_bind"]
+
+
+async def test_fault_19_a_missing_node_is_not_tried_at_all(stage: Stage) -> None:
+    plugin = Scripted()
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind(node="nowhere")
+        assert (await stage.phase("pod", "Failed"))["reason"].startswith("NodeGone")
+    assert plugin.calls == []
+
+
+async def test_fault_19_a_missing_right_is_final_and_named(crd_cluster: Cluster, stage: Stage) -> None:
+    account = f"system:serviceaccount:{stage.namespace}:half"
+    role = f"half-{stage.namespace}"
+    kubectl, at = crd_cluster.kubectl, f"--namespace={stage.namespace}"
+    kubectl("create", "serviceaccount", "half", at)
+    resources = "pods,pods/status,nodes,leases.coordination.k8s.io,events.events.k8s.io,configmaps"
+    ours = f"bindrequests.{names.GROUP},bindrequests.{names.GROUP}/status"
+    kubectl("create", "clusterrole", role, "--verb=*", f"--resource={resources},{ours}")
+    kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={stage.namespace}:half")
+    try:
+        granted = ("auth", "can-i", "patch", f"bindrequests.{names.GROUP}", f"--as={account}")
+
+        async def may() -> str:
+            return kubectl(*granted, check=False).stdout.strip()
+
+        await until_awaited(may, lambda answer: answer == "yes")
+        access = await load_access(crd_cluster.service_account_kubeconfig(stage.namespace, "half"))
+        plugin = Scripted()
+        async with stage.working(plugin, access=access):
+            await stage.create_pod()
+            await stage.request_bind()
+            status = await stage.phase("pod", "Failed")
+    finally:
+        kubectl("delete", f"clusterrole/{role}", f"clusterrolebinding/{role}")
+    assert status["reason"].startswith("RBACMissing: ")
+    assert 'resources: ["pods/binding"], verbs: ["create"]' in status["reason"]
+    assert plugin.points("pod") == ["pre_bind"]
+
+
+async def test_fault_20_watches_go_on_while_every_worker_is_busy(stage: Stage) -> None:
+    hold = Hold()
+
+    async def first_is_slow(c: BindContext) -> Status:
+        return await hold(c) if c.request.key.name == "slow" else Status.ok()
+
+    one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
+    async with stage.working(Scripted(pre_bind=first_is_slow), binding=one) as working:
+        await stage.create_pod("slow")
+        await stage.request_bind("slow")
+        await hold.reached.wait()
+        for number in range(5):
+            await stage.create_pod(f"more-{number}")
+            await stage.request_bind(f"more-{number}")
+        await until(lambda: all(working.seen(stage.namespace, f"more-{number}") for number in range(5)))
+        assert await stage.status("more-4") == {}
+        hold.go.set()
+        for number in range(5):
+            await stage.phase(f"more-{number}", "Succeeded")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        pytest.param({"no blanks/allowed here": "x"}, id="a key that is none"),
+        pytest.param({"example.com/big": "x" * 262_144}, id="too much of it"),
+    ],
+)
+async def test_fault_40_nothing_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
+    class Annotates(Scripted):
+        def before_bind(self, c: BindContext) -> Mapping[str, str]:
+            return annotations
+
+    plugin = Annotates(effects=True)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("Rejected: ")
+    assert plugin.points("pod") == ["pre_bind", "rollback"]
+    updated = await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"still": "alive"}}})
+    assert "nodeName" not in updated["spec"]
+
+
+class Gate(Limiter):
+    """A limit that lets nobody pass until it is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.opened = asyncio.Event()
+
+    async def wait(self) -> float:
+        await self.opened.wait()
+        return 1.0
+
+
+async def test_a_limit_on_status_writes_does_not_hold_up_binding(stage: Stage) -> None:
+    gate = Gate()
+    limits: dict[WriteClass, Limiter] = {WriteClass.STATUS: gate}
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
+    async with stage.working(options=options):
+        for number in range(3):
+            await stage.create_pod(f"pod-{number}")
+            await stage.request_bind(f"pod-{number}")
+        for number in range(3):
+            await until_awaited(partial(stage.pod, f"pod-{number}"), lambda pod: pod["spec"].get("nodeName"))
+            assert await stage.status(f"pod-{number}") == {}
+        gate.opened.set()
+        for number in range(3):
+            await stage.phase(f"pod-{number}", "Succeeded")
+
+
+async def test_a_limit_on_bindings_does_not_hold_up_preparation_and_verdicts(stage: Stage) -> None:
+    gate = Gate()
+    limits: dict[WriteClass, Limiter] = {WriteClass.BIND: gate}
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
+    plugin = Scripted(effects=True)
+    async with stage.working(plugin, options=options):
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: plugin.points("pod") == ["pre_bind"])
+        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
+        await stage.create_pod("lost")
+        await stage.request_bind("lost", node="nowhere")
+        assert (await stage.phase("lost", "Failed"))["reason"].startswith("NodeGone")
+        assert "nodeName" not in (await stage.pod())["spec"]
+        gate.opened.set()
+        await stage.phase("pod", "Succeeded")
+
+
+async def test_pre_bind_of_neighbours_runs_at_the_same_time(stage: Stage) -> None:
+    """Two plugins, each of which goes on only when the other has begun."""
+    both = asyncio.Barrier(2)
+
+    async def meets(c: BindContext) -> Status:
+        await both.wait()
+        return Status.ok()
+
+    class Beside(Scripted):
+        def preflight(self, c: BindContext) -> Preflight:
+            return RUN_PARALLEL
+
+    class AlsoBeside(Beside):
+        name = "also"
+
+    async with stage.working(Beside(pre_bind=meets), AlsoBeside(pre_bind=meets)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")

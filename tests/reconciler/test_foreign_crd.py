@@ -1,0 +1,176 @@
+"""Another project's CRD: no selectable fields, a status of three fields, no validation of ours."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from functools import partial
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from reconciler.sweep import Sweep
+from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Status
+from shared.kube.resources import BINDREQUESTS
+from tests.kube.objects import until
+from tests.reconciler.conftest import stage_on
+from tests.reconciler.stage import Scripted, Stage, Working
+
+PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+THEIRS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+    "spec": {
+        "group": names.GROUP,
+        "names": {"kind": names.KIND, "plural": names.PLURAL, "singular": names.SINGULAR},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": names.VERSION,
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": PRESERVE,
+                            "status": {
+                                "type": "object",
+                                "properties": {
+                                    "phase": {"type": "string"},
+                                    "reason": {"type": "string"},
+                                    "failedAttempts": {"type": "integer", "format": "int32"},
+                                },
+                            },
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def their_cluster() -> Iterator[Cluster]:
+    """A control plane with that CRD."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_nodes(3)
+        cluster.api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", THEIRS)
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}")
+        yield cluster
+
+
+@pytest.fixture
+async def stage(their_cluster: Cluster) -> AsyncIterator[Stage]:
+    """A stage on it."""
+    async for made in stage_on(their_cluster):
+        yield made
+
+
+async def test_requests_are_carried_out_and_finished_ones_take_no_memory(stage: Stage) -> None:
+    async with stage.working() as working:
+        for name in ("one", "two"):
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+            status = await stage.phase(name, "Succeeded")
+            assert status == {"phase": "Succeeded"}
+        await until(lambda: not any(working.sizes.values()))
+        assert len(working.parts.stores.requests.store) == 0
+    async with stage.working() as working:
+        await until(working.parts.stores.requests.synced.is_set)
+        assert len(working.parts.stores.requests.store) == 0, "nor when they are listed"
+
+
+async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
+    """A rollback that goes on writes its block again and again; here there is nothing to write after the first."""
+    rounds: list[str] = []
+
+    async def undo(c: BindContext) -> Status:
+        rounds.append(str((await stage.request())["metadata"]["resourceVersion"]))
+        return Status.ok() if len(rounds) == 4 else Status.retry("not yet")
+
+    async def fails(c: BindContext) -> Status:
+        return Status.fatal("never")
+
+    async with stage.working(Scripted(effects=True, pre_bind=fails, rollback=undo)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: len(rounds) == 4)
+        status = await stage.status()
+    assert status["reason"].startswith("Rejected: ")
+    assert set(status) == {"phase", "reason", "failedAttempts"}
+    # The first round came before the verdict, whose write taught which fields are kept.
+    assert len(set(rounds[1:])) == 1
+
+
+async def test_fault_04_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Stage) -> None:
+    plugin = Scripted(pre_bind=fails_at_first)
+    async with stage.working(plugin) as working:
+        stage.clock.shift -= timedelta(hours=1)
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
+        assert "nextAttemptTime" not in await stage.status()
+        # Whatever happens to the request, no attempt is made before its time: with this clock, for an hour.
+        stage.clock.shift -= timedelta(hours=1)
+        for label in ("1", "2", "3"):
+            body = {"metadata": {"labels": {"touched": label}}}
+            made = await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
+            await until(partial(_is_seen, working, stage.namespace, made["metadata"]["resourceVersion"]))
+        assert plugin.points("pod") == ["pre_bind"]
+        stage.clock.shift += timedelta(hours=2)
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "4"}}})
+        await stage.phase("pod", "Succeeded")
+    assert plugin.points("pod").count("pre_bind") == 2
+
+
+async def test_a_backoff_begins_anew_after_a_restart(stage: Stage) -> None:
+    await stage.create_pod()
+    await stage.request_bind()
+    await stage.client.patch(
+        BINDREQUESTS, stage.namespace, "pod", {"status": {"failedAttempts": 6}}, subresource="status"
+    )
+    plugin = Scripted()
+    async with stage.working(plugin) as working:
+        await until(lambda: working.sizes["memories"] == 1)
+        memory = next(iter(working.parts.work.reconciler.memories.values()))
+        await until(lambda: memory.not_before is not None)
+        assert plugin.calls == []
+        stage.clock.shift += timedelta(minutes=2)
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})
+        await stage.phase("pod", "Succeeded")
+
+
+async def test_a_spec_that_their_crd_lets_in_ends_invalid(stage: Stage) -> None:
+    await stage.create_pod()
+    await stage.request_bind(receivedResourceType="Strange", selectedNode="")
+    async with stage.working():
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("Invalid: ")
+    assert "spec.receivedResourceType" in status["reason"]
+    assert "spec.selectedNode" in status["reason"]
+
+
+async def test_their_finished_requests_are_swept_too(stage: Stage) -> None:
+    async with stage.working():
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    sweep = Sweep(stage.client, timedelta(hours=1), stage.clock)
+    assert await sweep.round() == 0
+    stage.clock.shift += timedelta(hours=2)
+    assert await sweep.round() >= 1
+    await stage.request_gone()
+
+
+async def fails_at_first(c: BindContext) -> Status:
+    return Status.retry("no luck") if c.attempt == 1 else Status.ok()
+
+
+def _is_seen(working: Working, namespace: str, version: str) -> bool:
+    seen = working.seen(namespace)
+    return seen is not None and seen.resource_version == version

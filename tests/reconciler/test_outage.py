@@ -1,0 +1,115 @@
+"""The API server's own trouble: however long it lasts, it costs no request an attempt and ends none."""
+
+from datetime import timedelta
+
+from localcluster.cluster import Cluster
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import EventSource
+from shared.framework.status import Status
+from shared.kube.resources import CONFIGMAPS
+from tests.kube.objects import configmap, until
+from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.reconciler.test_waits import needs
+
+
+async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_request(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await wire.cut()
+        hold.go.set()
+        # The Binding cannot be sent, nor can anything be looked at.
+        await until(lambda: working.sizes["trouble"] == 1)
+        stage.clock.shift += timedelta(minutes=20)
+        await wire.mend()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert "failedAttempts" not in status
+    assert "rollback" not in plugin.points("pod")
+    assert await stage.events() in ([], ["Bound"])
+
+
+async def test_a_wait_that_ran_out_during_an_outage_goes_on_for_a_minute(stage: Stage) -> None:
+    plugin = needs("data")
+    async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await wire.cut()
+        await until(lambda: all(r.contact_since is None for r in working.parts.stores.reflectors.values()))
+        stage.clock.shift += timedelta(minutes=20)
+        await wire.mend()
+        await until(lambda: all(r.contact_since for r in working.parts.stores.reflectors.values()))
+        looks = len(plugin.calls)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await until(lambda: len(plugin.calls) > looks and working.sizes["sleepers"] == 1)
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+
+
+async def test_an_api_server_that_restarts_is_no_failure(crd_cluster: Cluster, stage: Stage) -> None:
+    hold = Hold()
+    async with stage.working(Scripted(effects=True, pre_bind=hold)) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        crd_cluster.stop_apiserver()
+        try:
+            hold.go.set()
+            await until(lambda: working.sizes["trouble"] == 1)
+        finally:
+            crd_cluster.start_apiserver()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert "failedAttempts" not in status
+
+
+async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: Stage) -> None:
+    async with stage.wire() as (wire, access):
+        reads = 0
+
+        async def reads_a_map(c: BindContext) -> Status:
+            nonlocal reads
+            reads += 1
+            if reads == 1:
+                await wire.cut()
+            found = await c.client.list_all(CONFIGMAPS, c.request.key.namespace)
+            return Status.ok() if found == [] else Status.fatal("there are none")
+
+        plugin = Scripted(pre_bind=reads_a_map, sources=[EventSource(CONFIGMAPS)])
+        async with stage.working(plugin, access=access) as working:
+            await stage.create_pod()
+            await stage.request_bind()
+            await until(lambda: working.sizes["trouble"] == 1)
+            await wire.mend()
+            status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert "failedAttempts" not in status
+    assert reads > 1
+
+
+async def test_fault_10_a_status_that_could_not_be_written_is_written_later_and_counts_once(stage: Stage) -> None:
+    """The failure's write is lost on the way; nothing is tried again before it is written."""
+    async with stage.wire() as (wire, access):
+
+        async def fails_and_cuts(c: BindContext) -> Status:
+            if c.attempt == 1:
+                await wire.cut()
+                return Status.retry("no luck")
+            return Status.ok()
+
+        plugin = Scripted(pre_bind=fails_and_cuts)
+        async with stage.working(plugin, access=access) as working:
+            await stage.create_pod()
+            await stage.request_bind()
+            await until(lambda: working.sizes["trouble"] == 1)
+            assert plugin.points("pod") == ["pre_bind"]
+            await wire.mend()
+            status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert status["failedAttempts"] == 1
+    assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]

@@ -1,0 +1,244 @@
+"""The finalizer's whole life, and what it stands for: effects are undone until done, never under a running pod."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.status import Reason, Status
+from shared.kube.binding import post_binding
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
+from tests.kube.objects import configmap, until, until_awaited
+from tests.reconciler.stage import Hold, Scripted, Stage
+
+OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
+
+
+def conditions(status: Mapping[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in status.get("conditions") or ()}
+
+
+class Leaving(Scripted):
+    """Leaves a ConfigMap of the request's name, takes it away by what is visible, keeps nothing in memory."""
+
+    def __init__(self, answer: Status) -> None:
+        super().__init__(effects=True, pre_bind=self._leave, rollback=self._take)
+        self.answer = answer
+        self.refuses = 0
+
+    async def _leave(self, c: BindContext) -> Status:
+        with suppress(AlreadyExists):
+            await c.client.create(CONFIGMAPS, c.request.key.namespace, configmap(c.request.key.name))
+        return self.answer
+
+    async def _take(self, c: BindContext) -> Status:
+        if self.refuses:
+            self.refuses -= 1
+            return Status.retry("it is still in use")
+        with suppress(NotFound):
+            await c.client.delete(CONFIGMAPS, c.request.key.namespace, c.request.key.name)
+        return Status.ok()
+
+
+async def effects(stage: Stage) -> list[str]:
+    return [found["metadata"]["name"] for found in await stage.client.list_all(CONFIGMAPS, stage.namespace)]
+
+
+async def unfinalized(stage: Stage) -> None:
+    async def look() -> bool:
+        return not (await stage.request())["metadata"].get("finalizers")
+
+    await until_awaited(look, bool)
+
+
+async def test_the_first_attempt_puts_the_finalizer_and_success_takes_it_off_before_it_is_said(stage: Stage) -> None:
+    hold = Hold()
+    async with stage.working(Scripted(effects=True, pre_bind=hold)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
+        hold.go.set()
+        await stage.phase("pod", "Succeeded")
+        assert "finalizers" not in (await stage.request())["metadata"]
+
+
+async def test_the_webhooks_finalizer_costs_no_second_write(stage: Stage) -> None:
+    async with stage.working(Scripted(effects=True)):
+        await stage.create_pod()
+        await stage.request_bind(metadata=OURS)
+        await stage.phase("pod", "Succeeded")
+        writers = (await stage.request())["metadata"]["managedFields"]
+    ours = [w for w in writers if w["manager"] == names.FIELD_MANAGER_RECONCILER]
+    assert "finalizers" not in (await stage.request())["metadata"]
+    assert [w.get("subresource", "") for w in ours] == ["status"]
+
+
+async def test_fault_12_a_final_failure_is_undone_before_it_is_said(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        assert await effects(stage) == []
+        await unfinalized(stage)
+    assert status["reason"].startswith("DeviceConflict")
+    assert conditions(status) == {"Bound": "False", "RolledBack": "True"}
+    assert plugin.reasons[0].reason is Reason.DEVICE_CONFLICT
+
+
+async def test_fault_12_a_rollback_that_fails_is_told_once_and_goes_on_until_done(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken"))
+    plugin.refuses = 3
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        assert conditions(status)["RolledBack"] == "False"
+        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
+        await unfinalized(stage)
+        assert await effects(stage) == []
+        assert conditions(await stage.status()) == {"Bound": "False", "RolledBack": "True"}
+        await working.parts.recorder.flush()
+    assert plugin.points("pod") == ["pre_bind", *["rollback"] * 4]
+    assert (await stage.events()).count("RollbackFailed") == 1
+    assert (await stage.status())["reason"].startswith("Rejected: "), "the verdict stands"
+
+
+async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken"))
+    plugin.refuses = 1_000
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Failed")
+        await stage.event("pod", "RollbackFailed")
+        await working.crash()
+    heir = Leaving(Status.ok())
+    heir.refuses = 1
+    async with stage.working(heir, lease="heir") as working:
+        await unfinalized(stage)
+        await working.parts.recorder.flush()
+    assert await effects(stage) == []
+    assert heir.points("pod") == ["rollback", "rollback"], "what has failed is undone and not tried again"
+    assert heir.reasons[0].reason is Reason.REJECTED
+    assert (await stage.events()).count("RollbackFailed") == 1
+
+
+async def test_a_request_deleted_while_nobody_was_there_is_undone_afterwards(stage: Stage) -> None:
+    plugin = Leaving(Status.wait("for ever"))
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await working.crash()
+    await stage.withdraw()
+    async with stage.working(Leaving(Status.ok()), lease="heir"):
+        await stage.request_gone()
+    assert await effects(stage) == []
+
+
+async def test_nothing_is_undone_under_a_pod_that_runs_where_it_was_to(stage: Stage) -> None:
+    """The process died after the Binding; the request is deleted before the next one comes."""
+    plugin = Scripted(effects=True)
+    await stage.create_pod()
+    await stage.request_bind(metadata=OURS)
+    uid = (await stage.pod())["metadata"]["uid"]
+    await post_binding(stage.client, ObjectKey(stage.namespace, "pod"), ObjectUID(uid), "gpu-node-0", {})
+    await stage.withdraw()
+    async with stage.working(plugin):
+        await stage.request_gone()
+    assert plugin.points("pod") == []
+
+
+async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
+    plugin = Scripted(effects=True)
+    async with stage.wire() as (wire, access):
+
+        async def loses_the_next_answer(c: BindContext) -> Status:
+            wire.lose_answers(1)
+            return Status.skip()
+
+        plugin.on_bind = loses_the_next_answer
+        async with stage.working(plugin, access=access):
+            await stage.create_pod()
+            await stage.request_bind()
+            status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert "failedAttempts" not in status
+    assert plugin.points("pod").count("rollback") == 0
+
+
+async def test_fault_11_nothing_is_undone_while_an_unanswered_binding_may_still_take_effect(stage: Stage) -> None:
+    """A Binding went unanswered, then the request is deleted: nothing is undone while the pod may yet be bound."""
+
+    async def goes_unanswered(c: BindContext) -> Status:
+        c.posts.last_unknown = stage.clock.now()
+        return Status.retry("nobody answered")
+
+    plugin = Scripted(effects=True, bind=goes_unanswered)
+    binding = Binding(in_flight_timeout=timedelta(minutes=10))
+    async with stage.working(plugin, binding=binding) as working:
+        # Later than what a predecessor may have sent.
+        stage.clock.shift += timedelta(minutes=11)
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
+        plugin.on_bind = None
+        plugin.on_pre_bind = Hold()
+        await stage.withdraw()
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.deleting)
+        await until(lambda: working.sizes["trouble"] == 1)
+        assert plugin.points("pod").count("rollback") == 0
+        stage.clock.shift += timedelta(minutes=11)
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})
+        await stage.request_gone()
+    # Again, should the label's write have come in between.
+    assert plugin.points("pod").count("rollback") >= 1
+
+
+async def test_fault_11_an_heir_waits_for_what_its_predecessor_may_have_sent(stage: Stage) -> None:
+    """Nothing tells whether the process that died had sent a Binding: it may take effect for as long as one can."""
+    await stage.create_pod()
+    await stage.request_bind(metadata=OURS)
+    await stage.withdraw()
+    plugin = Scripted(effects=True)
+    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
+        await until(lambda: working.sizes["trouble"] == 1)
+        assert plugin.points("pod") == []
+        stage.clock.shift += timedelta(minutes=11)
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})
+        await stage.request_gone()
+    assert set(plugin.points("pod")) == {"rollback"}
+
+
+async def test_an_heir_need_not_wait_for_a_pod_that_no_binding_can_reach(stage: Stage) -> None:
+    await stage.create_pod()
+    await stage.request_bind(metadata=OURS)
+    await stage.delete_pod()
+    plugin = Scripted(effects=True)
+    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(hours=10))):
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("PodGone")
+    assert plugin.points("pod") == ["rollback"]
+
+
+async def test_effects_of_an_attempt_that_the_webhook_did_not_announce_are_recorded_first(stage: Stage) -> None:
+    """The finalizer stands before the plugin is called: a crash in between leaves a record and no effect."""
+    seen: list[bool] = []
+
+    async def look(c: BindContext) -> Status:
+        stored = await c.client.get(BINDREQUESTS, c.request.key.namespace, c.request.key.name)
+        seen.append(names.FINALIZER in stored["metadata"].get("finalizers", ()))
+        return Status.ok()
+
+    async with stage.working(Scripted(effects=True, pre_bind=look)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    assert seen == [True]

@@ -1,0 +1,116 @@
+"""The sweep of finished requests: what goes, what stays, and that it takes up where it stopped."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.sweep import Sweep, completed_at, is_due
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.status import Status
+from shared.kube.client import KubeClient
+from shared.kube.errors import InfrastructureError
+from shared.kube.resources import BINDREQUESTS
+from shared.testing.builders import bind_request, stored
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def finished(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return stored(bind_request(uid="pod-uid"), **metadata) | {"status": {"phase": "Succeeded", **status}}
+
+
+OLD, NEW = {"completionTime": "2026-01-01T10:59:59Z"}, {"completionTime": "2026-01-01T11:00:01Z"}
+WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
+
+
+@pytest.mark.parametrize(
+    ("request_", "due"),
+    [
+        pytest.param(finished(OLD), True, id="long enough"),
+        pytest.param(finished(NEW), False, id="not yet"),
+        pytest.param(finished(OLD | {"phase": "Failed"}), False, id="failed: the scheduler's to read"),
+        pytest.param(finished(OLD | {"phase": "Pending"}), False, id="not finished"),
+        pytest.param(finished(OLD, finalizers=["example.com/keep"]), False, id="somebody holds it"),
+        pytest.param(finished(OLD, deletionTimestamp="2026-01-01T11:00:00Z"), False, id="it goes already"),
+        pytest.param(finished({}), False, id="nobody knows since when"),
+        pytest.param(finished({}, managedFields=WRITTEN), False, id="another's CRD: the newest write counts"),
+        pytest.param(finished({}, managedFields=WRITTEN[:1]), True, id="another's CRD: written long ago"),
+    ],
+)
+def test_what_is_due(request_: dict[str, Any], due: bool) -> None:
+    assert is_due(request_, HOUR, NOW) is due
+
+
+def test_the_newest_write_stands_for_the_end() -> None:
+    assert completed_at(finished({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
+
+
+async def names_left(stage: Stage) -> list[str]:
+    return [found["metadata"]["name"] for found in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
+
+
+async def test_succeeded_requests_go_and_failed_ones_stay(stage: Stage) -> None:
+    async def by_name(c: BindContext) -> Status:
+        return Status.fatal("never") if c.request.key.name == "fails" else Status.ok()
+
+    async with stage.working(Scripted(pre_bind=by_name)):
+        for name in ("one", "two", "three", "fails"):
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+        for name in ("one", "two", "three", "fails"):
+            await stage.phase(name, "Succeeded", "Failed")
+    # A page each: the round goes on from page to page.
+    due = Sweep(stage.client, HOUR, stage.clock, page=1)
+    assert await due.round() == 0
+    assert len(await names_left(stage)) == 4
+    stage.clock.shift += 2 * HOUR
+    assert await due.round() == 3
+    assert await names_left(stage) == ["fails"]
+
+
+async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:
+    async with stage.working():
+        for name in ("one", "two", "three"):
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+            await stage.phase(name, "Succeeded")
+    stage.clock.shift += 2 * HOUR
+    async with stage.wire() as (wire, access), KubeClient(access) as client:
+        due = Sweep(client, HOUR, stage.clock, page=1)
+        await wire.cut()
+        with pytest.raises(InfrastructureError):
+            await due.round()
+        await wire.mend()
+        assert await due.round() == 3
+        assert await due.round() == 0
+    assert await names_left(stage) == []
+
+
+async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
+    async with stage.working():
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    old = await stage.request()
+    await stage.withdraw()
+    await stage.request_bind()
+    due = Sweep(stage.client, HOUR, stage.clock)
+    assert await due.remove(old) is False
+    assert await names_left(stage) == ["pod"]
+
+
+async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
+    soon = Binding(ttl_after_succeeded=timedelta(milliseconds=1), in_flight_timeout=NO_FLIGHT)
+    async with stage.working(binding=soon):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.request_gone()
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
+async def test_zero_keeps_everything(stage: Stage) -> None:
+    await Sweep(stage.client, timedelta(), stage.clock).run()

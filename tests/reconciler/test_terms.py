@@ -1,0 +1,181 @@
+"""Leadership: warm standbys, what a new leader may believe, what a term leaves behind, shards."""
+
+from datetime import timedelta
+
+import pytest
+
+from reconciler.options import parse_options, shard_lease
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Status
+from shared.kube.lease import LeaseTimings
+from shared.kube.resources import BINDREQUESTS, LEASES
+from tests.kube.objects import until, until_awaited
+from tests.reconciler.stage import Hold, Scripted, Stage
+
+
+async def leads(stage: Stage, lease: str = "reconciler") -> str:
+    """Wait until somebody holds the Lease; returns who."""
+
+    async def look() -> str:
+        found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+        return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+
+    return await until_awaited(look, bool)
+
+
+async def test_a_standby_binds_as_soon_as_the_leader_has_left(stage: Stage) -> None:
+    """No retry period passes here within hours: only the watch of the Lease can have told the standby."""
+    one, two = Scripted(), Scripted()
+    async with stage.working(one) as first:
+        holder = await leads(stage)
+        async with stage.working(two) as second:
+            await until(lambda: all(r.synced.is_set() for r in second.parts.reflectors.values()))
+            await stage.create_pod()
+            await first.leave()
+            await stage.request_bind()
+            await stage.phase("pod", "Succeeded")
+            assert await leads(stage) != holder
+    assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+
+
+async def test_a_standby_takes_over_from_a_dead_leader_when_the_lease_has_run_out(stage: Stage) -> None:
+    quick = LeaseTimings(timedelta(seconds=2), timedelta(seconds=1.5), timedelta(seconds=0.2))
+    one, two = Scripted(), Scripted()
+    async with stage.wire() as (wire, access), stage.working(one, timings=quick, access=access) as first:
+        holder = await leads(stage)
+        async with stage.working(two, timings=quick):
+            await wire.cut()
+            await first.crash()
+            assert await leads(stage) == holder, "a dead leader releases nothing"
+            await stage.create_pod()
+            await stage.request_bind()
+            await stage.phase("pod", "Succeeded")
+    assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
+
+
+async def test_fault_21_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
+    one, two = Scripted(effects=True), Scripted(effects=True)
+    async with stage.working(one):
+        await leads(stage)
+        async with stage.working(two) as standby:
+            await stage.create_pod()
+            await stage.request_bind()
+            await stage.phase("pod", "Succeeded")
+            await until(standby.parts.stores.requests.synced.is_set)
+            assert not any(standby.sizes.values())
+    assert two.calls == []
+
+
+async def test_fault_05_a_new_leader_asks_before_it_believes_a_store_that_is_behind(stage: Stage) -> None:
+    """The standby's watch hangs; what it shows as new has failed for good under the leader before it."""
+    hold = Hold(Status.fatal("never"))
+    two = Scripted()
+    async with stage.working(Scripted(pre_bind=hold)) as first:
+        await leads(stage)
+        async with stage.working(two) as second:
+            await stage.create_pod()
+            await stage.request_bind()
+            await until(lambda: second.seen(stage.namespace) is not None)
+            await second.hang("bindrequests")
+            hold.go.set()
+            await stage.phase("pod", "Failed")
+            await first.leave()
+            # It has asked, and found that there is nothing to do.
+            await until(lambda: second.sizes["memories"] == 1)
+            second.go_on("bindrequests")
+            await stage.create_pod("fresh")
+            await stage.request_bind("fresh")
+            await stage.phase("fresh", "Succeeded")
+    assert two.points("pod") == []
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
+    plugin = Scripted(pre_bind=Hold())
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        assert isinstance(plugin.on_pre_bind, Hold)
+        await plugin.on_pre_bind.reached.wait()
+        assert working.sizes["memories"] == 1
+        await working.leave()
+        assert not any(working.sizes.values())
+
+
+async def test_fault_32_memory_follows_what_there_is(stage: Stage) -> None:
+    """Bound pods, finished and deleted requests leave nothing; failed ones as little as can be, while they exist."""
+
+    async def by_name(c: BindContext) -> Status:
+        name = c.request.key.name
+        c.state["kept"] = "something"
+        if name.startswith("fails"):
+            return Status.fatal("never")
+        return Status.wait("for ever") if name.startswith("waits") else Status.ok()
+
+    plugin = Scripted(effects=True, pre_bind=by_name)
+    kinds = ("binds", "fails", "waits")
+    async with stage.working(plugin) as working:
+        for number in range(10):
+            for kind in kinds:
+                await stage.create_pod(f"{kind}-{number}")
+                await stage.request_bind(f"{kind}-{number}")
+        for number in range(10):
+            await stage.phase(f"binds-{number}", "Succeeded")
+            await stage.phase(f"fails-{number}", "Failed")
+        await until(lambda: working.sizes["sleepers"] == 10)
+        await until(lambda: working.sizes["memories"] == 20)
+        assert working.sizes == {"memories": 20, "states": 10, "sleepers": 10, "trouble": 0, "doubtful": 0}
+        assert len(working.parts.stores.requests.store) == 20
+        assert len(working.parts.stores.pods.store) == 20
+        for number in range(10):
+            for kind in kinds:
+                await stage.withdraw(f"{kind}-{number}")
+        await until(lambda: not any(working.sizes.values()))
+        assert len(working.parts.stores.requests.store) == 0
+
+
+async def test_shards_share_a_cluster(stage: Stage) -> None:
+    one, two = Scripted(), Scripted()
+    labels = {pool: {"labels": {"example.com/pool": pool}} for pool in ("a", "b", "c")}
+    async with (
+        stage.working(one, shard="example.com/pool=a", lease="reconciler-a"),
+        stage.working(two, shard="example.com/pool=b", lease="reconciler-b") as second,
+    ):
+        for pool in ("c", "b", "a"):
+            await stage.create_pod(pool)
+            await stage.request_bind(pool, metadata=labels[pool])
+        await stage.phase("a", "Succeeded")
+        await stage.phase("b", "Succeeded")
+        assert await stage.status("c") == {}, "nobody's"
+        # One that changes hands while it waits is the other's from then on.
+        two.on_pre_bind = hold = Hold()
+        await stage.create_pod("moves")
+        await stage.request_bind("moves", metadata=labels["b"])
+        await hold.reached.wait()
+        await stage.client.patch(
+            BINDREQUESTS, stage.namespace, "moves", {"metadata": {"labels": {"example.com/pool": "a"}}}
+        )
+        await stage.phase("moves", "Succeeded")
+        await until(lambda: not any(second.sizes.values()))
+    assert hold.cancelled
+    assert (one.points("moves"), two.points("moves")) == (["pre_bind", "post_bind"], ["pre_bind"])
+    assert two.points("a") == one.points("b") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lease", "shard"),
+    [
+        pytest.param([], "bowline-reconciler", "", id="one reconciler for all"),
+        pytest.param(
+            ["--shard-label-selector", "pool=a"],
+            "bowline-reconciler-a1719b56",
+            "pool=a",
+            id="a Lease for each selector",
+        ),
+        pytest.param(["--shard-label-selector", "  "], "bowline-reconciler", "", id="blanks select nothing"),
+    ],
+)
+def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, shard: str) -> None:
+    options = parse_options(arguments, {})
+    assert options.shard == shard
+    assert options.lease_name == lease == shard_lease("bowline-reconciler", shard)

@@ -1,0 +1,193 @@
+"""Requests that wait for an object: woken by it, told about, ended in time, in nobody's way."""
+
+import asyncio
+from datetime import timedelta
+
+from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import EventSource
+from shared.framework.config import Binding
+from shared.framework.status import Status
+from shared.kube.client import PatchType
+from shared.kube.errors import NotFound
+from shared.kube.resources import CONFIGMAPS, PODS
+from tests.kube.objects import configmap, until
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+
+
+def needs(name: str) -> Scripted:
+    """A plugin whose requests wait for a ConfigMap with ready=yes, by a look at the API server."""
+
+    async def look(c: BindContext) -> Status:
+        namespace = c.request.key.namespace
+        version = ResourceVersion("")
+        try:
+            found = await c.client.get(CONFIGMAPS, namespace, name)
+        except NotFound:
+            pass
+        else:
+            if (found.get("data") or {}).get("ready") == "yes":
+                return Status.ok()
+            version = version_of(found)
+        ref = ObjectRef("v1", "ConfigMap", ObjectKey(namespace, name), resource_version=version)
+        return Status.wait("it is not ready", ref)
+
+    return Scripted(pre_bind=look, sources=[EventSource(CONFIGMAPS)])
+
+
+async def test_fault_15_a_wait_holds_no_worker_and_is_woken_by_its_object(stage: Stage) -> None:
+    plugin = needs("data")
+    only_one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
+    async with stage.working(plugin, binding=only_one) as working:
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        for number in range(5):
+            await stage.create_pod(f"waits-{number}")
+            await stage.request_bind(f"waits-{number}")
+        await until(lambda: working.sizes["sleepers"] == 5)
+        plugin.on_pre_bind, look = None, plugin.on_pre_bind
+        await stage.create_pod("fresh")
+        await stage.request_bind("fresh")
+        await stage.phase("fresh", "Succeeded")
+        plugin.on_pre_bind = look
+        # Nothing but the object's own change can wake them: no poll and no deadline is near.
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        for number in range(5):
+            await stage.phase(f"waits-{number}", "Succeeded")
+        assert working.sizes["sleepers"] == 0
+
+
+async def test_an_object_that_comes_into_being_wakes_whoever_waits_for_it(stage: Stage) -> None:
+    async with stage.working(needs("late")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("late", ready="yes"))
+        status = await stage.phase("pod", "Succeeded")
+    assert "failedAttempts" not in status
+
+
+async def test_a_change_between_look_and_sleep_is_not_slept_through(stage: Stage) -> None:
+    """1. The plugin looks. 2. The object changes, and the watch has told of it. 3. The plugin says WAIT."""
+    plugin = needs("data")
+    look = plugin.on_pre_bind
+    assert look is not None
+
+    async with stage.working(plugin) as working:
+        shown = working.parts.reflectors["scripted/0"].store
+
+        async def looks_and_dawdles(c: BindContext) -> Status:
+            status = await look(c)
+            if plugin.points("pod").count("pre_bind") == 1:
+                await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+                key = ObjectKey(stage.namespace, "data")
+                await until(lambda: shown[key]["data"]["ready"] == "yes")
+            return status
+
+        plugin.on_pre_bind = looks_and_dawdles
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await until(lambda: ObjectKey(stage.namespace, "data") in shown)
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]
+
+
+async def test_a_long_wait_is_written_and_told_once(stage: Stage) -> None:
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        assert await stage.status() == {}, "a short wait leaves no trace"
+        stage.clock.shift += timedelta(seconds=6)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.event("pod", "BindingWaiting")
+        status = await stage.status()
+        assert status["reason"].startswith("Waiting: scripted: it is not ready")
+        assert f"ConfigMap {stage.namespace}/data" in status["reason"]
+        for attempt in ("1", "2"):
+            await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": attempt}})
+        await working.parts.recorder.flush()
+    # The process after it finds what has been told.
+    async with stage.working(needs("data")) as working:
+        await until(lambda: working.sizes["sleepers"] == 1)
+        stage.clock.shift += timedelta(seconds=6)
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": "3"}})
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        await stage.phase("pod", "Succeeded")
+        await stage.event("pod", "Bound")
+    assert await stage.events() == ["BindingWaiting", "Bound"]
+
+
+async def test_a_wait_ends_at_its_deadline_also_after_a_restart(stage: Stage) -> None:
+    """Counted from the request's creation; a process that has only just started gives what it watches a minute."""
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+    stage.clock.shift += timedelta(seconds=601)
+    plugin = needs("data")
+    async with stage.working(plugin) as working:
+        await until(lambda: working.sizes["sleepers"] == 1)
+        assert plugin.points("pod") == ["pre_bind"], "overdue, but contact is new: it is looked at and waits on"
+        stage.clock.shift += timedelta(seconds=61)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("WaitTimeout: waited until ")
+    assert "scripted: it is not ready" in status["reason"]
+    assert "failedAttempts" not in status or status["failedAttempts"] == 0
+
+
+async def test_what_is_there_when_the_deadline_has_passed_is_bound_all_the_same(stage: Stage) -> None:
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        stage.clock.shift += timedelta(hours=1)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
+        await stage.phase("pod", "Succeeded")
+
+
+async def test_a_waiting_request_that_is_deleted_leaves_nothing(stage: Stage) -> None:
+    async with stage.working(needs("data")) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await stage.withdraw()
+        await until(lambda: not any(working.sizes.values()))
+
+
+async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage) -> None:
+    """All of them come due together, each look takes until the test says so: the fresh one goes before them."""
+    go = asyncio.Event()
+    waiting = Status.wait("somebody else's turn")
+
+    async def looks_slowly(c: BindContext) -> Status:
+        if c.request.key.name == "fresh":
+            return Status.ok()
+        if plugin.points(c.request.key.name).count("pre_bind") > 1:
+            await go.wait()
+        return waiting
+
+    plugin = Scripted(pre_bind=looks_slowly)
+    async with stage.working(plugin, binding=Binding(workers=4, in_flight_timeout=NO_FLIGHT)) as working:
+        for number in range(8):
+            await stage.create_pod(f"waits-{number}")
+            await stage.request_bind(f"waits-{number}")
+        await until(lambda: working.sizes["sleepers"] == 8)
+        # After five seconds all of them are looked at again and get stuck; one of the four workers is theirs.
+        await until(lambda: len(plugin.uids("pre_bind")) > 8)
+        await stage.create_pod("fresh")
+        await stage.request_bind("fresh")
+        await stage.phase("fresh", "Succeeded")
+        assert len(plugin.uids("pre_bind")) == 8 + 1 + 1
+        go.set()
+
+
+async def test_a_gated_pod_is_bound_as_soon_as_its_gates_are_gone(stage: Stage) -> None:
+    async with stage.working() as working:
+        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
+        await stage.phase("pod", "Succeeded")

@@ -1,0 +1,179 @@
+"""Requests and pods that go or are made anew while an attempt is under way."""
+
+import asyncio
+
+from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Reason, Status
+from shared.kube.resources import BINDREQUESTS
+from tests.kube.objects import until
+from tests.reconciler.stage import Hold, Scripted, Stage, Working
+
+
+def deletion_is_seen(working: Working, stage: Stage) -> bool:
+    seen = working.seen(stage.namespace)
+    return seen is not None and seen.deleting
+
+
+async def test_a_request_deleted_while_it_is_prepared_is_cancelled_and_undone(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
+        await stage.withdraw()
+        await stage.request_gone()
+    assert hold.cancelled
+    assert plugin.points("pod") == ["pre_bind", "rollback"]
+    assert plugin.reasons[0].reason is Reason.SUPERSEDED
+    assert "nodeName" not in (await stage.pod())["spec"]
+    assert await stage.events() == []
+
+
+async def test_a_request_deleted_past_the_point_of_no_return_stays_carried_out(stage: Stage) -> None:
+    hold = Hold(Status.skip())
+    plugin = Scripted(effects=True, bind=hold)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await stage.withdraw()
+        await until(lambda: deletion_is_seen(working, stage))
+        hold.go.set()
+        await stage.request_gone()
+    assert not hold.cancelled
+    assert plugin.points("pod") == ["pre_bind", "post_bind"]
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
+async def test_a_pod_deleted_while_it_is_prepared_ends_the_request(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await stage.delete_pod()
+        status = await stage.phase("pod", "Failed")
+    assert hold.cancelled
+    assert status["reason"].startswith("PodGone")
+    assert plugin.points("pod") == ["pre_bind", "rollback"]
+
+
+async def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_request(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await stage.delete_pod()
+        successor = await stage.create_pod()
+        hold.go.set()
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("PodGone")
+    assert successor not in status["reason"].partition("asked for")[2]
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+async def test_fault_34_a_withdrawn_decision_is_never_carried_out_even_if_the_watch_hangs(stage: Stage) -> None:
+    """The request is deleted and remade with another node while its retry is due and no watch tells of it."""
+    failed = asyncio.Event()
+
+    async def fails_once(c: BindContext) -> Status:
+        if not failed.is_set():
+            failed.set()
+            return Status.retry("not now")
+        return Status.ok()
+
+    plugin = Scripted(pre_bind=fails_once)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        old = await stage.request_bind(node="gpu-node-0")
+        await failed.wait()
+        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
+        await working.hang("bindrequests")
+        await stage.withdraw()
+        new = await stage.request_bind(node="gpu-node-1")
+        # The retry finds the new one by asking, and leaves it alone as long as the watch says something else.
+        await until(lambda: new in plugin.uids("pre_bind"))
+        assert "nodeName" not in (await stage.pod())["spec"]
+        working.go_on("bindrequests")
+        await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-1"
+    assert plugin.uids("pre_bind").count(old) == 1
+
+
+async def test_fault_34_a_request_remade_under_its_name_starts_when_the_old_one_is_undone(stage: Stage) -> None:
+    """Somebody takes our finalizer off by force, so that the successor comes before the old attempt is undone."""
+    hold = Hold()
+    undone: list[str] = []
+
+    async def prepare(c: BindContext) -> Status:
+        return await hold(c) if c.request.selected_node == "gpu-node-0" else Status.ok()
+
+    async def undo(c: BindContext) -> Status:
+        undone.append(c.request.selected_node)
+        return Status.ok() if len(undone) > 1 else Status.retry("not at once")
+
+    plugin = Scripted(effects=True, pre_bind=prepare, rollback=undo)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        old = await stage.request_bind(node="gpu-node-0")
+        await hold.reached.wait()
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
+        await stage.withdraw()
+        new = await stage.request_bind(node="gpu-node-1")
+        await stage.phase("pod", "Succeeded")
+    assert [(point, uid) for point, _, uid in plugin.calls] == [
+        ("pre_bind", old),
+        ("rollback", old),
+        ("rollback", old),
+        ("pre_bind", new),
+        ("post_bind", new),
+    ]
+    assert undone == ["gpu-node-0", "gpu-node-0"]
+
+
+async def test_fault_09_no_verdict_of_a_deleted_request_reaches_its_namesake(stage: Stage) -> None:
+    """The attempt fails for good after its request was deleted and remade, and before any watch told of it."""
+    hold = Hold(Status.fatal("never"))
+    plugin = Scripted(pre_bind=hold)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await working.hang("bindrequests")
+        await stage.withdraw()
+        new = await stage.request_bind(node="gpu-node-1")
+        plugin.on_pre_bind = None
+        hold.go.set()
+        await until(lambda: new in plugin.uids("pre_bind"))
+        assert "phase" not in await stage.status()
+        working.go_on("bindrequests")
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert status["nodeName"] == "gpu-node-1"
+    assert await stage.events() in ([], ["Bound"])
+
+
+async def test_a_rollback_that_a_lost_finalizer_leaves_is_not_cut_short_by_the_requests_end(stage: Stage) -> None:
+    hold = Hold()
+    tries: list[str] = []
+
+    async def undo(c: BindContext) -> Status:
+        tries.append(c.request.key.name)
+        return Status.ok() if len(tries) == 3 else Status.retry("not yet")
+
+    plugin = Scripted(effects=True, pre_bind=hold, rollback=undo)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
+        await stage.withdraw()
+        await until(lambda: len(tries) == 3)
+        await until(lambda: working.sizes["memories"] == 0)
+    assert plugin.points("pod") == ["pre_bind", "rollback", "rollback", "rollback"]

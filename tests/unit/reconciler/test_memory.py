@@ -1,0 +1,82 @@
+"""What is remembered of a request while the watch has not caught up with what this process knows."""
+
+from reconciler.memory import Memories, Memory
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.testing.builders import bind_request, stored
+
+
+def version(number: int, uid: str = "request-uid") -> BindRequest:
+    return decode_bind_request(stored(bind_request(uid="pod-uid"), uid=uid, version=str(number)))
+
+
+def shown(memory: Memory, number: int) -> tuple[str, bool]:
+    """Which version counts when the store shows this one, and whether the API server is to be asked."""
+    memory.ask_live = False
+    newest = memory.newest(version(number))
+    assert newest is not None
+    return newest.resource_version, memory.ask_live
+
+
+def memory_of_writes(*versions: int) -> Memory:
+    memory = Memory(ObjectUID("request-uid"))
+    for before, after in zip(versions, versions[1:], strict=False):
+        memory.wrote(version(before), version(after))
+    return memory
+
+
+def test_without_a_write_the_store_counts() -> None:
+    assert shown(memory_of_writes(1), 1) == ("1", False)
+
+
+def test_an_own_write_counts_until_the_watch_shows_it() -> None:
+    memory = memory_of_writes(1, 2)
+    assert shown(memory, 1) == ("2", False)
+    assert shown(memory, 2) == ("2", False)
+    assert shown(memory, 3) == ("3", False), "caught up: the store counts again"
+
+
+def test_fault_05_every_step_of_a_chain_of_writes_is_known_to_be_old() -> None:
+    """The watch shows the finalizer's write when the verdict is already written: the verdict counts."""
+    memory = memory_of_writes(1, 2, 3)
+    assert shown(memory, 1) == ("3", False)
+    assert shown(memory, 2) == ("3", False)
+    assert shown(memory, 3) == ("3", False)
+
+
+def test_a_version_that_nobody_knows_is_asked_about() -> None:
+    assert shown(memory_of_writes(1, 2), 7) == ("7", True)
+
+
+def test_what_was_looked_at_counts_until_the_watch_shows_it() -> None:
+    memory = Memory(ObjectUID("request-uid"))
+    memory.saw(version(1), version(5))
+    assert shown(memory, 1) == ("5", False)
+    assert shown(memory, 5) == ("5", False)
+
+
+def test_a_look_that_shows_nothing_new_is_not_remembered() -> None:
+    memory = Memory(ObjectUID("request-uid"))
+    memory.saw(version(1), version(1))
+    assert shown(memory, 2) == ("2", False)
+
+
+def test_what_no_watch_shows_is_asked_about() -> None:
+    assert memory_of_writes(1, 2).newest(None) is None
+
+
+def test_fault_09_a_namesake_starts_with_nothing() -> None:
+    memories = Memories()
+    first = memories.of(version(1, "first"))
+    first.done = True
+    assert memories.of(version(2, "first")) is first
+    second = memories.of(version(3, "second"))
+    assert not second.done
+    assert len(memories) == 1
+
+
+def test_a_cleared_memory_tells_what_it_was_about() -> None:
+    memories = Memories()
+    memories.of(version(1, "first"))
+    assert memories.clear() == [(ObjectKey("default", "pod"), "first")]
+    assert len(memories) == 0

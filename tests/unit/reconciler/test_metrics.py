@@ -1,0 +1,139 @@
+"""Everything the processes export is in docs/metrics.md, and nothing else is: name, type, labels."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from reconciler.metrics import OUTCOMES, POINTS, ReconcilerMetrics
+from reconciler.observing import Observation
+from shared.api.meta import ObjectKey
+from shared.framework.status import Reason
+from shared.kube.metrics import KubeMetrics
+from shared.runtime.clock import SystemClock
+from shared.runtime.metrics import BIND_BUCKETS
+from tests.unit.reconciler.watching import ACTING
+from webhook.metrics import CertificateMetrics, WebhookMetrics
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
+_ROW = re.compile(
+    r"^\| `(?P<name>bowline_\w+)` \| (?P<type>\w+) \| (?P<labels>[\w, ]*) ?\| (?P<meaning>.+) \| (?P<alert>.+) \|$"
+)
+# The values of these are closed lists, or names of plugins, kinds and codes. A new one is to be thought about here.
+LABELS = {
+    *("outcome", "reason", "plugin", "point", "code", "step", "change", "write_class"),
+    *("verb", "resource", "cause", "hook", "allowed", "certificate"),
+}
+
+
+class Nothing:
+    """A reflector that has nothing yet."""
+
+    store: dict[str, str] = {}
+    last_contact = None
+
+
+@pytest.fixture
+def exported() -> dict[str, Metric]:
+    """What both processes export, by the name as documented."""
+    reconciler, webhook = CollectorRegistry(), CollectorRegistry()
+    Observation(ReconcilerMetrics(reconciler, ACTING), SystemClock())
+    followed = Nothing()
+    kube = KubeMetrics(reconciler)
+    kube.follow("pods", followed)
+    kube.observe("create", "pods/binding", "201", 0.003)
+    WebhookMetrics(webhook, ["gpu_request"])
+    CertificateMetrics(webhook)
+    # Read while the reflector is there: it is only shown as long.
+    found = [*reconciler.collect(), *webhook.collect()]
+    return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in found}
+
+
+def documented() -> Iterator[re.Match[str]]:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `bowline_")]
+    for row in rows:
+        match = _ROW.match(row)
+        assert match, f"not a row of name, type, labels, meaning, alert: {row}"
+        yield match
+
+
+def labels(metric: Metric) -> set[str]:
+    return {name for sample in metric.samples for name in sample.labels} - {"le"}
+
+
+def test_every_series_is_documented_with_its_type_and_labels_and_nothing_else_is(exported: dict[str, Metric]) -> None:
+    table = {row["name"]: (row["type"], set(re.findall(r"\w+", row["labels"]))) for row in documented()}
+    assert table == {name: (metric.type, labels(metric)) for name, metric in exported.items()}
+
+
+def test_no_label_is_one_that_could_hold_the_name_of_an_object(exported: dict[str, Metric]) -> None:
+    assert {label for metric in exported.values() for label in labels(metric)} <= LABELS
+
+
+def test_series_exist_before_anything_has_happened() -> None:
+    registry = CollectorRegistry()
+    Observation(ReconcilerMetrics(registry, ACTING), SystemClock())
+    for metric in registry.collect():
+        assert metric.samples, f"{metric.name} begins with its first event"
+    expected = [("bowline_attempts_total", {"outcome": outcome}) for outcome in OUTCOMES]
+    expected += [("bowline_requests_finished_total", {"reason": reason.value}) for reason in Reason]
+    for point in POINTS:
+        for plugin in ACTING[point]:
+            of = {"plugin": plugin, "point": point}
+            expected += [
+                ("bowline_plugin_calls_total", {**of, "code": "FATAL"}),
+                ("bowline_plugin_duration_seconds_count", {**of, "code": "OK"}),
+                ("bowline_plugin_errors_total", of),
+                ("bowline_attempt_overdue_total", of),
+            ]
+    assert {registry.get_sample_value(name, of) for name, of in expected} == {0.0}
+
+
+def test_a_kind_of_request_counts_its_failures_from_the_first_request_on() -> None:
+    registry = CollectorRegistry()
+    metrics = KubeMetrics(registry)
+
+    def count(code: str, verb: str = "create") -> float | None:
+        of = {"verb": verb, "resource": "pods/binding", "code": code}
+        return registry.get_sample_value("bowline_kube_requests_total", of)
+
+    assert count("429") is None
+    metrics.observe("create", "pods/binding", "201", 0.003)
+    assert (count("201"), count("429"), count("lost")) == (1, 0, 0)
+    metrics.observe("create", "pods/binding", "429", 0.003)
+    assert (count("201"), count("429"), count("lost")) == (1, 1, 0)
+
+
+class Mirror:
+    """A reflector as metrics see it."""
+
+    def __init__(self, *names: str) -> None:
+        self.store = dict.fromkeys(ObjectKey("ns", name) for name in names)
+        self.last_contact = SystemClock().now()
+
+
+def test_reflectors_of_one_resource_add_up_and_leave_when_they_end() -> None:
+    registry = CollectorRegistry()
+    metrics = KubeMetrics(registry)
+
+    def shown(name: str) -> float | None:
+        return registry.get_sample_value(name, {"resource": "pods"})
+
+    first, second = Mirror("a"), Mirror("b", "c")
+    metrics.follow("pods", first)
+    metrics.follow("pods", second)
+    assert shown("bowline_reflector_objects") == 3
+    contact = shown("bowline_reflector_last_contact_timestamp_seconds")
+    assert contact == min(first.last_contact, second.last_contact).timestamp()
+    del first
+    assert shown("bowline_reflector_objects") == 2
+    del second
+    assert shown("bowline_reflector_objects") == 0
+
+
+def test_buckets_reach_from_a_millisecond_to_seventeen_minutes() -> None:
+    assert BIND_BUCKETS[0] == 0.001
+    assert 17 * 60 <= BIND_BUCKETS[-1] < 18 * 60

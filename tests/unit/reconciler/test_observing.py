@@ -1,0 +1,142 @@
+"""What the working code says, and who hears of it: gauges, counters, the journal."""
+
+from datetime import timedelta
+
+import pytest
+
+from reconciler.decide import Attempt, Decision, Fail, Finish, Requeue, Wait
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.framework.status import Code, Reason, Status
+from shared.testing.clock import START
+from tests.unit.reconciler.watching import Watched, context
+
+CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
+WAITING = Status.wait("claim is pending", CLAIM).from_plugin("volumes")
+
+
+def passed(watched: Watched, decision: Decision, answer: Status | None = None, name: str = "train") -> None:
+    """One pass; with an answer, of an attempt that ended so."""
+    c = context(name)
+    with watched.observation.passing(c.request.key):
+        watched.observation.decided(c.request, decision)
+        watched.clock.step(timedelta(milliseconds=4))
+        if answer is not None:
+            watched.observation.attempt_ended(c, answer)
+
+
+def waiting(watched: Watched) -> dict[str, float | None]:
+    return {
+        plugin: count
+        for plugin in ("bowline", "volumes", "devices", "binder")
+        if (count := watched.value("bowline_requests_waiting", plugin=plugin))
+    }
+
+
+def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
+    watched = Watched()
+    assert watched.value("bowline_requests_waiting", plugin="volumes") == 0
+    passed(watched, Attempt(), WAITING)
+    passed(watched, Attempt(), WAITING)
+    passed(watched, Wait(CLAIM, "gated", START), name="second")
+    both = Status(Code.WAIT, ("two",), plugin="devices,volumes", wake_on=(CLAIM,))
+    passed(watched, Attempt(), both, name="third")
+    assert waiting(watched) == {"volumes": 1, "bowline": 1, "devices": 1}
+    passed(watched, Attempt(), Status.retry("no room").from_plugin("volumes"))
+    passed(watched, Finish(), name="third")
+    assert waiting(watched) == {"bowline": 1}
+    watched.observation.forgotten(ObjectKey("default", "second"))
+    assert waiting(watched) == {}
+
+
+def test_trouble_with_the_api_server_ends_no_wait() -> None:
+    watched, key = Watched(), ObjectKey("default", "train")
+    passed(watched, Attempt(), WAITING)
+    with watched.observation.passing(key):
+        watched.observation.troubled(key, "the API server did not answer in time")
+    assert waiting(watched) == {"volumes": 1}
+    assert [entry.why for entry in watched.observation.journal.of(key)] == [
+        "claim is pending",
+        "the API server did not answer in time",
+    ]
+
+
+def test_passes_under_way_are_shown_by_the_point_they_are_at() -> None:
+    watched, first, second = Watched(), context("a"), context("b")
+
+    def at(step: str) -> float | None:
+        return watched.value("bowline_attempts_in_flight", step=step)
+
+    with watched.observation.passing(first.request.key), watched.observation.passing(second.request.key):
+        assert (at("pass"), at("pre_bind")) == (2, 0)
+        watched.observation.call_began("volumes", "pre_bind", first)
+        watched.observation.call_began("devices", "pre_bind", first)
+        assert (at("pass"), at("pre_bind")) == (1, 1)
+        watched.observation.call_ended("volumes", "pre_bind", first, Status.ok(), 0.1)
+        assert (at("pass"), at("pre_bind")) == (1, 1)
+        watched.observation.call_ended("devices", "pre_bind", first, Status.ok(), 0.1)
+        assert (at("pass"), at("pre_bind")) == (2, 0)
+    assert (at("pass"), at("pre_bind")) == (0, 0)
+
+
+def test_a_pass_that_fails_by_our_own_fault_is_over_all_the_same() -> None:
+    watched = Watched()
+    with pytest.raises(ZeroDivisionError), watched.observation.passing(ObjectKey("default", "train")):
+        _ = 1 / 0
+    assert watched.observation.passes == {}
+
+
+def test_calls_and_attempts_are_counted_and_measured() -> None:
+    watched, c = Watched(), context()
+    with watched.observation.passing(c.request.key):
+        watched.observation.decided(c.request, Attempt())
+        watched.observation.call_began("binder", "bind", c)
+        watched.clock.step(timedelta(milliseconds=3))
+        watched.observation.call_ended("binder", "bind", c, Status.fatal("no").from_plugin("binder"), 0.003)
+        watched.observation.attempt_ended(c, Status.fatal("no").from_plugin("binder"))
+    assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="FATAL") == 1
+    assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 0
+    assert watched.value("bowline_plugin_duration_seconds_sum", plugin="binder", point="bind", code="FATAL") == 0.003
+    assert watched.value("bowline_attempts_total", outcome="FATAL") == 1
+    assert watched.value("bowline_attempt_duration_seconds_sum", outcome="FATAL") == 0.003
+    (entry,) = watched.observation.journal.of(c.request.key)
+    assert (entry.attempt, entry.decision, entry.outcome, entry.why) == ("01234567-1", "Attempt", "FATAL", "no")
+    (step,) = entry.steps
+    assert (step.plugin, step.point, step.code, step.why, step.after_ms, step.ms) == (
+        "binder",
+        "bind",
+        "FATAL",
+        "no",
+        0.0,
+        3.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        pytest.param(Fail(Reason.NODE_GONE, "node n is gone"), "NodeGone: node n is gone", id="a final failure"),
+        pytest.param(Wait(CLAIM, "gated", START), "gated", id="a wait"),
+        pytest.param(Finish(), "", id="a success speaks for itself"),
+    ],
+)
+def test_the_journal_says_why_a_decision_was_taken(decision: Decision, why: str) -> None:
+    watched = Watched()
+    passed(watched, decision)
+    (entry,) = watched.observation.journal.of(ObjectKey("default", "train"))
+    assert (entry.decision, entry.why) == (type(decision).__name__, why)
+
+
+def test_a_pass_that_came_too_early_is_no_news() -> None:
+    watched = Watched()
+    passed(watched, Requeue(START))
+    assert len(watched.observation.journal) == 0
+
+
+def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
+    watched, c = Watched(), context()
+    watched.observation.call_began("binder", "bind", c)
+    watched.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
+    watched.observation.decided(c.request, Finish())
+    watched.observation.attempt_ended(c, Status.ok())
+    watched.observation.troubled(c.request.key, "lost")
+    assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 1

@@ -1,0 +1,104 @@
+"""The overdue monitor names the plugin and the step an attempt has been stuck in, once and then ever more rarely."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.overdue import THRESHOLDS_S, is_overdue
+from reconciler.passes import BETWEEN, OWN
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Budgets, Runner
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.status import Status
+from tests.unit.reconciler.watching import Watched, context
+
+
+@pytest.mark.parametrize(
+    ("point", "seconds", "told", "due"),
+    [
+        pytest.param("pre_bind", 19.9, 0, False, id="within the threshold"),
+        pytest.param("pre_bind", 20.0, 0, True, id="at the threshold"),
+        pytest.param("pre_bind", 39.9, 1, False, id="told, and not yet twice as long"),
+        pytest.param("pre_bind", 40.0, 1, True, id="told, and twice as long"),
+        pytest.param("post_bind", 1.0, 0, True, id="a shorter threshold for a shorter budget"),
+        pytest.param(BETWEEN, 100.0, 0, False, id="between plugins, within the client's own timeouts"),
+        pytest.param(BETWEEN, 120.0, 0, True, id="between plugins, beyond any timeout"),
+    ],
+)
+def test_it_is_told_at_a_threshold_and_whenever_the_time_has_doubled(
+    point: str, seconds: float, told: int, due: bool
+) -> None:
+    assert is_overdue(point, seconds, told) is due
+
+
+def test_every_threshold_leaves_time_to_look_before_the_budget_ends_the_call() -> None:
+    budgets = Budgets()
+    ends = {"pre_bind": budgets.call_s, "bind": budgets.call_s, "post_bind": budgets.post_bind_s}
+    ends["rollback"] = budgets.rollback_s
+    assert all(THRESHOLDS_S[point] <= end / 2 for point, end in ends.items())
+    assert {*ends, BETWEEN} == set(THRESHOLDS_S)
+
+
+class Stuck(Plugin):
+    """Hangs in pre_bind until it is let go."""
+
+    name = "devices"
+
+    def __init__(self) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.entered, self.go = asyncio.Event(), asyncio.Event()
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        self.entered.set()
+        await self.go.wait()
+        return Status.ok()
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
+    return [record.__dict__ for record in caplog.records if record.message == "attempt is overdue"]
+
+
+async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    watched, stuck, c = Watched(), Stuck(), context()
+    runner, monitor = Runner((stuck,), watched.observation), watched.observation.overdue
+    with watched.observation.passing(c.request.key):
+        attempt = asyncio.create_task(runner.run_pre_bind(c))
+        await stuck.entered.wait()
+        monitor.scan()
+        assert told(caplog) == []
+        for seconds, lines in ((20, 1), (10, 1), (10, 2)):
+            watched.clock.step(timedelta(seconds=seconds))
+            monitor.scan()
+            assert len(told(caplog)) == lines
+        stuck.go.set()
+        await attempt
+    line = told(caplog)[0]
+    assert (line["plugin"], line["point"], line["seconds"]) == ("devices", "pre_bind", 20.0)
+    assert line["bindRequest"] == "default/train"
+    assert watched.value("bowline_attempt_overdue_total", plugin="devices", point="pre_bind") == 2
+
+
+def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest.LogCaptureFixture) -> None:
+    watched, c = Watched(), context()
+    with watched.observation.passing(c.request.key):
+        watched.clock.step(timedelta(seconds=121))
+        watched.observation.overdue.scan()
+    assert [(line["plugin"], line["point"]) for line in told(caplog)] == [(OWN, BETWEEN)]
+    assert watched.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
+
+
+def test_a_call_that_blocked_the_process_and_was_never_scanned_is_told_of_at_its_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched, c = Watched(), context()
+    with watched.observation.passing(c.request.key):
+        watched.observation.call_began("binder", "bind", c)
+        watched.clock.step(timedelta(seconds=11))
+        watched.observation.call_ended("binder", "bind", c, Status.ok(), 11)
+        watched.observation.call_began("binder", "bind", c)
+        watched.clock.step(timedelta(seconds=1))
+        watched.observation.call_ended("binder", "bind", c, Status.ok(), 1)
+    assert [(line["plugin"], line["seconds"]) for line in told(caplog)] == [("binder", 11.0)]

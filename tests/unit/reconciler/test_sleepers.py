@@ -1,0 +1,87 @@
+"""The index from objects to sleeping requests, in memory alone."""
+
+import pytest
+
+from reconciler.sleepers import Sleep, Sleepers, Watched
+from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from shared.kube.resources import CONFIGMAPS, PODS
+from shared.kube.store import Store
+
+REQUEST, OTHER = ObjectKey("default", "request"), ObjectKey("default", "other")
+DATA = ObjectKey("default", "data")
+
+
+def ref(version: str = "", kind: str = "ConfigMap", name: str = "data") -> ObjectRef:
+    return ObjectRef("v1", kind, ObjectKey("default", name), ObjectUID(""), ResourceVersion(version))
+
+
+def watching(*versions: str) -> tuple[Sleepers, Store]:
+    """Sleepers over one store of ConfigMaps that holds ``data`` in the version given, if one is."""
+    store = Store()
+    for version in versions:
+        store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": version}})
+    return Sleepers({CONFIGMAPS: [store], PODS: []}), store
+
+
+@pytest.mark.parametrize(
+    ("shown", "refs", "expected"),
+    [
+        pytest.param(["7"], [ref("7")], Sleep.UNTIL_WOKEN, id="shown as it was looked at"),
+        pytest.param(["8"], [ref("7")], Sleep.NOT, id="changed since the look"),
+        pytest.param([], [ref("7")], Sleep.NOT, id="gone since the look, or not shown yet"),
+        pytest.param(["8"], [ref()], Sleep.NOT, id="come into being since the look"),
+        pytest.param([], [ref()], Sleep.WITH_A_CLOCK, id="absent, as it was: a watch may never show it"),
+        pytest.param(["7"], [ref("7"), ref("1", "Secret")], Sleep.WITH_A_CLOCK, id="one of them has no watch"),
+        pytest.param(["7"], [ref("7"), ref("1", "Pod", "bound")], Sleep.NOT, id="one of them is not shown"),
+        pytest.param(["7"], [], Sleep.WITH_A_CLOCK, id="for nothing in particular"),
+    ],
+)
+def test_how_somebody_may_sleep(shown: list[str], refs: list[ObjectRef], expected: Sleep) -> None:
+    sleepers, _ = watching(*shown)
+    assert sleepers.sleep(REQUEST, refs, {}) is expected
+    assert len(sleepers) == (expected is not Sleep.NOT)
+
+
+def test_a_watch_that_lags_behind_costs_one_look_and_not_one_after_the_other() -> None:
+    sleepers, _ = watching("7")
+    slept_on: dict[Watched, ResourceVersion] = {}
+    assert sleepers.sleep(REQUEST, [ref("9")], slept_on) is Sleep.NOT
+    assert sleepers.sleep(REQUEST, [ref("9")], slept_on) is Sleep.UNTIL_WOKEN
+
+
+def test_a_plugin_that_names_no_version_sleeps_all_the_same_and_wakes_for_the_next() -> None:
+    sleepers, store = watching("7")
+    slept_on: dict[Watched, ResourceVersion] = {}
+    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.NOT
+    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.UNTIL_WOKEN
+    store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": "8"}})
+    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.NOT
+
+
+def test_everybody_who_waits_for_an_object_is_found_and_nobody_else() -> None:
+    sleepers, _ = watching("7")
+    for request in (REQUEST, OTHER):
+        sleepers.sleep(request, [ref("7")], {})
+    assert set(sleepers.waiting_for(CONFIGMAPS, DATA)) == {REQUEST, OTHER}
+    assert not sleepers.waiting_for(PODS, DATA), "another resource of that name"
+    assert not sleepers.waiting_for(CONFIGMAPS, ObjectKey("default", "else"))
+    sleepers.wake(REQUEST)
+    assert set(sleepers.waiting_for(CONFIGMAPS, DATA)) == {OTHER}
+
+
+def test_who_is_awake_leaves_nothing() -> None:
+    sleepers, _ = watching("7")
+    for number in range(100):
+        key = ObjectKey("default", f"request-{number}")
+        sleepers.sleep(key, [ref("7"), ref("", "ConfigMap", f"own-{number}")], {})
+        sleepers.wake(key)
+        sleepers.wake(key)
+    assert (len(sleepers), sleepers.watched) == (0, 0)
+
+
+def test_who_falls_asleep_on_something_else_no_longer_waits_for_the_first() -> None:
+    sleepers, _ = watching("7")
+    sleepers.sleep(REQUEST, [ref("7")], {})
+    sleepers.sleep(REQUEST, [ref("", "ConfigMap", "else")], {})
+    assert not sleepers.waiting_for(CONFIGMAPS, DATA)
+    assert (len(sleepers), sleepers.watched) == (1, 1)

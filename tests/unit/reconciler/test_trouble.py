@@ -1,0 +1,32 @@
+"""Backoff of the API server's own trouble."""
+
+from datetime import timedelta
+
+from reconciler.trouble import MAX, Trouble
+from shared.api.meta import ObjectKey
+
+KEY = ObjectKey("default", "request")
+
+
+def nobody(key: ObjectKey, why: str) -> None:
+    """Hear of trouble and do nothing."""
+
+
+def test_what_the_api_server_asks_for_is_granted() -> None:
+    told: list[tuple[ObjectKey, str]] = []
+    again = Trouble(lambda key, why: told.append((key, why))).again(KEY, "429", timedelta(seconds=17))
+    assert again.troubled
+    assert again.delay is not None
+    assert timedelta(seconds=17) <= again.delay <= timedelta(seconds=34)
+    assert told == [(KEY, "429")]
+
+
+def test_trouble_that_lasts_is_met_less_and_less_often_and_is_forgotten_when_over() -> None:
+    trouble = Trouble(nobody)
+    delays = [trouble.again(KEY, "unreachable").delay or timedelta() for _ in range(200)]
+    assert max(delays[:3]) <= timedelta(seconds=0.8)
+    assert timedelta(seconds=5) < max(delays) <= MAX
+    assert len(trouble) == 1
+    trouble.over(KEY)
+    assert len(trouble) == 0
+    assert (trouble.again(KEY, "unreachable").delay or MAX) <= timedelta(seconds=0.2)

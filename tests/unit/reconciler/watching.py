@@ -1,0 +1,50 @@
+"""What tests of observing share: an Observation on a clock of their own, and a context for plugins."""
+
+import logging
+from typing import cast
+
+from prometheus_client import CollectorRegistry
+
+from reconciler.metrics import ReconcilerMetrics
+from reconciler.observing import Observation
+from shared.api.bindrequest import decode_bind_request
+from shared.framework.binding.context import BindContext
+from shared.kube.client import KubeClient
+from shared.runtime.logging import with_fields
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.clock import START, SteppedClock
+
+ACTING = {
+    "pre_bind": ("volumes", "devices"),
+    "bind": ("binder",),
+    "post_bind": ("devices",),
+    "rollback": ("devices",),
+}
+
+
+class Watched:
+    """An Observation, its clock and its registry."""
+
+    def __init__(self) -> None:
+        self.clock = SteppedClock()
+        self.registry = CollectorRegistry()
+        self.observation = Observation(ReconcilerMetrics(self.registry, ACTING), self.clock)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of one series; None if it does not exist."""
+        return self.registry.get_sample_value(name, labels)
+
+
+def context(name: str = "train") -> BindContext:
+    """A context of an attempt in which nobody calls the API server."""
+    request = decode_bind_request(stored(bind_request(name, uid="pod-uid"), uid="0123456789"))
+    return BindContext(
+        request=request,
+        pod=stored(pod(name), uid="pod-uid"),
+        node=None,
+        attempt=1,
+        attempt_id="01234567-1",
+        deadline=START,
+        client=cast(KubeClient, None),
+        log=with_fields(logging.getLogger(__name__)),
+    )

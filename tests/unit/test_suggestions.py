@@ -1,0 +1,161 @@
+"""docs/suggestions.md says of every final failure in the code what it suggests, and of none that is not there."""
+
+import ast
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from reconciler.decide import Fail, decide
+from reconciler.observed import NodeView, Observed, Policy, Target, pod_view
+from reconciler.settle import Limits, Outcome, failure_event, settle
+from shared.api.bindrequest import Demand, decode_bind_request
+from shared.framework.binding.post import binding_status
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.binding import BindingResult, BindOutcome
+from shared.testing.builders import bind_request, pod, stored
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = ROOT / "docs" / "suggestions.md"
+NONE = "none"
+# How calls that end a request take their reason and their suggestion: name, places, the reason without one.
+ENDS = {"Fail": (0, 2, ""), "fatal": (1, 2, Reason.REJECTED.value)}
+
+Pair = tuple[str, str]
+
+
+def documented() -> list[Pair]:
+    rows = re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(reason, suggestion) for reason, suggestion in rows if reason in {r.value for r in Reason}]
+
+
+def sources() -> Iterator[Path]:
+    for package in ("reconciler", "shared"):
+        yield from (p for p in sorted((ROOT / package).rglob("*.py")) if "tests" not in p.relative_to(ROOT).parts)
+
+
+def word(node: ast.expr | None, enum: type[Reason] | type[Suggestion], without: str) -> str | None:
+    """The word that an argument stands for; ``without`` if there is none, None if it is not to be seen here."""
+    if node is None:
+        return without
+    if isinstance(node, ast.BoolOp):  # "what the plugin says, or this"
+        node = node.values[-1]
+    if isinstance(node, ast.Attribute) and ast.unparse(node.value) == enum.__name__:
+        return enum[node.attr].value
+    return None
+
+
+def pairs(source: Path) -> Iterator[tuple[Pair, str]]:
+    """Every pair of reason and suggestion that a module spells out, and where."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called not in ENDS or not (node.args or node.keywords):
+            continue
+        reason_at, suggestion_at, default = ENDS[called]
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        placed = dict(enumerate(node.args))
+        reason = word(placed.get(reason_at, given.get("reason")), Reason, default)
+        suggestion = word(placed.get(suggestion_at, given.get("suggestion")), Suggestion, NONE)
+        if reason and suggestion:
+            yield (reason, suggestion), f"{source.relative_to(ROOT)}:{node.lineno}"
+
+
+# Superseded is what plugins are told of a withdrawn request, not how one ends.
+SUPERSEDED = (Reason.SUPERSEDED.value, NONE)
+FOUND = [(pair, place) for source in sources() for pair, place in pairs(source) if pair != SUPERSEDED]
+# Made by a function's default, which is not to be seen at its calls; the tests of dynamic_resources hold it.
+TOLD_OTHERWISE = {(Reason.DEVICE_CONFLICT.value, NONE)}
+
+
+@pytest.mark.parametrize(("pair", "place"), FOUND, ids=[place for _, place in FOUND])
+def test_a_final_failure_suggests_what_is_documented(pair: Pair, place: str) -> None:
+    assert pair in documented(), f"{place}: suggests {pair[1]} for {pair[0]}; decide, and write it down"
+
+
+def test_every_documented_suggestion_is_made_somewhere() -> None:
+    assert set(documented()) - {pair for pair, _ in FOUND} <= TOLD_OTHERWISE
+
+
+def test_every_reason_and_suggestion_is_documented_once() -> None:
+    found = documented()
+    assert len(found) == len(set(found))
+    assert {reason for reason, _ in found} == {reason.value for reason in Reason} - {Reason.SUPERSEDED.value}
+    assert {suggestion for _, suggestion in found} == {suggestion.value for suggestion in Suggestion} | {NONE}
+
+
+# --- what is decided there where several failures meet ---
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LIMITS = Limits(0, timedelta(seconds=1), timedelta(seconds=60), jitter=0.5)
+ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "suggestion"),
+    [
+        pytest.param(Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE, id="what failed too often here"),
+        pytest.param(
+            Status(Code.RETRY, ("x",), suggestion=DELETE),
+            Reason.BACKOFF_LIMIT_EXCEEDED,
+            DELETE,
+            id="unless told better",
+        ),
+        pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="what did not come in time"),
+        pytest.param(
+            Status(Code.WAIT, ("x",), suggestion=ELSEWHERE),
+            Reason.WAIT_TIMEOUT,
+            ELSEWHERE,
+            id="unless told better, too",
+        ),
+        pytest.param(Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE, id="as told"),
+        pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="nothing is made up for a refusal"),
+    ],
+)
+def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
+    end = settle(decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, NOW, NOW)
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (reason, suggestion)
+    told = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
+    assert told is not False
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "suggestion"),
+    [
+        pytest.param(
+            BindingResult(BindOutcome.REFUSED, message="denied by policy"), Reason.REJECTED, ELSEWHERE, id="a policy"
+        ),
+        pytest.param(
+            BindingResult(
+                BindOutcome.REFUSED,
+                message='User "x" cannot create resource "pods/binding" in API group "" in the namespace "a"',
+            ),
+            Reason.RBAC_MISSING,
+            None,
+            id="a missing right",
+        ),
+        pytest.param(
+            BindingResult(BindOutcome.GONE, message="not found"), Reason.POD_GONE, None, id="the pod is gone"
+        ),
+    ],
+)
+def test_an_answer_to_a_binding_suggests(
+    result: BindingResult, reason: Reason, suggestion: Suggestion | None
+) -> None:
+    status = binding_status(result)
+    assert (status.code, status.reason, status.suggestion) == (Code.FATAL, reason, suggestion)
+
+
+def test_a_pod_that_stays_gated_may_be_decided_upon_again() -> None:
+    gated = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
+    request = decode_bind_request(stored(bind_request(uid="u")))
+    seen = Observed(
+        request, gated, NodeView(deleting=False), served=frozenset({Demand.REGULAR}), live=frozenset(Target)
+    )
+    end = decide(seen, Policy(("bowline",), timedelta(0)), NOW + timedelta(days=1))
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

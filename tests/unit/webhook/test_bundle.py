@@ -1,0 +1,84 @@
+"""What webhook configurations say about trust, and the patches that change it."""
+
+import base64
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from localcluster.certs import Authority
+from tests.unit.webhook.tls import authority
+from webhook.certs.authority import to_pem
+from webhook.certs.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
+
+ONE, TWO = authority().certificate, authority().certificate
+A, B = to_pem([ONE]), to_pem([TWO])
+
+
+def configuration(*bundles: bytes | str | None) -> dict[str, Any]:
+    texts = [base64.b64encode(b).decode() if isinstance(b, bytes) else b for b in bundles]
+    clients: list[dict[str, Any]] = [{"caBundle": text} if text is not None else {} for text in texts]
+    return {"metadata": {"name": "c", "resourceVersion": "7"}, "webhooks": [{"clientConfig": c} for c in clients]}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("", id="an empty one"),
+        pytest.param("Cg==", id="a placeholder"),
+        pytest.param("%%%", id="no base64"),
+        pytest.param(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", id="a broken certificate"),
+        pytest.param(A, id="another one"),
+    ],
+)
+def test_what_an_entry_says_is_replaced(before: Any) -> None:
+    found = configuration(before)
+    assert mismatches([found], B) == 1
+    after = jsonpatch.apply_patch(found, bundle_patch(found, B))
+    assert base64.b64decode(after["webhooks"][0]["clientConfig"]["caBundle"]) == B
+    assert mismatches([after], B) == 0
+
+
+def test_only_bundles_are_touched_and_only_where_needed() -> None:
+    patch = bundle_patch(configuration(A, B, A + B, None), A)
+    assert [(operation["op"], operation["path"]) for operation in patch] == [
+        ("test", "/metadata/resourceVersion"),
+        ("add", "/webhooks/1/clientConfig/caBundle"),
+        ("add", "/webhooks/2/clientConfig/caBundle"),
+        ("add", "/webhooks/3/clientConfig/caBundle"),
+    ]
+
+
+@pytest.mark.parametrize("found", [{"metadata": {}}, {"metadata": {}, "webhooks": []}])
+def test_a_configuration_without_webhooks_needs_nothing(found: dict[str, Any]) -> None:
+    assert bundle_patch(found, A) == []
+    assert trusted_by_all([found]) == frozenset()
+    assert calls([found]) == frozenset()
+
+
+def test_trusted_is_what_every_entry_of_every_configuration_holds() -> None:
+    assert trusted_by_all([configuration(A + B, B), configuration(B)]) == {TWO}
+    assert trusted_by_all([configuration(A + B, B), configuration(None)]) == frozenset()
+    assert trusted_by_all([]) == frozenset()
+
+
+def test_published_by_us_leaves_out_what_others_have_made() -> None:
+    theirs = Authority().pem
+    found = published_by_us([configuration(A, theirs + B), configuration(A)])
+    assert sorted(map(hash, found)) == sorted(map(hash, (ONE, TWO)))
+
+
+def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
+    clients = [
+        {"service": {"name": "w", "namespace": "n", "path": "/x"}, "caBundle": base64.b64encode(A).decode()},
+        {"service": {"name": "w", "namespace": "n", "path": "/y"}, "caBundle": base64.b64encode(A).decode()},
+        {"url": "https://127.0.0.1:9443/x"},
+        {"url": "https://[::1]:9443/x"},
+        {"url": "https://webhook.example/x"},
+        {"url": "https://[broken/x"},
+        {},
+    ]
+    found = {"webhooks": [{"clientConfig": client} for client in clients]}
+    names = ("127.0.0.1", "::1", "webhook.example", "")
+    assert calls([found]) == {Call("w.n.svc", A), *(Call(name, b"") for name in names)}

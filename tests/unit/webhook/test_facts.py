@@ -1,0 +1,222 @@
+"""What the webhook makes of what it sees of the cluster, and how it reaches the rules."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from shared.api.field_error import FieldError
+from shared.api.meta import Object, ObjectKey
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from shared.framework.mutable import MutablePod
+from shared.framework.plugin import AdmissionInfo, Inventory, Plugin, PluginConfig
+from shared.kube.client import KubeClient
+from shared.kube.reflector import EventType
+from tests.unit.webhook.chains import built_in
+from tests.unit.webhook.reviews import encoded, pod, review
+from webhook.facts import Wanted, wanted_facts
+from webhook.inventory import inventory_of, slim_node
+from webhook.requested import RequestedPods, slim_request
+from webhook.review import NO_FACTS, Facts, Hook, decode_review, encode_answer, judge
+
+COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
+
+
+def node(**labels: str) -> dict[str, Any]:
+    metadata = {"name": "n", "uid": "u", "resourceVersion": "1", "annotations": {"a": "b"}}
+    known = {"count": COUNT, "memory": MEMORY}
+    return {"metadata": metadata | {"labels": {known.get(key, key): value for key, value in labels.items()}}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most", "labelled"),
+    [
+        pytest.param([], 0, 0, id="no nodes"),
+        pytest.param([{"metadata": {}}, node(role="web")], 0, 0, id="nodes without GPUs"),
+        pytest.param([node(count="8", memory="81920"), node(count="4")], 8, 1, id="the largest counts"),
+        pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
+        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="what is no number is none"),
+        pytest.param([node(count="9" * 30)], 0, 0, id="nor is what no machine has"),
+        pytest.param([node(memory="")], 0, 0, id="an empty label says nothing"),
+    ],
+)
+def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled: int) -> None:
+    assert inventory_of(nodes) == Inventory(most, labelled)
+
+
+def test_of_a_node_only_its_identity_and_two_labels_are_kept() -> None:
+    labels = {COUNT: "8", MEMORY: "1"}
+    kept = {"name": "n", "uid": "u", "resourceVersion": "1"}
+    assert slim_node(node(count="8", memory="1", role="web")) == {"metadata": kept | {"labels": labels}}
+    assert slim_node({"metadata": dict(kept)}) == {"metadata": kept | {"labels": {}}}
+
+
+class Judges(Plugin):
+    """Judges bindings and ephemeral containers, by what it is told."""
+
+    name = "judges"
+
+    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
+        if pod in info.requested:
+            yield FieldError("judges/binding", "", None, f"{info.user} may not bind {pod}")
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        pod.set("yes", "metadata", "labels", "marked")
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        yield FieldError("judges/final" if info.final else "judges/first", "", None, "is odd", is_warning=True)
+
+
+@pytest.mark.parametrize(
+    ("inventory", "plugins", "wanted"),
+    [
+        pytest.param(False, [], Wanted(False, False), id="nobody asks"),
+        pytest.param(True, [], Wanted(True, False), id="whoever runs it asks for the inventory"),
+        pytest.param(False, [Judges], Wanted(False, True), id="a plugin that judges bindings asks for the requests"),
+    ],
+)
+def test_only_what_somebody_asks_for_is_looked_at(inventory: bool, plugins: list[Any], wanted: Wanted) -> None:
+    found = wanted_facts(inventory, [plugin(PluginConfig(), Settings()) for plugin in plugins])
+    assert found == wanted
+    assert bool(found) is (found != Wanted(False, False))
+
+
+# --- requests ---
+
+
+def request(name: str, pod_name: Any = "p", phase: str = "") -> dict[str, Any]:
+    metadata = {"namespace": "team", "name": name, "uid": name, "resourceVersion": "1", "labels": {"a": "b"}}
+    return {"metadata": metadata, "spec": {"podName": pod_name, "selectedNode": "n"}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        pytest.param(request("a"), True, id="one without a phase"),
+        pytest.param(request("a", phase="Failed"), True, id="one that has failed: its pod is not bound"),
+        pytest.param(request("a", phase="Succeeded"), False, id="one that has succeeded"),
+        pytest.param(request("a", 7), False, id="one that names no pod"),
+        pytest.param({**request("a"), "spec": None}, False, id="one without a spec"),
+    ],
+)
+def test_which_requests_are_kept(raw: dict[str, Any], kept: bool) -> None:
+    found = slim_request(raw)
+    assert (found is not None) is kept
+    if found is not None:
+        assert found["spec"] == {"podName": "p"}
+        assert sorted(found["metadata"]) == ["name", "namespace", "resourceVersion", "uid"]
+
+
+class NoClient:
+    """A client that nothing asks: what a reflector needs to be made."""
+
+    metrics = None
+
+
+def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
+    requested = RequestedPods(cast(KubeClient, NoClient()))
+    key = ObjectKey("team", "p")
+    seen = [slim_request(request(name)) for name in ("a", "b")]
+
+    def happens(name: str, old: Object | None, new: Object | None) -> bool:
+        # As the reflector tells it.
+        on_event = requested.reflector._on_event
+        assert on_event is not None
+        on_event(EventType.MODIFIED, ObjectKey("team", name), old, new)
+        return key in requested.current()
+
+    assert not happens("a", None, seen[0]), "nobody can tell before the first list"
+    requested.reflector.problem = None
+    assert happens("b", None, seen[1])
+    assert happens("a", seen[0], None)
+    assert happens("b", seen[1], seen[1])
+    assert not happens("b", seen[1], None)
+
+
+# --- through the review ---
+
+
+def answered(hook: Hook, document: Any, chain: AdmissionChain, facts: Facts = NO_FACTS) -> dict[str, Any]:
+    decoded = decode_review(encoded(document))
+    response: dict[str, Any] = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain, facts)))["response"]
+    return response
+
+
+def judging() -> AdmissionChain:
+    return AdmissionChain([Judges(PluginConfig(), Settings())], Settings())
+
+
+BINDING = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+KNOWN = Facts(requested={ObjectKey("team", "p")})
+
+
+@pytest.mark.parametrize(
+    ("document", "facts", "allowed"),
+    [
+        pytest.param(review(BINDING, kind="Binding", subResource="binding"), KNOWN, False, id="a pod that is known"),
+        pytest.param(review(BINDING, kind="Binding", subResource="binding"), NO_FACTS, True, id="a pod that is not"),
+        pytest.param(review(BINDING, kind="Binding", name=""), KNOWN, False, id="named only in the object"),
+        pytest.param(review({}, kind="Binding", name=""), KNOWN, True, id="named nowhere"),
+        pytest.param(review({"metadata": {"name": 7}}, kind="Binding", name=""), KNOWN, True, id="named by a number"),
+    ],
+)
+def test_a_binding_is_judged_by_what_is_known(document: Any, facts: Facts, allowed: bool) -> None:
+    response = answered(Hook.VALIDATE_BINDINGS, document, judging(), facts)
+    assert response["allowed"] is allowed
+    if not allowed:
+        assert response["status"]["message"] == "somebody may not bind team/p"
+
+
+@pytest.mark.parametrize(
+    ("hook", "subresource", "rule"),
+    [
+        pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "judges/first", id="mutating"),
+        pytest.param(Hook.VALIDATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "judges/final", id="validating"),
+        pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "status", None, id="another subresource"),
+        pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "", "review/kind", id="the pod itself"),
+        pytest.param(Hook.VALIDATE_PODS, "ephemeralcontainers", None, id="at the hook of pods"),
+    ],
+)
+def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: str, rule: str | None) -> None:
+    response = answered(hook, review(pod(), pod(), subResource=subresource), judging())
+    assert response["allowed"]
+    assert (response.get("auditAnnotations") or {}).get("rules") == rule
+    assert ("patch" in response) is (rule == "judges/first")
+
+
+class Fails(Plugin):
+    """Has a bug at each of its points, the first one half-way through a change."""
+
+    name = "fails"
+
+    def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
+        pod.set("half", "metadata", "labels", "done")
+        raise RuntimeError
+
+    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
+        raise RuntimeError
+
+
+def test_a_plugins_bug_leaves_no_half_change_and_lets_nothing_pass_unjudged() -> None:
+    told: list[tuple[str, str]] = []
+    settings = Settings()
+    fails = Fails(PluginConfig(), settings)
+    chain = AdmissionChain([fails], settings, on_error=lambda plugin, point, _: told.append((plugin, point)))
+    debugged = review(pod(), pod(), subResource="ephemeralcontainers")
+    response = answered(Hook.MUTATE_EPHEMERAL_CONTAINERS, debugged, chain)
+    assert response["allowed"]
+    assert "patch" not in response
+    assert not answered(Hook.VALIDATE_BINDINGS, review(BINDING, kind="Binding"), chain)["allowed"]
+    assert told == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_binding")]
+
+
+def test_a_pod_is_warned_of_what_no_node_has() -> None:
+    limits = {"limits": {"nvidia.com/gpu": "9"}}
+    asked = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
+    document = review(asked)
+    known = answered(Hook.VALIDATE_PODS, document, built_in(), Facts(Inventory(8, 0)))
+    assert known["allowed"]
+    assert known["auditAnnotations"]["rules"] == "gpu_request/whole-inventory"
+    assert "warnings" not in answered(Hook.VALIDATE_PODS, document, built_in())

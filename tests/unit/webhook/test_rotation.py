@@ -1,0 +1,292 @@
+"""The rotation of the authority: each step as a row, what it writes, and whole lives played without a cluster.
+
+Fault 26 of the field is here as far as it is a decision; the rest is in tests/webhook and tests/availability.
+"""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
+from webhook.certs.authority import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
+from webhook.certs.rotation import (
+    JITTER,
+    MAX_BUNDLE,
+    RENEW_AT,
+    Action,
+    CaState,
+    Lives,
+    Observed,
+    after,
+    leaf_due,
+    leaf_due_unseen,
+    rotate,
+)
+
+LIVES = Lives(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
+YOUNG, NEXT, FORMER, STRANGER = authority(NOW - DAY), authority(NOW - DAY), authority(NOW - YEAR / 2), authority(NOW)
+DUE = authority(NOW - YEAR * RENEW_AT)
+NEARLY = authority(NOW - YEAR * RENEW_AT + timedelta(minutes=1))
+ENDED = authority(NOW - YEAR)
+UNBORN = authority(NOW + 2 * BACKDATED)
+HOUR = timedelta(hours=1)
+ENOUGH, TOO_SHORT = LIVES.grace, LIVES.grace - timedelta(seconds=1)
+
+
+def state(
+    active: Authority | None, upcoming: Authority | None = None, *former: Authority, at: datetime | None = NOW
+) -> CaState:
+    signers = [signer.certificate for signer in (active, upcoming, *former) if signer is not None]
+    return CaState(active, upcoming, tuple(signers), at)
+
+
+ROWS = [
+    pytest.param(Observed(None), Action.CREATE, id="there is no Secret"),
+    pytest.param(Observed(state(YOUNG)), None, id="one young authority"),
+    pytest.param(Observed(state(NEARLY)), None, id="a minute before two thirds of its life"),
+    pytest.param(Observed(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
+    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, nobody trusts it yet"),
+    pytest.param(Observed(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
+    pytest.param(Observed(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"),
+    pytest.param(
+        Observed(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf + HOUR)), None, id="leaves of the former may live"
+    ),
+    pytest.param(
+        Observed(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)), Action.RETIRE, id="no leaf of the former may live"
+    ),
+    pytest.param(
+        Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a farewell"
+    ),
+    # --- what others do ---
+    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is mangled"),
+    pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
+    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is mangled, the next one is there"),
+    pytest.param(Observed(CaState(YOUNG, None, ())), Action.MEND, id="the bundle is emptied"),
+    pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.MEND, id="the signer not in it"),
+    pytest.param(
+        Observed(CaState(YOUNG, NEXT, (YOUNG.certificate,))), Action.MEND, id="the next signer is not in the bundle"
+    ),
+    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.MEND, id="another pair was put there"),
+    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has ended anyway"),
+    pytest.param(
+        Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)), Action.MEND, id="out of order"
+    ),
+    pytest.param(Observed(state(YOUNG, None, FORMER, at=None)), Action.MEND, id="the time of the switch is lost"),
+    # --- clocks ---
+    pytest.param(Observed(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
+    pytest.param(Observed(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"),
+    pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
+    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have ended while nobody was there"),
+    pytest.param(Observed(state(YOUNG, ENDED)), Action.MEND, id="the next one has ended before it began"),
+    pytest.param(Observed(state(YOUNG, UNBORN)), Action.MEND, id="the next one was made by a clock ahead of ours"),
+    pytest.param(Observed(state(YOUNG, None, ENDED)), Action.MEND, id="a former one has ended"),
+    pytest.param(
+        Observed(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
+    ),
+    pytest.param(
+        Observed(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)), Action.MEND, id="the switch was in the future"
+    ),
+]
+
+
+@pytest.mark.parametrize(("seen", "action"), ROWS)
+def test_the_step_that_is_due(seen: Observed, action: Action | None) -> None:
+    step = rotate(seen, NOW, LIVES)
+    assert step.action == action
+    assert step.why
+
+
+@pytest.mark.parametrize("seen", [row.values[0] for row in ROWS])
+def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
+    """Otherwise replicas would write for ever, and each would wait for the others."""
+    action = rotate(seen, NOW, LIVES).action
+    if action is None:
+        return
+    fresh = authority(NOW)
+    made = after(action, seen, fresh, NOW)
+    again = rotate(replace(seen, secret=made, trusted_for=None), NOW, LIVES).action
+    assert again in (None, Action.INTRODUCE)
+    assert again is None or action is Action.MEND
+    assert made.active is not None
+    assert is_valid_at(made.active.certificate, NOW)
+    assert made.active.certificate in made.bundle
+    if seen.serving is not None and is_valid_at(seen.serving, NOW):
+        assert seen.serving in made.bundle, "a certificate in use stays trusted"
+
+
+class TestWhatIsWritten:
+    def test_renewing_keeps_the_signer_until_the_next_is_trusted_and_the_former_until_its_leaves_are_gone(
+        self,
+    ) -> None:
+        introduced = after(Action.INTRODUCE, Observed(state(DUE)), NEXT, NOW)
+        assert introduced == CaState(DUE, NEXT, (DUE.certificate, NEXT.certificate), NOW)
+        switched = after(Action.SWITCH, Observed(introduced), STRANGER, NOW + HOUR)
+        assert switched == CaState(NEXT, None, (NEXT.certificate, DUE.certificate), NOW + HOUR)
+        retired = after(Action.RETIRE, Observed(switched), STRANGER, NOW + LIVES.leaf)
+        assert retired == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
+
+    def test_a_deleted_secret_comes_back_with_a_new_authority_introduced_beside_the_known_one(self) -> None:
+        seen = Observed(None, known=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
+        made = after(Action.CREATE, seen, STRANGER, NOW)
+        assert (made.active, made.upcoming) == (YOUNG, STRANGER)
+        assert set(made.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
+
+    def test_who_knows_nothing_keeps_trusted_what_is_published(self) -> None:
+        made = after(Action.CREATE, Observed(None, published=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW)
+        assert made == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
+
+    def test_a_known_signer_that_has_ended_is_no_help(self) -> None:
+        made = after(Action.REPAIR, Observed(CaState(None), known=state(ENDED)), STRANGER, NOW)
+        assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
+
+    def test_the_bundle_does_not_grow_for_ever(self) -> None:
+        many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
+        made = after(Action.MEND, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
+        assert made.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
+
+
+LEAF = leaf_of(YOUNG, at=NOW)
+LEAVES = [
+    pytest.param(None, YOUNG, [], NOW, True, id="the first"),
+    pytest.param(LEAF, YOUNG, [YOUNG], NOW, False, id="a young one"),
+    pytest.param(LEAF, YOUNG, [YOUNG], NOW + 7 * DAY * RENEW_AT, True, id="two thirds of its life are over"),
+    pytest.param(LEAF, YOUNG, [YOUNG], NOW + 4 * DAY, False, id="not yet"),
+    pytest.param(LEAF, YOUNG, [], NOW + 7 * DAY, True, id="it has ended"),
+    pytest.param(LEAF, YOUNG, [YOUNG], NOW - 2 * BACKDATED, True, id="the clock was set back before its beginning"),
+    pytest.param(LEAF, YOUNG, [YOUNG], NOW + YEAR, True, id="the clock has jumped"),
+    pytest.param(LEAF, NEXT, [YOUNG, NEXT], NOW, True, id="another signer, trusted by all"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW, False, id="another signer that the API server does not trust"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 6 * DAY, False, id="the same, even when a renewal is due"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 7 * DAY, True, id="the same, when there is nothing left to lose"),
+]
+
+
+@pytest.mark.parametrize(("leaf", "signer", "trusted", "now", "due"), LEAVES)
+def test_when_a_leaf_is_signed(
+    leaf: Leaf | None, signer: Authority, trusted: list[Authority], now: datetime, due: bool
+) -> None:
+    assert leaf_due(leaf, signer, [known.certificate for known in trusted], now, LIVES) is due
+
+
+def test_out_of_sight_of_the_secret_a_leaf_is_renewed_only_when_it_would_end() -> None:
+    assert not leaf_due_unseen(LEAF, NOW + 6 * DAY)
+    assert leaf_due_unseen(LEAF, NOW + 6.9 * DAY)
+
+
+def test_replicas_renew_at_different_times() -> None:
+    late, early = replace(LIVES, jitter=0.0), replace(LIVES, jitter=0.999)
+    assert rotate(Observed(state(DUE)), NOW - YEAR * JITTER / 2, late).action is None
+    assert rotate(Observed(state(DUE)), NOW - YEAR * JITTER / 2, early).action is Action.INTRODUCE
+
+
+@dataclass
+class Replica:
+    """One replica without a cluster: what it serves and remembers."""
+
+    leaf: Leaf | None = None
+    known: CaState | None = None
+    trusted_since: dict[x509.Certificate, datetime] = field(default_factory=dict)
+
+
+@dataclass
+class World:
+    """What replicas share, and a clock. A replica's turn is one pass; the API server is asked after every turn."""
+
+    now: datetime = NOW
+    secret: CaState | None = None
+    published: tuple[x509.Certificate, ...] = ()
+    taken: list[Action] = field(default_factory=list)
+
+    def turn(self, replica: Replica) -> None:
+        held = set(self.published)
+        replica.trusted_since = {c: replica.trusted_since.get(c, self.now) for c in held}
+        upcoming = self.secret.upcoming if self.secret else None
+        since = replica.trusted_since.get(upcoming.certificate) if upcoming else None
+        seen = Observed(
+            self.secret,
+            replica.known,
+            replica.leaf.signer if replica.leaf else None,
+            self.published,
+            None if since is None else self.now - since,
+        )
+        action = rotate(seen, self.now, LIVES).action
+        if action is not None:
+            self.secret = after(action, seen, authority(self.now, LIVES.authority), self.now)
+            self.taken.append(action)
+        assert self.secret is not None
+        assert self.secret.active is not None
+        replica.known = self.secret
+        self.published = self.secret.bundle
+        trusted = [c for c, since in replica.trusted_since.items() if since + LIVES.grace <= self.now]
+        if leaf_due(replica.leaf, self.secret.active, trusted, self.now, LIVES):
+            replica.leaf = sign_leaf(self.secret.active, ["localhost"], self.now, LIVES.leaf)
+
+    def verifies(self, replica: Replica) -> bool:
+        leaf = replica.leaf
+        return leaf is not None and is_valid_at(leaf.certificate, self.now) and leaf.signer in self.published
+
+
+def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedelta) -> None:
+    """Let the replicas take turns; every one is verified after every turn of any."""
+    end = world.now + span
+    while world.now < end:
+        for replica in replicas:
+            world.turn(replica)
+            assert all(world.verifies(other) for other in replicas if other.leaf is not None)
+        world.now += pause
+
+
+def test_fault_26_three_years_of_three_replicas_without_an_untrusted_moment() -> None:
+    world, replicas = World(), [Replica() for _ in range(3)]
+    lived(world, replicas, 3 * YEAR, DAY / 2)
+    assert world.taken.count(Action.SWITCH) == 4
+    assert set(world.taken) == {Action.CREATE, Action.INTRODUCE, Action.SWITCH, Action.RETIRE}
+    assert world.secret is not None
+    assert len(world.secret.bundle) <= 2
+
+
+@pytest.mark.parametrize("rest", range(4))
+def test_fault_26_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -> None:
+    world, old = World(secret=state(DUE), published=(DUE.certificate,)), Replica()
+    for _ in range(rest):
+        world.turn(old)
+        world.now += LIVES.grace
+    lived(world, [Replica(), Replica()], YEAR / 2, DAY / 2)
+    assert world.taken.count(Action.SWITCH) == 1
+    assert world.secret is not None
+    assert len(world.secret.bundle) == 1
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        pytest.param(None, id="deleted"),
+        pytest.param(CaState(None), id="emptied"),
+        pytest.param(state(STRANGER), id="replaced by another authority"),
+        pytest.param(CaState(STRANGER, None, ()), id="replaced by one without a bundle"),
+        pytest.param(state(ENDED), id="replaced by one that has ended"),
+        pytest.param(state(None, STRANGER), id="left with another one to come"),
+    ],
+)
+def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> None:
+    world, replicas = World(), [Replica(), Replica()]
+    lived(world, replicas, 3 * DAY, HOUR)
+    for _ in range(3):
+        world.secret = done
+        lived(world, replicas, 30 * DAY, HOUR)
+    assert world.secret is not None
+    assert len(world.secret.bundle) == 1, "what was kept meanwhile is dropped in the end"
+
+
+@pytest.mark.parametrize("jump", [2 * HOUR, 10 * DAY, 2 * YEAR, -2 * HOUR, -10 * DAY, -2 * YEAR])
+def test_after_a_jump_of_the_clock_one_turn_makes_it_good(jump: timedelta) -> None:
+    world, replicas = World(), [Replica(), Replica()]
+    lived(world, replicas, 3 * DAY, HOUR)
+    world.now += jump
+    for _ in range(2):
+        for replica in replicas:
+            world.turn(replica)
+        world.now += LIVES.grace
+    lived(world, replicas, 3 * DAY, HOUR)

@@ -1,0 +1,42 @@
+"""Authorities, leaves and handshakes in memory for the webhook's tests."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+
+from webhook.certs.authority import Authority, Leaf, make_authority, sign_leaf, to_pem
+from webhook.certs.context import client_context
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+YEAR = 365 * DAY
+
+
+def authority(at: datetime = NOW, life: timedelta = YEAR) -> Authority:
+    """Return an authority made then."""
+    return make_authority(at, life)
+
+
+def leaf_of(signer: Authority, *names: str, at: datetime = NOW, life: timedelta = 7 * DAY) -> Leaf:
+    """Return a leaf signed then."""
+    return sign_leaf(signer, names or ("localhost",), at, life)
+
+
+def shake_hands(server: ssl.SSLContext, trusted: x509.Certificate | bytes, name: str | None) -> bytes:
+    """Shake hands in memory; returns the server's certificate (DER). Raises ssl.SSLError if it is not believed."""
+    bundle = trusted if isinstance(trusted, bytes) else to_pem([trusted])
+    client = client_context(bundle)
+    client.check_hostname = name is not None
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    there = client.wrap_bio(to_client, to_server, server_hostname=name)
+    pending = [there, server.wrap_bio(to_server, to_client, server_side=True)]
+    for _ in range(10):
+        for side in list(pending):
+            try:
+                side.do_handshake()
+                pending.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+    assert not pending
+    return there.getpeercert(binary_form=True) or b""

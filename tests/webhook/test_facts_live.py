@@ -1,0 +1,98 @@
+"""What the webhook gets to know of a real cluster, with the right to it and without."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localcluster.cluster import Cluster
+from localcluster.nodes import node_object
+from shared.api import names
+from shared.framework.plugin import Inventory
+from shared.kube.metrics import KubeMetrics
+from shared.runtime.tasks import Stop
+from webhook.facts import FactFinder, Wanted
+from webhook.review import NO_FACTS, Facts
+
+NAMESPACE, ACCOUNT = "default", "fact-finder"
+NODE = "facts-many-gpus"
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+    """A kubeconfig of a ServiceAccount without any right."""
+    cluster.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
+    yield cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT, tmp_path / "kubeconfig")
+    for kind in ("clusterrolebinding", "clusterrole"):
+        cluster.kubectl("delete", kind, ACCOUNT, "--ignore-not-found")
+    cluster.kubectl("delete", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
+    cluster.kubectl("delete", "node", NODE, "--ignore-not-found")
+
+
+def grant(cluster: Cluster) -> None:
+    verbs, subject = "--verb=list,watch", f"--serviceaccount={NAMESPACE}:{ACCOUNT}"
+    cluster.kubectl("create", "clusterrole", ACCOUNT, verbs, "--resource=nodes")
+    cluster.kubectl("create", "clusterrolebinding", ACCOUNT, f"--clusterrole={ACCOUNT}", subject)
+
+
+@asynccontextmanager
+async def finding(
+    kubeconfig: Path, wanted: Wanted, registry: CollectorRegistry | None = None
+) -> AsyncIterator[FactFinder]:
+    finder = FactFinder(wanted, kubeconfig, KubeMetrics(registry or CollectorRegistry()))
+    task = asyncio.create_task(finder.run(Stop()))
+    try:
+        yield finder
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def becomes_true(look: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not look():  # noqa: ASYNC110 - what is looked at tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def until(finder: FactFinder, holds: Callable[[Facts], bool]) -> Facts:
+    """Wait for what the webhook is to get to know."""
+    await becomes_true(lambda: holds(finder.facts()))
+    return finder.facts()
+
+
+def inventory(facts: Facts) -> Any:
+    return facts.inventory
+
+
+async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) -> None:
+    grant(cluster)
+    async with finding(account, Wanted(inventory=True, requested=False)) as finder:
+        before = inventory(await until(finder, lambda facts: facts.inventory is not None))
+        assert before.max_gpus_per_node == 8
+        cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
+        wanted = Inventory(64, before.nodes_with_memory_label + 1)
+        await until(finder, lambda facts: facts.inventory == wanted)
+        labels = {"metadata": {"labels": {names.NODE_GPU_MEMORY: None}}}
+        cluster.api.patch(f"/api/v1/nodes/{NODE}", labels)
+        await until(finder, lambda facts: facts.inventory == Inventory(64, before.nodes_with_memory_label))
+        cluster.api.delete(f"/api/v1/nodes/{NODE}")
+        await until(finder, lambda facts: facts.inventory == before)
+
+
+async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Cluster, account: Path) -> None:
+    registry = CollectorRegistry()
+
+    def was_refused() -> bool:
+        asked = {"verb": "list", "resource": "nodes", "code": "403"}
+        return bool(registry.get_sample_value("bowline_kube_requests_total", asked))
+
+    async with finding(account, Wanted(inventory=True, requested=False), registry) as finder:
+        await becomes_true(was_refused)
+        assert finder.facts() == NO_FACTS
+        grant(cluster)
+        await until(finder, lambda facts: facts.inventory is not None)

@@ -1,0 +1,111 @@
+"""The certificate of a listener that serves: exchanged under load, and callers that must show one themselves."""
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from localcluster.certs import Authority, Identity, write_pair
+from tests.unit.webhook.chains import marking
+from tests.unit.webhook.reviews import encoded, pod, review
+from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served
+from webhook.certs.authority import make_authority, sign_leaf, to_pem
+from webhook.certs.context import CertificateError, ServingContext
+from webhook.review import Hook
+from webhook.server import AdmissionServer
+
+POD = encoded(review(pod()))
+LIFE = timedelta(days=1)
+
+
+async def asked(url: str, trust: ssl.SSLContext) -> int:
+    """Ask on a connection of its own."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
+        client.post(f"{url}{Hook.VALIDATE_PODS}", data=POD, headers=JSON) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+async def test_fault_26_no_handshake_fails_and_no_connection_breaks_while_certificates_are_exchanged(
+    served: Served,
+) -> None:
+    now = datetime.now(UTC)
+    one, two = make_authority(now, LIFE), make_authority(now, LIFE)
+    trust = ssl.create_default_context(cadata=to_pem([one.certificate, two.certificate]).decode())
+    leaves = [sign_leaf(signer, ["127.0.0.1"], now, LIFE) for signer in (one, two) * 20]
+    # A connection from before stays good, whatever it was made under.
+    kept = await served.review(Hook.VALIDATE_PODS, review(pod()))
+    assert kept["allowed"]
+    served.serving.swap(leaves[0].pem())
+    url = f"https://{served.server.address}"
+    done = asyncio.Event()
+
+    async def ask() -> list[int]:
+        statuses = []
+        while not done.is_set():
+            statuses.append(await asked(url, trust))
+        return statuses
+
+    asking = [asyncio.create_task(ask()) for _ in range(MAX_IN_FLIGHT - 1)]
+    for leaf in leaves:
+        served.serving.swap(leaf.pem())
+        with pytest.raises(CertificateError):
+            served.serving.swap(to_pem([leaf.certificate]) + leaves[0].private_key[:-50])
+        await asyncio.sleep(0.005)
+    done.set()
+    statuses = [status for found in await asyncio.gather(*asking) for status in found]
+    assert set(statuses) == {200}
+    assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
+
+
+async def test_old_trust_meets_a_new_authority_only_with_a_bundle(served: Served) -> None:
+    """Without an overlap this is what every call would get: the test of the test above."""
+    now = datetime.now(UTC)
+    new = make_authority(now, LIFE)
+    served.serving.swap(sign_leaf(new, ["127.0.0.1"], now, LIFE).pem())
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await asked(f"https://{served.server.address}", served.trust)
+    both = ssl.create_default_context(cadata=to_pem([new.certificate]).decode())
+    assert await asked(f"https://{served.server.address}", both) == 200
+
+
+@pytest.mark.parametrize(
+    "version",
+    [pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2"), pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3")],
+)
+async def test_callers_need_a_certificate_where_their_authorities_are_given(
+    served: Served, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    ours, theirs = Authority(), Authority("somebody-else")
+    now = datetime.now(UTC)
+    signer = make_authority(now, LIFE)
+    serving = ServingContext(ours.pem)
+    serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
+    server = AdmissionServer(served.server.address, serving.context, marking(), served.metrics, MAX_IN_FLIGHT)
+    await served.server.stop()
+    await server.start()
+    try:
+        url = f"https://{server.address}"
+
+        def caller(known_to: Authority | None) -> ssl.SSLContext:
+            trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
+            trust.maximum_version = version
+            if known_to is not None:
+                trust.load_cert_chain(*write_pair(tmp_path, "caller", known_to.client(Identity("apiserver"))))
+            return trust
+
+        assert await asked(url, caller(ours)) == 200
+        for stranger in (None, theirs):
+            with pytest.raises(aiohttp.ClientError):
+                await asked(url, caller(stranger))
+        serving.let_in(theirs.pem)
+        assert await asked(url, caller(theirs)) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await asked(url, caller(ours))
+    finally:
+        await server.stop()

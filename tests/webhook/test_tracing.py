@@ -1,0 +1,62 @@
+"""The listener tells the tracer of every review, and gives a new BindRequest the trace to go on with."""
+
+import base64
+import io
+import ssl
+
+import aiohttp
+import orjson
+from prometheus_client import CollectorRegistry
+
+from shared.api import names
+from shared.runtime.probes import ListenAddress
+from shared.runtime.tracing import Span, Tracer
+from tests.unit.webhook.chains import marking
+from tests.unit.webhook.reviews import bind_request, encoded, review
+from tests.webhook.served import JSON, MAX_IN_FLIGHT
+from webhook.certs.authority import Leaf, to_pem
+from webhook.certs.context import ServingContext
+from webhook.metrics import WebhookMetrics
+from webhook.review import Hook
+from webhook.server import AdmissionServer
+
+SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Kept(Tracer):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[Span, str]] = []
+
+    def record(self, span: Span, parent: str = "") -> str:
+        self.spans.append((span, parent))
+        return SENT
+
+
+async def test_a_new_request_is_given_the_trace_of_its_admission(leaf: Leaf) -> None:
+    tracer, serving = Kept(), ServingContext()
+    serving.swap(leaf.pem())
+    listen, chain = ListenAddress("127.0.0.1", 0), marking(lambda *_: None)
+    metrics = WebhookMetrics(CollectorRegistry(), ())
+    server = AdmissionServer(listen, serving.context, chain, metrics, MAX_IN_FLIGHT, tracer)
+    await server.start()
+    body = encoded(review(bind_request(), group=names.GROUP, kind=names.KIND))
+    trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
+    try:
+        async with (
+            aiohttp.ClientSession(f"https://{server.address}", connector=aiohttp.TCPConnector(ssl=trust)) as client,
+            client.post(
+                Hook.MUTATE_BIND_REQUESTS.value,
+                data=io.BytesIO(body),
+                headers={**JSON, "traceparent": "the caller's"},
+            ) as answer,
+        ):
+            response = orjson.loads(await answer.read())["response"]
+    finally:
+        await server.stop()
+    patch = orjson.loads(base64.b64decode(response["patch"]))
+    assert {names.TRACEPARENT: SENT} in [operation["value"] for operation in patch]
+    ((span, parent),) = tracer.spans
+    assert (span.name, parent) == ("admission", "the caller's")
+    assert span.ended >= span.began

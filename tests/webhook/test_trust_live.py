@@ -1,0 +1,237 @@
+"""How API servers come to believe a webhook, on a real one: first start, hindrance, certificates from files.
+
+Replacing certificates under load is in tests/availability. Faults 26 to 31 of the field that need an API server to be
+shown are here, by their number.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.ports import free_port
+from localcluster.process import Launch
+from localcluster.spec import ClusterSpec
+from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
+from shared.api import names
+from shared.testing.builders import pod
+from tests.live import LiveCluster
+from tests.webhook.process import command, environment
+from webhook.certs.authority import from_pem, make_authority, sign_leaf, to_pem
+
+NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{WEBHOOK}-ca"
+HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/bowline-webhook"
+MUTATING, VALIDATING = HOOKS.format("mutating"), HOOKS.format("validating")
+PODS = "/api/v1/namespaces/default/pods?dryRun=All"
+LIFE = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def installed() -> Iterator[tuple[Cluster, Pair]]:
+    """A cluster with the chart; no process runs."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        yield cluster, Pair.install(cluster, find_helm(), PairOptions())
+
+
+@pytest.fixture
+def live(installed: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
+    """The cluster without a CA, trusting nobody; what a test starts ends with it."""
+    cluster, pair = installed
+    cluster.kubectl("delete", "secret", f"{WEBHOOK}-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
+    trust(cluster, b"")
+    yield LiveCluster(cluster, "default")
+    pair.stop()
+
+
+def trust(cluster: Cluster, bundle: bytes) -> None:
+    """Have every entry of both configurations trust the bundle."""
+    for path in (MUTATING, VALIDATING):
+        entries = cluster.api.get(path)["webhooks"]
+        value = base64.b64encode(bundle).decode()
+        patch = [
+            {"op": "add", "path": f"/webhooks/{i}/clientConfig/caBundle", "value": value} for i in range(len(entries))
+        ]
+        cluster.api.patch(path, patch, "application/json-patch+json")
+
+
+def trusted(cluster: Cluster) -> set[bytes]:
+    """The different bundles of all entries."""
+    entries = [entry for path in (MUTATING, VALIDATING) for entry in cluster.api.get(path)["webhooks"]]
+    return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
+
+
+def bundle(cluster: Cluster) -> bytes:
+    return base64.b64decode(cluster.api.get(SECRET)["data"]["ca.crt"])
+
+
+def not_ready(process: LocalProcess, word: str = "") -> str | None:
+    """Why it is not ready, if that has the word in it; None if it is ready, or does not say."""
+    try:
+        status, said = process.get("/readyz")
+    except OSError:
+        return None
+    return said if status == 503 and word in said else None
+
+
+def answers(live: LiveCluster) -> bool:
+    """Whether the API server gets answers; refusals of the gate are what it gets when it does not."""
+    try:
+        live.cluster.api.post(PODS, pod("probe"))
+    except ApiError:
+        return False
+    return True
+
+
+def test_replicas_that_start_together_agree_on_one_authority(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    cluster = live.cluster
+    wanted = [WorkloadOptions(name=f"together-{n}", listen=f"127.0.0.1:{free_port()}") for n in range(3)]
+    replicas = [start_workload(cluster, NAMESPACE, WEBHOOK, options) for options in wanted]
+    for replica in replicas:
+        replica.wait_ready(60)
+    (certificate,) = from_pem(bundle(cluster))
+    assert trusted(cluster) == {to_pem([certificate])}
+    created = sum('step":"create"' in replica.log.read_text() for replica in replicas)
+    assert created == 1, "the others have found what one has made"
+    for path in (MUTATING, VALIDATING):
+        managers = {
+            m["manager"] for m in cluster.api.get(path)["metadata"]["managedFields"] if "caBundle" in json.dumps(m)
+        }
+        assert names.FIELD_MANAGER_CABUNDLE in managers
+    for replica in replicas:
+        assert replica.stop()
+
+
+def test_fault_29_it_is_not_ready_before_the_api_server_can_verify_it(
+    installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
+) -> None:
+    """A certificate from files that somebody else has to publish: nothing this process does makes it ready."""
+    now = datetime.now(UTC)
+    signer, stranger = make_authority(now, LIFE), make_authority(now, LIFE)
+    leaf = sign_leaf(signer, ["127.0.0.1"], now, LIFE)
+    process = from_files(live, tmp_path, to_pem([leaf.certificate]), leaf.private_key)
+    said = live.until("it says that it is not believed", lambda: not_ready(process, "vouch"))
+    assert "127.0.0.1: the caBundle of its webhook entry does not vouch for our certificate" in said
+    trust(live.cluster, to_pem([stranger.certificate]))
+    assert live.until("it still is not", lambda: not_ready(process))
+    trust(live.cluster, to_pem([stranger.certificate, signer.certificate]))
+    process.wait_ready()
+    trust(live.cluster, to_pem([stranger.certificate]))
+    live.until("it is not believed any more", lambda: not_ready(process))
+    assert process.stop()
+
+
+def test_fault_29_a_certificate_for_another_name_is_not_ready(live: LiveCluster, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    signer = make_authority(now, LIFE)
+    leaf = sign_leaf(signer, ["webhook.example"], now, LIFE)
+    trust(live.cluster, to_pem([signer.certificate]))
+    process = from_files(live, tmp_path, to_pem([leaf.certificate]), leaf.private_key)
+    live.until("it says for which name", lambda: not_ready(process, "IP address mismatch"))
+    assert process.stop()
+
+
+def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    old, new = make_authority(now, LIFE), make_authority(now, LIFE)
+    leaf = sign_leaf(old, ["127.0.0.1"], now, LIFE)
+    (tmp_path / "ca.crt").write_bytes(to_pem([old.certificate]))
+    process = from_files(
+        live, tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
+    )
+    process.wait_ready()
+    assert trusted(live.cluster) == {to_pem([old.certificate])}
+    (tmp_path / "ca.crt").write_bytes(to_pem([new.certificate, old.certificate]))
+    live.until("both are trusted", lambda: trusted(live.cluster) == {to_pem([new.certificate, old.certificate])})
+    leaf = sign_leaf(new, ["127.0.0.1"], now, LIFE)
+    (tmp_path / "tls.crt").write_bytes(to_pem([leaf.certificate]))
+    (tmp_path / "tls.key").write_bytes(leaf.private_key)
+    live.until("it is served", lambda: "serving the renewed certificate" in process.log.read_text())
+    process.wait_ready()
+    assert process.stop()
+
+
+def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    cluster, pair = installed
+    process = pair.launch_webhook()
+    process.wait_ready()
+    live.until("it is called", lambda: answers(live))
+    before = trusted(cluster)
+    pair.upgrade({"config.binding": {"workers": 7}})
+    assert trusted(cluster) == before == {bundle(cluster)}
+    assert answers(live)
+    trust(cluster, b"")
+    live.until("it has written it again", lambda: trusted(cluster) == before)
+    live.until("it is called again", lambda: answers(live))
+    # The way out of an emergency must not keep the webhook from coming back.
+    cluster.api.delete(VALIDATING)
+    live.until("the gate is gone", lambda: live.gone(VALIDATING))
+    process.wait_ready()
+    cluster.api.delete(MUTATING)
+    live.until("it says what is missing", lambda: not_ready(process, "there is no "))
+    pair.upgrade()
+    process.wait_ready()
+    assert trusted(cluster) == before
+
+
+def test_without_the_right_to_its_secret_it_says_so(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+    cluster, pair = installed
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings/{WEBHOOK}"
+    granted = cluster.api.get(path)
+    cluster.api.delete(path)
+    process = pair.launch_webhook()
+    said = live.until("it says what it lacks", lambda: not_ready(process, "not granted"))
+    assert "secrets in namespace bowline-system" in said
+    granted["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
+    cluster.api.post(path.rpartition("/")[0], granted)
+    process.wait_ready(60)
+
+
+def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    """Nothing runs: what is covered is refused, and what it takes to make it run again is not covered."""
+    trust(live.cluster, to_pem([make_authority(datetime.now(UTC), LIFE).certificate]))
+    assert not answers(live)
+    for namespace in (NAMESPACE, "kube-system"):
+        path = PODS.replace("/default/", f"/{namespace}/")
+        assert live.cluster.api.post(path, pod("own", namespace))["metadata"]["name"] == "own"
+
+
+def test_fault_31_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+    _, pair = installed
+    process = pair.launch_webhook()
+    process.wait_ready()
+    live.until("it is called", lambda: answers(live))
+    large = pod("large")
+    large["spec"]["containers"][0]["env"] = [{"name": f"V{n}", "value": "x" * 1000} for n in range(1300)]
+    assert len(json.dumps(large)) > 1024 * 1024
+    assert live.cluster.api.post(PODS, large)["metadata"]["name"] == "large"
+    large["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
+    with pytest.raises(ApiError, match=names.GPU_FRACTION):
+        live.cluster.api.post(PODS, large)
+
+
+def from_files(live: LiveCluster, folder: Path, certificate: bytes, key: bytes, *flags: str) -> LocalProcess:
+    """Start a webhook with a certificate from files, where the webhook configurations call."""
+    (folder / "tls.crt").write_bytes(certificate)
+    (folder / "tls.key").write_bytes(key)
+    cluster = live.cluster
+    url = cluster.api.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"]
+    listen, metrics = url.split("/")[2], f"127.0.0.1:{free_port()}"
+    files = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
+    access = (f"--kubeconfig={cluster.kubeconfig}", f"--webhook-configuration={WEBHOOK}", "--drain=0s")
+    argv = [*command(*files, *access, *flags), f"--listen={listen}", f"--metrics-listen={metrics}"]
+    launch = Launch("webhook-from-files", argv, folder / "webhook.log", CHECKOUT, dict(environment()))
+    return LocalProcess(cluster.run_process(launch), listen, metrics, cluster.kubeconfig)

@@ -1,0 +1,190 @@
+"""Certificate authorities and the serving certificates they sign. Pure but for the random numbers.
+
+An authority lives in a Secret that all replicas share; a serving certificate (a leaf) is signed by each replica for
+itself and never leaves its memory. A leaf never outlives its authority.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
+
+ORGANIZATION = "bowline"
+# Clocks of API server and webhook may differ by this much.
+BACKDATED = timedelta(hours=1)
+_PEM = serialization.Encoding.PEM
+# What TLS verifiers of today accept. Others are not ours to sign with, whoever has put them there.
+_KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)
+_RSA_BITS = 2048
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority with the key it signs by. Equal is who has the same certificate."""
+
+    certificate: x509.Certificate
+    key: SigningKey = field(compare=False, repr=False)
+
+    def private_pem(self) -> bytes:
+        """Return the key, unencrypted, as a Secret holds it."""
+        return self.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A serving certificate with its key (PEM), and who has signed it."""
+
+    certificate: x509.Certificate
+    signer: x509.Certificate
+    private_key: bytes = field(repr=False)
+
+    def pem(self) -> bytes:
+        """Return certificate and key in one, as OpenSSL reads them."""
+        return to_pem([self.certificate]) + self.private_key
+
+
+def service_names(service: str, namespace: str) -> tuple[str, ...]:
+    """Return the DNS names by which an API server may know a Service."""
+    if not service or not namespace:
+        return ()
+    local = f"{service}.{namespace}.svc"
+    return (local, f"{local}.cluster.local", f"{service}.{namespace}", service)
+
+
+def make_authority(now: datetime, life: timedelta) -> Authority:
+    """Make an authority of Bowline's own."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # A name of its own: several authorities stand in one bundle, and verifiers look them up by name.
+    name = _name(f"bowline webhook CA {x509.random_serial_number():x}"[:40])
+    certificate = (
+        _builder(name, name, key.public_key(), now)
+        .not_valid_after(now + life)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate, key)
+
+
+def sign_leaf(authority: Authority, names: Iterable[str], now: datetime, life: timedelta) -> Leaf:
+    """Sign a new serving certificate for these DNS names and IP addresses."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    signer = authority.certificate
+    alternatives = x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys(names)])
+    certificate = (
+        _builder(_name("bowline webhook"), signer.subject, key.public_key(), now)
+        .not_valid_after(min(now + life, signer.not_valid_after_utc))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .add_extension(alternatives, critical=False)
+        .sign(authority.key, None if isinstance(authority.key, ed25519.Ed25519PrivateKey) else hashes.SHA256())
+    )
+    private = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Leaf(certificate, signer, private)
+
+
+def read_authority(certificate: bytes, key: bytes) -> Authority | None:
+    """Return the authority of a PEM pair; None for anything that cannot sign certificates."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        private = serialization.load_pem_private_key(key, password=None)
+        if not isinstance(private, _KEYS) or private.public_key() != found.public_key() or not may_sign(found):
+            return None
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    if isinstance(private, rsa.RSAPrivateKey) and private.key_size < _RSA_BITS:
+        return None
+    return Authority(found, private)
+
+
+def may_sign(certificate: x509.Certificate) -> bool:
+    """Return whether verifiers take the certificate for an authority's."""
+    try:
+        if not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            return False
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound as error:
+        return error.oid == ExtensionOID.KEY_USAGE  # it may be left out, the other not
+    except ValueError:
+        return False
+    return usage.key_cert_sign
+
+
+def is_valid_at(certificate: x509.Certificate, now: datetime) -> bool:
+    """Return whether a verifier whose clock says ``now`` would accept the dates."""
+    return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
+
+
+def part_of_life(certificate: x509.Certificate, part: float) -> datetime:
+    """Return when that part of the life of a certificate of Bowline's is over."""
+    issued = certificate.not_valid_before_utc + BACKDATED
+    return issued + (certificate.not_valid_after_utc - issued) * part
+
+
+def to_pem(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Return a PEM bundle."""
+    return b"".join(certificate.public_bytes(_PEM) for certificate in certificates)
+
+
+def from_pem(bundle: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the certificates of a PEM bundle, each once; what is none is left out."""
+    found = []
+    for part in bundle.split(b"-----BEGIN CERTIFICATE-----")[1:]:
+        try:
+            found.append(x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part))
+        except ValueError:  # somebody's placeholder, or mangled
+            continue
+    return tuple(dict.fromkeys(found))
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common_name),
+        ]
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+    )
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

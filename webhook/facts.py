@@ -1,0 +1,67 @@
+"""What the webhook looks at in the cluster besides the objects it is sent: only what somebody asks for.
+
+Nothing here keeps the process from serving or from being ready: a fact that is not known is not used.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.api.names import FIELD_MANAGER_WEBHOOK
+from shared.framework.plugin import Plugin, overrides
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import wait_for_access
+from shared.kube.metrics import KubeMetrics
+from shared.runtime.tasks import Stop
+from webhook.inventory import NodeInventory
+from webhook.requested import RequestedPods
+from webhook.review import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which facts are looked for."""
+
+    inventory: bool
+    requested: bool
+
+    def __bool__(self) -> bool:
+        return self.inventory or self.requested
+
+
+def wanted_facts(inventory: bool, plugins: Sequence[Plugin]) -> Wanted:
+    """Return what is asked for: the inventory by whoever runs the webhook, the rest by the enabled plugins."""
+    return Wanted(inventory, any(overrides(plugin, "validate_binding") for plugin in plugins))
+
+
+class FactFinder:
+    """Looks at the cluster."""
+
+    def __init__(self, wanted: Wanted, kubeconfig: Path | None, metrics: KubeMetrics) -> None:
+        self.wanted = wanted
+        self._kubeconfig = kubeconfig
+        self._metrics = metrics
+        self._inventory: NodeInventory | None = None
+        self._requested: RequestedPods | None = None
+
+    def facts(self) -> Facts:
+        """Return what is known now; cheap, asked for every review."""
+        return Facts(
+            self._inventory.current() if self._inventory is not None else None,
+            self._requested.current() if self._requested is not None else frozenset(),
+        )
+
+    async def run(self, stop: Stop) -> None:
+        """Do so until cancelled, or until ``stop`` while there is no access."""
+        access = await wait_for_access(self._kubeconfig, stop, lambda _: None)
+        if access is None:
+            return
+        options = ClientOptions(name=FIELD_MANAGER_WEBHOOK, metrics=self._metrics)
+        async with KubeClient(access, options) as client, asyncio.TaskGroup() as tasks:
+            if self.wanted.inventory:
+                self._inventory = NodeInventory(client)
+                tasks.create_task(self._inventory.reflector.run(), name="reflector nodes")
+            if self.wanted.requested:
+                self._requested = RequestedPods(client)
+                tasks.create_task(self._requested.reflector.run(), name="reflector bindrequests")

@@ -1,0 +1,59 @@
+"""Reviews as spans, and how a trace gets from admission to the bind: by an annotation of the BindRequest.
+
+The annotation is part of the patch that the mutating hook answers anyway, and only if tracing is on. A trace that the
+creator of the request has begun (its own annotation), or the API server (its header), goes on.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import Object
+from shared.framework.admission import Judgement
+from shared.framework.mutable import MutableObject
+from shared.runtime.tracing import Span, Tracer
+from webhook.review import Hook, Review
+
+
+def traced(
+    tracer: Tracer, hook: Hook, review: Review, judgement: Judgement, call: tuple[datetime, datetime, str]
+) -> Judgement:
+    """Record the review as a span; return the judgement, with the trace for a request that is being created.
+
+    ``call`` is when it began and ended, and the API server's own traceparent, if it sent one.
+    """
+    began, ended, sent = call
+    span = Span(
+        "admission",
+        began,
+        ended,
+        {
+            "bowline.hook": hook.value,
+            "bowline.allowed": judgement.allowed,
+            "k8s.namespace.name": review.namespace,
+            "bowline.kind": review.kind,
+            "bowline.object": review.name,
+        },
+        fault="; ".join(fault.rule for fault in judgement.errors),
+    )
+    traceparent = tracer.record(span, carried(review.object or {}) or sent)
+    is_created = hook is Hook.MUTATE_BIND_REQUESTS and review.operation == "CREATE" and judgement.allowed
+    if not is_created or review.object is None:
+        return judgement
+    return with_traceparent(judgement, review.object, traceparent)
+
+
+def carried(raw: Object) -> str:
+    """Return the trace that an object carries; empty if it carries none."""
+    metadata = raw.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    value = annotations.get(names.TRACEPARENT) if isinstance(annotations, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def with_traceparent(judgement: Judgement, raw: dict[str, Any], traceparent: str) -> Judgement:
+    """Return the judgement whose patch also annotates the object; ``raw`` is as the patch leaves it."""
+    request = MutableObject(raw)
+    request.set(traceparent, "metadata", "annotations", names.TRACEPARENT)
+    return replace(judgement, patch=(*judgement.patch, *request.operations))
