@@ -6,10 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo up down test check verify bench lock wheel clean
+.PHONY: help setup demo up down test test-faults test-availability check verify bench bench-bind bench-claims lock wheel clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Install everything into .venv, by the locked hashes
 
@@ -33,6 +33,14 @@ test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m pytest
 
+test-faults: setup ## The whole crash matrix: kill -9 after every write, in every scenario
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m pytest tests/faults -m faults
+
+test-availability: setup ## Admission while certificates and replicas are replaced, as a table
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.availability
+
 check: setup ## Lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,8 +50,15 @@ check: setup ## Lint, types, import contracts
 verify: setup ## Check that generated files are what their sources say
 	$(BIN)/python -m shared.api.crd --check charts/bowline
 
-bench: setup ## Measure binding; not a test
-	$(BIN)/python -m benchmarks
+bench: bench-bind bench-claims ## Measure; not tests
+
+bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m benchmarks bind --json bench-bind.json
+
+bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
+	$(BIN)/python -m localcluster assets --scheduler
+	$(BIN)/python -m benchmarks claims --json bench-claims.json
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

@@ -7,15 +7,16 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from tests.availability.rig import rig_on
 from tests.availability.scenarios import RATE, SCENARIOS, Outcome, played
 
-HEAD = (
-    f"{'scenario':<28}{'replicas':>9}{'pods':>7}{'pods/s':>7}{'refused':>9}{'calls lost':>12}{'timed out':>11}"
-    f"{'handshakes':>12}{'refused':>9}{'p50 ms':>8}{'p99 ms':>8}{'CA switches':>13}{'renewals':>10}"
+COLUMNS = (
+    *("scenario", "replicas", "pods", "pods/s", "refused", "calls lost", "timed out", "handshakes", "refused"),
+    *("p50 ms", "p99 ms", "CA switches", "renewals"),
 )
 
 
@@ -39,24 +40,42 @@ def main() -> int:
 async def _all(cluster: Cluster, counts: list[int], word: str, rate: float) -> list[Outcome]:
     outcomes = []
     async with rig_on(cluster) as rig:
-        sys.stdout.write(HEAD + "\n")
+        sys.stdout.write(line(COLUMNS) + "\n")
         for count in counts:
             await rig.scale(count)
             for name, deed in SCENARIOS.items():
                 if word in name:
                     outcomes.append(await played(rig, name, deed, rate))
-                    sys.stdout.write(row(outcomes[-1]) + "\n")
+                    sys.stdout.write(line(cells(outcomes[-1])) + "\n")
                     sys.stdout.flush()
                     await rig.scale(count)
     return outcomes
 
 
-def row(outcome: Outcome) -> str:
-    """Return an outcome as a line of the table."""
+def cells(outcome: Outcome) -> tuple[object, ...]:
+    """Return an outcome as a row under ``COLUMNS``."""
     return (
-        f"{outcome.scenario:<28}{outcome.replicas:>9}{outcome.pods:>7}{outcome.rate:>7.0f}{outcome.failures:>9}"
-        f"{len(outcome.lost) - len(outcome.timed_out):>12}{len(outcome.timed_out):>11}{outcome.handshakes:>12}{len(outcome.refused):>9}{outcome.p50_ms:>8.1f}{outcome.p99_ms:>8.1f}{outcome.switches:>13}{outcome.renewals:>10}"
+        outcome.scenario,
+        outcome.replicas,
+        outcome.pods,
+        f"{outcome.rate:.0f}",
+        outcome.failures,
+        len(outcome.lost) - len(outcome.timed_out),
+        len(outcome.timed_out),
+        outcome.handshakes,
+        len(outcome.refused),
+        f"{outcome.p50_ms:.1f}",
+        f"{outcome.p99_ms:.1f}",
+        outcome.switches,
+        outcome.renewals,
     )
+
+
+def line(row: Sequence[object]) -> str:
+    """Return a row of the table."""
+    widths = [28, *(max(len(name), 6) + 2 for name in COLUMNS[1:])]
+    first, *others = (f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
+    return first.strip().ljust(widths[0]) + "".join(others)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""A cluster of their own for tests that kill reconcilers."""
+"""A cluster of their own for tests that kill reconcilers.
+
+The whole crash matrix takes minutes: its tests carry the marker ``faults`` and run only where ``-m`` asks for them.
+"""
 
 from collections.abc import Iterator
 
@@ -7,6 +10,21 @@ import pytest
 from tests.faults.endstate import leftovers
 from tests.faults.lab import Lab, open_lab
 from tests.faults.truth import TruthObserver
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line("markers", "faults: the whole crash matrix; run with -m faults")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the matrix out unless markers are asked for."""
+    if config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("faults")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

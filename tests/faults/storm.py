@@ -49,7 +49,6 @@ class Asked:
     pod_uid: str
     node: str
     refused: bool
-    flaky: bool
 
 
 @dataclass(slots=True)
@@ -67,10 +66,10 @@ class World:
         wanted = pod(name, NAMESPACE)
         wanted["metadata"]["annotations"] = {FLAKY: str(rng.randint(1, 2))} if flaky else {}
         uid = self.cluster.api.post(PODS, wanted)["metadata"]["uid"]
-        self.decide(name, uid, flaky, rng)
+        self.decide(name, uid, rng)
         self.pods.append(name)
 
-    def decide(self, name: str, uid: str, flaky: bool, rng: random.Random) -> None:
+    def decide(self, name: str, uid: str, rng: random.Random) -> None:
         """Create the request, as a scheduler does."""
         prefix, count = ("vanishing", VANISHING) if rng.random() < 0.1 else ("gpu-node", NODES)
         node = f"{prefix}-{rng.randrange(count)}"
@@ -81,7 +80,7 @@ class World:
         wanted = bind_request(name, node, NAMESPACE, uid)
         wanted["metadata"]["annotations"] = annotations
         made = self.cluster.api.post(REQUESTS, wanted)
-        self.asked[made["metadata"]["uid"]] = Asked(uid, node, refused, flaky)
+        self.asked[made["metadata"]["uid"]] = Asked(uid, node, refused)
 
     def remake_pod(self, rng: random.Random) -> bool:
         """A pod is deleted and made again, with a new decision, as a controller and a scheduler do."""
@@ -92,7 +91,7 @@ class World:
         self.await_gone(f"{PODS}/{name}")
         uid = self.cluster.api.post(PODS, pod(name, NAMESPACE))["metadata"]["uid"]
         self.withdraw(name)
-        self.decide(name, uid, False, rng)
+        self.decide(name, uid, rng)
         return True
 
     def remake_request(self, rng: random.Random) -> bool:
@@ -102,7 +101,7 @@ class World:
         name = rng.choice(self.pods[-50:])
         uid = self.cluster.api.get(f"{PODS}/{name}")["metadata"]["uid"]
         self.withdraw(name)
-        self.decide(name, uid, False, rng)
+        self.decide(name, uid, rng)
         return True
 
     def vanish_node(self, _: random.Random) -> bool:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.faults.storm import Asked, judge
 
-ASKED = Asked("uid", "node-a", refused=False, flaky=False)
-REFUSED = Asked("uid", "node-a", refused=True, flaky=False)
+ASKED = Asked("uid", "node-a", refused=False)
+REFUSED = Asked("uid", "node-a", refused=True)
 
 
 def pods(node: str = "", uid: str = "uid") -> dict[str, Any]:
@@ -27,7 +27,7 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
         pytest.param({"phase": "Succeeded"}, ASKED, {}, "Succeeded", id="the pod is gone, the observer has judged"),
         pytest.param(failed("NodeGone"), ASKED, pods(), "UNTRUE NodeGone", id="the node is still there"),
         pytest.param(
-            failed("NodeGone"), Asked("uid", "gone", False, False), pods(), "Failed, NodeGone", id="no node"
+            failed("NodeGone"), Asked("uid", "gone", refused=False), pods(), "Failed, NodeGone", id="no node"
         ),
         pytest.param(failed("PodGone"), ASKED, pods(uid="other"), "Failed, PodGone", id="another pod"),
         pytest.param(failed("PodGone"), ASKED, pods(), "UNTRUE PodGone", id="the pod is still there"),

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from shared.api import names
 from shared.testing.builders import bind_request
 from tests.audit import writes_about
@@ -135,18 +133,17 @@ def test_fault_08_a_predecessors_request_never_binds_the_successor(pair: Live) -
     assert "nodeName" not in pair.pod()["spec"]
 
 
-SHARE = {
+SHARE: dict[str, Any] = {
     "receivedResourceType": "Fraction",
     "receivedGPU": {"count": 1, "portion": "0.50"},
     "selectedGPUGroups": ["group"],
 }
 
 
-@pytest.mark.parametrize("change", [pytest.param(SHARE, id="a share no plugin serves")])
-def test_a_pod_is_never_bound_without_its_device(pair: Live, change: dict[str, Any]) -> None:
+def test_a_pod_that_asked_for_no_share_is_not_given_one(pair: Live) -> None:
     pair.create_pod()
-    pair.request_bind(**change)
-    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("NoPlugin")
+    pair.request_bind(**SHARE)
+    assert pair.phase("pod", "Failed")["status"]["reason"].startswith("Rejected: gpu_sharing")
     assert "nodeName" not in pair.pod()["spec"]
 
 

@@ -37,6 +37,13 @@ featureGates: {Levitation: true}
 """
 
 
+NO_SHARING = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+plugins: [{name: gpu_sharing, enabled: false}, {name: runtime_class, enabled: false}]
+"""
+
+
 @pytest.mark.parametrize("process", ["webhook", "reconciler"])
 @pytest.mark.parametrize(
     ("document", "named"),
@@ -86,10 +93,10 @@ def own_cluster() -> Iterator[Cluster]:
         yield started
 
 
-def reconciler(cluster: Cluster, kubeconfig: Path) -> LocalProcess:
-    """The bare process as a developer starts it from the checkout, without a configuration."""
+def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
+    """The bare process as a developer starts it from the checkout; ``args`` may give a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
-    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", f"--metrics-listen={metrics}")
+    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", f"--metrics-listen={metrics}", *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
     process: Process = cluster.run_process(launch)
     return LocalProcess(process, "", metrics, kubeconfig)
@@ -153,3 +160,19 @@ def test_logs_are_json_lines_with_a_constant_message(own_cluster: Cluster) -> No
     bound = [line for line in lines if line["message"] == "pod is bound" and line["pod"] == "default/logged"]
     assert [line["bindRequest"] for line in bound] == ["default/logged"]
     assert all(line["attempt"] for line in bound)
+
+
+def test_a_pod_is_never_bound_without_its_device(own_cluster: Cluster, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(NO_SHARING)
+    process = reconciler(own_cluster, own_cluster.kubeconfig, f"--config={config}")
+    process.wait_ready()
+    live = LiveCluster(own_cluster, "default")
+    live.create(pod("sharer"))
+    group = {"receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["group"]}
+    live.request_bind("sharer", receivedResourceType="Fraction", **group)
+    assert live.phase("sharer", "Failed")["status"]["reason"].startswith(
+        "NoPlugin: no enabled plugin serves Fraction"
+    )
+    assert "nodeName" not in live.pod("sharer")["spec"]
+    assert process.stop()

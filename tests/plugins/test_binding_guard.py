@@ -49,12 +49,23 @@ def test_who_is_listed_may(guarded: Live) -> None:
     guarded.phase("pod", "Succeeded")
 
 
-def test_the_reconciler_binds_and_pods_without_a_request_are_anybodys(guarded: Live) -> None:
+def judged(live: Live) -> float:
+    """How many Bindings the webhook has been asked about."""
+    assert live.pair.webhook is not None
+    _, text = live.pair.webhook.get("/metrics")
+    name = 'bowline_admission_requests_total{allowed="true",hook="/validate/bindings"} '
+    return next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
+
+
+def test_the_reconciler_binds_without_a_call_and_pods_without_a_request_are_anybodys(guarded: Live) -> None:
+    before = judged(guarded)
     guarded.create_pod("ours")
     guarded.request_bind("ours")
     guarded.phase("ours", "Succeeded")
+    assert judged(guarded) == before
     guarded.create_pod("theirs")
     assert bind(guarded, "theirs", "eve").returncode == 0
+    assert judged(guarded) == before + 1
 
 
 def test_a_withdrawn_request_guards_no_longer(guarded: Live) -> None:

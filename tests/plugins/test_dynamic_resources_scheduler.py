@@ -5,36 +5,22 @@ with a claim just like it, and the two claims are compared field by field. So is
 resources.
 """
 
-import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
-from localcluster.assets.cache import Cache, cache_root
-from localcluster.assets.recipes import Tool, recipe_for
-from localcluster.assets.supply import folders_of, this_platform
-from localcluster.assets.versions import release_for
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from shared.framework.status import Status
 from shared.kube.config import load_access
 from shared.testing.builders import pod
 from tests.plugins.claims import API, CLASS, claim, publish
+from tests.plugins.kube_scheduler import needs_kube_scheduler
 from tests.plugins.test_dynamic_resources_steps import Case, CrashingClient, new_plugin
 
-
-def at_hand() -> bool:
-    """Whether kube-scheduler needs no build first, which takes minutes."""
-    recipe = recipe_for(Tool.SCHEDULER, release_for(None, os.environ), this_platform())
-    folders = folders_of(os.environ)
-    return Cache(cache_root(os.environ)).find(recipe) is not None or any(f.look(recipe).path for f in folders)
-
-
-pytestmark = pytest.mark.skipif(
-    not at_hand(), reason="kube-scheduler is not at hand; `python -m localcluster assets --scheduler` supplies it"
-)
+pytestmark = needs_kube_scheduler
 
 RESOURCE = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {RESOURCE: "1"}}}]

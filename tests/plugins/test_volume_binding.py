@@ -54,10 +54,9 @@ def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: 
     }
     assert names.SELECTED_NODE not in storage.claim()["metadata"]["annotations"]
     pair.until("the claim is bound", lambda: storage.claim()["status"]["phase"] == "Bound")
-    # Two writes besides those of every bind; the volume's own belongs to no namespace and is not among these.
+    # One write besides those of every bind; the volume belongs to no namespace and is not among these.
     pair.event("pod", "Bound")
     assert writes_about(pair, user="bowline-reconciler") == [
-        ("patch", "persistentvolumeclaims"),
         ("create", "pods/binding"),
         ("patch", "bindrequests/status"),
         ("create", "events"),

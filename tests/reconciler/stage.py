@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,7 +35,7 @@ from shared.kube.resources import BINDREQUESTS, EVENTS, PODS
 from shared.plugins.default_binder import DefaultBinder
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod
-from tests.kube.objects import until_awaited
+from tests.kube.objects import until, until_awaited
 from tests.kube.wire import Wire
 
 # So short that a rollback in a test does not wait for a Binding nobody has sent; tests of that wait set their own.
@@ -126,6 +127,10 @@ class Working:
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
         """The request as the reconciler's own watch shows it."""
         return self.parts.stores.request(ObjectKey(namespace, name))
+
+    def decided(self, namespace: str, name: str = "pod") -> list[str]:
+        """What its passes over the request have decided."""
+        return [entry.decision for entry in self.parts.observation.journal.of(ObjectKey(namespace, name))]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -236,6 +241,25 @@ class Stage:
     async def withdraw(self, name: str = "pod") -> None:
         """Delete the BindRequest."""
         await self.client.delete(BINDREQUESTS, self.namespace, name)
+
+    async def past_the_quiet(self, working: Working, *names: str) -> None:
+        """Let waits grow so old that they are told about; from then on only a change wakes them."""
+        sleepers = working.parts.work.sleepers
+        await until(lambda: len(sleepers) >= len(names))
+        self.clock.shift += timedelta(seconds=6)
+        for name in names:
+            body = {"metadata": {"labels": {"look": "again"}}}
+            await self.client.patch(BINDREQUESTS, self.namespace, name, body)
+        for name in names:
+            await until_awaited(partial(self.status, name), lambda status: "Waiting" in status.get("reason", ""))
+            # The echo of its own write wakes it once more.
+            await until(partial(self._sleeps_on_what_is_told, working, name))
+
+    def _sleeps_on_what_is_told(self, working: Working, name: str) -> bool:
+        memory = working.parts.work.reconciler.memories.get(ObjectKey(self.namespace, name))
+        seen = working.seen(self.namespace, name)
+        told = seen is not None and "Waiting" in seen.status.get("reason", "")
+        return told and memory is not None and memory.running is None
 
     # --- looking ---
 

@@ -192,8 +192,7 @@ async def test_fault_11_nothing_is_undone_while_an_unanswered_binding_may_still_
         plugin.on_bind = None
         plugin.on_pre_bind = Hold()
         await stage.withdraw()
-        await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.deleting)
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: "RollBack" in working.decided(stage.namespace))
         assert plugin.points("pod").count("rollback") == 0
         stage.clock.shift += timedelta(minutes=11)
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})
@@ -209,7 +208,7 @@ async def test_fault_11_an_heir_waits_for_what_its_predecessor_may_have_sent(sta
     await stage.withdraw()
     plugin = Scripted(effects=True)
     async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: "RollBack" in working.decided(stage.namespace))
         assert plugin.points("pod") == []
         stage.clock.shift += timedelta(minutes=11)
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})

@@ -73,7 +73,7 @@ async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) 
     grant(cluster)
     async with finding(account, Wanted(inventory=True, requested=False)) as finder:
         before = inventory(await until(finder, lambda facts: facts.inventory is not None))
-        assert before.max_gpus_per_node == 8
+        assert before.max_gpus_per_node >= 8
         cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
         wanted = Inventory(64, before.nodes_with_memory_label + 1)
         await until(finder, lambda facts: facts.inventory == wanted)

@@ -124,7 +124,7 @@ def test_fault_29_it_is_not_ready_before_the_api_server_can_verify_it(
     trust(live.cluster, to_pem([stranger.certificate]))
     assert live.until("it still is not", lambda: not_ready(process))
     trust(live.cluster, to_pem([stranger.certificate, signer.certificate]))
-    process.wait_ready()
+    process.wait_ready(60)
     trust(live.cluster, to_pem([stranger.certificate]))
     live.until("it is not believed any more", lambda: not_ready(process))
     assert process.stop()
@@ -148,7 +148,7 @@ def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster,
     process = from_files(
         live, tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
     )
-    process.wait_ready()
+    process.wait_ready(60)
     assert trusted(live.cluster) == {to_pem([old.certificate])}
     (tmp_path / "ca.crt").write_bytes(to_pem([new.certificate, old.certificate]))
     live.until("both are trusted", lambda: trusted(live.cluster) == {to_pem([new.certificate, old.certificate])})
@@ -156,7 +156,7 @@ def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster,
     (tmp_path / "tls.crt").write_bytes(to_pem([leaf.certificate]))
     (tmp_path / "tls.key").write_bytes(leaf.private_key)
     live.until("it is served", lambda: "serving the renewed certificate" in process.log.read_text())
-    process.wait_ready()
+    process.wait_ready(60)
     assert process.stop()
 
 
@@ -165,7 +165,7 @@ def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
 ) -> None:
     cluster, pair = installed
     process = pair.launch_webhook()
-    process.wait_ready()
+    process.wait_ready(60)
     live.until("it is called", lambda: answers(live))
     before = trusted(cluster)
     pair.upgrade({"config.binding": {"workers": 7}})
@@ -177,11 +177,11 @@ def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
     # The way out of an emergency must not keep the webhook from coming back.
     cluster.api.delete(VALIDATING)
     live.until("the gate is gone", lambda: live.gone(VALIDATING))
-    process.wait_ready()
+    process.wait_ready(60)
     cluster.api.delete(MUTATING)
     live.until("it says what is missing", lambda: not_ready(process, "there is no "))
     pair.upgrade()
-    process.wait_ready()
+    process.wait_ready(60)
     assert trusted(cluster) == before
 
 
@@ -212,7 +212,7 @@ def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(
 def test_fault_31_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     _, pair = installed
     process = pair.launch_webhook()
-    process.wait_ready()
+    process.wait_ready(60)
     live.until("it is called", lambda: answers(live))
     large = pod("large")
     large["spec"]["containers"][0]["env"] = [{"name": f"V{n}", "value": "x" * 1000} for n in range(1300)]

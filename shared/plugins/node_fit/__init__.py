@@ -65,11 +65,8 @@ class NodeFit(Plugin):
             self._holds.drop(c.request.key)
         return status
 
-    async def rollback(self, c: "BindContext", why: Status) -> Status:
-        self._holds.drop(c.request.key)
-        return Status.ok()
-
     async def forget(self, key: ObjectKey) -> None:
+        """Give the room up: the pod is listed on its node by now, or will not come."""
         self._holds.drop(key)
 
 

@@ -102,13 +102,13 @@ def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
 
 
 def _container_needs(container: Object, given: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
-    wanted = _amounts((container.get("resources") or {}).get("requests"))
-    status = given.get(container.get("name", ""))
-    if status is None:
-        return wanted
-    has = _highest(
-        _amounts(status.get("allocatedResources")), _amounts((status.get("resources") or {}).get("requests"))
-    )
+    requests = (container.get("resources") or {}).get("requests")
+    wanted = _amounts(requests)
+    status = given.get(container.get("name", ""), {})
+    allocated, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
+    if all(not one or one == requests for one in (allocated, running_with)):
+        return wanted  # as of nearly every container; reading quantities is what a look takes its time for
+    has = _highest(_amounts(allocated), _amounts(running_with))
     # A resize that the node cannot make is not counted: the container keeps what it has.
     return has if infeasible and has else _highest(wanted, has)
 

@@ -30,7 +30,6 @@ from shared.plugins.volume_binding.rules import (
     judge_unbound,
     judge_volume,
     selected_node_patch,
-    volume_name_patch,
     waits_for_volumes,
 )
 from shared.plugins.volume_binding.selectors import Node
@@ -109,15 +108,15 @@ class Looks:
         choices = await self._choose(subject, unbound, node, live=live) if unbound else []
         if isinstance(choices, Status):
             return choices
+        taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
+        for take in taking:
+            await self._take(take)
         for choice in choices:
-            match choice:
-                case TakeVolume():
-                    await self._take(choice)
-                case AskProvisioner():
-                    asked.append(await self._ask(choice.claim, node))
-        if not asked:
+            if isinstance(choice, AskProvisioner):
+                asked.append(await self._ask(choice.claim, node))
+        if not taking and not asked:
             return Status.ok()
-        return waits_for_volumes(asked, await self._hints(asked, node, subject.remembered))
+        return waits_for_volumes(taking, asked, await self._hints(asked, node, subject.remembered))
 
     async def _judged(
         self, wanted: Wanted, claim: Claim | None, subject: Subject, node: Node
@@ -182,11 +181,9 @@ class Looks:
     # --- writing ---
 
     async def _take(self, take: TakeVolume) -> None:
-        volume, claim = take.volume, take.claim
-        patch = claim_ref_patch(volume, claim)
+        patch = claim_ref_patch(take.volume, take.claim)
         if patch is not None:
-            await self._patch(PERSISTENTVOLUMES, ObjectKey("", volume.name), patch)
-        await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, volume_name_patch(volume, claim))
+            await self._patch(PERSISTENTVOLUMES, ObjectKey("", take.volume.name), patch)
 
     async def _ask(self, claim: Claim, node: Node) -> Claim:
         return read_claim(await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node)))

@@ -7,10 +7,9 @@ Three questions, in the order in which a look asks them:
 - ``judge_volume``: may the volume of a bound claim be used on the node;
 - ``choose``: for the unbound claims, whose volume is chosen by the pod's node, which volume or whom to ask for one.
 
-The patches at the end are the only writes there are, each the volume controller's own, so that it takes them for its
-own and only reports on them in the objects' status: a claim is bound from both sides, the volume first, because a
-claim that names a volume which does not name it counts as lost. Without the annotation a volume would keep its
-claimRef when the claim gets another one; with another UID in it, it would be reclaimed with its data.
+``claim_ref_patch`` and ``selected_node_patch`` are the only writes there are. The volume controller does the rest,
+and takes what is not written its own way for a mistake: without the annotation a volume keeps its claimRef when the
+claim gets another one; with another UID in it, it is reclaimed with its data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -228,15 +227,6 @@ def claim_ref_patch(volume: Volume, claim: Claim) -> dict[str, Any] | None:
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def volume_name_patch(volume: Volume, claim: Claim) -> dict[str, Any]:
-    """Return the merge patch that binds the claim to the volume that is kept for it."""
-    annotations = {names.BIND_COMPLETED: "yes", names.BOUND_BY_CONTROLLER: "yes"}
-    return {
-        "metadata": {"uid": claim.uid, "resourceVersion": claim.version, "annotations": annotations},
-        "spec": {"volumeName": volume.name},
-    }
-
-
 def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
     """Return the merge patch that asks for a volume on the node; every other annotation stays."""
     return {
@@ -251,10 +241,14 @@ def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
 # --- telling ---
 
 
-def waits_for_volumes(asked: Sequence[Claim], hints: Mapping[str, str]) -> Status:
-    """Return the WAIT while volumes are being made. ``hints`` are by claim name."""
-    reasons = [f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked]
-    return waits(reasons, [claim.ref for claim in asked])
+def waits_for_volumes(taking: Sequence[TakeVolume], asked: Sequence[Claim], hints: Mapping[str, str]) -> Status:
+    """Return the WAIT while the controller binds and provisioners make volumes. ``hints`` are by claim name."""
+    reasons = [f"claim {take.claim.key.name} is being bound to volume {take.volume.name}" for take in taking]
+    reasons += [
+        f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked
+    ]
+    # Not on the volumes: each of our own writes would wake it, and what comes of them shows in the claim.
+    return waits(reasons, [*(take.claim.ref for take in taking), *(claim.ref for claim in asked)])
 
 
 def capacity_hint(claim: Claim, node: Node, capacities: Iterable[Object]) -> str:

@@ -118,8 +118,10 @@ class Relay:
         self, request: web.Request, number: int, call: Call, fault: WatchFault | None
     ) -> web.StreamResponse:
         named = type(fault).__name__ if fault is not None else ""
+        is_open = False
         try:
             async with self._send(request, b"") as upstream:
+                is_open = True
                 self._record.end(Exchange(number, call, upstream.status, replied=True, fault=named))
                 answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
                 await answer.prepare(request)
@@ -129,6 +131,8 @@ class Relay:
                 await answer.write_eof()
                 return answer
         except (aiohttp.ClientError, OSError):
+            if not is_open:
+                self._record.end(Exchange(number, call, None, replied=False, fault=named))
             return _broken(request)
 
     def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":

@@ -19,7 +19,6 @@ from shared.plugins.volume_binding.rules import (
     judge_unbound,
     judge_volume,
     selected_node_patch,
-    volume_name_patch,
     waits_for_volumes,
 )
 from shared.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
@@ -347,20 +346,6 @@ def test_a_volume_that_is_the_claims_is_not_written() -> None:
     assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
 
 
-def test_a_claim_is_bound_as_the_controller_binds_it() -> None:
-    assert volume_name_patch(volume(), claim()) == {
-        "metadata": {
-            "uid": "uid-data",
-            "resourceVersion": "7",
-            "annotations": {
-                "pv.kubernetes.io/bind-completed": "yes",
-                "pv.kubernetes.io/bound-by-controller": "yes",
-            },
-        },
-        "spec": {"volumeName": "v"},
-    }
-
-
 def test_a_volume_is_asked_for_by_one_annotation() -> None:
     assert selected_node_patch(claim(), NODE) == {
         "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
@@ -371,9 +356,15 @@ def test_a_volume_is_asked_for_by_one_annotation() -> None:
 
 
 def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
-    status = waits_for_volumes([claim("a"), claim("b")], {"b": "; hint"})
-    assert told(status) == waiting("a volume for claim a is being made; a volume for claim b is being made; hint")
-    assert [ref.resource_version for ref in status.wake_on] == ["7", "7"]
+    status = waits_for_volumes([TakeVolume(claim("a"), volume())], [claim("b"), claim("c")], {"c": "; hint"})
+    assert told(status) == waiting(
+        "claim a is being bound to volume v; a volume for claim b is being made; a volume for claim c is being made; "
+        "hint"
+    )
+    # Of nothing but the claims: every write to a volume is its own or follows from it.
+    assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
+        ("PersistentVolumeClaim", name, "7") for name in ("a", "b", "c")
+    ]
 
 
 def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[str, Any]:
