@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,7 +170,7 @@ def test_a_pod_is_never_bound_without_its_device(own_cluster: Cluster, tmp_path:
     process.wait_ready()
     live = LiveCluster(own_cluster, "default")
     live.create(pod("sharer"))
-    group = {"receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["group"]}
+    group: dict[str, Any] = {"receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["group"]}
     live.request_bind("sharer", receivedResourceType="Fraction", **group)
     assert live.phase("sharer", "Failed")["status"]["reason"].startswith(
         "NoPlugin: no enabled plugin serves Fraction"

@@ -174,6 +174,20 @@ async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) 
     assert plugin.points("pod").count("rollback") == 0
 
 
+async def test_fault_11_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
+    async def binds_and_fails(c: BindContext) -> Status:
+        await post_binding(c.client, c.request.pod_key, c.request.pod_uid, c.spec.selected_node, {})
+        return Status.fatal("and then something went wrong")
+
+    plugin = Scripted(bind=binds_and_fails)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+    assert plugin.points("pod") == ["pre_bind", "post_bind"]
+
+
 async def test_fault_11_nothing_is_undone_while_an_unanswered_binding_may_still_take_effect(stage: Stage) -> None:
     """A Binding went unanswered, then the request is deleted: nothing is undone while the pod may yet be bound."""
 
@@ -181,11 +195,15 @@ async def test_fault_11_nothing_is_undone_while_an_unanswered_binding_may_still_
         c.posts.last_unknown = stage.clock.now()
         return Status.retry("nobody answered")
 
-    plugin = Scripted(effects=True, bind=goes_unanswered)
+    plugin = Scripted(effects=True)
     binding = Binding(in_flight_timeout=timedelta(minutes=10))
     async with stage.working(plugin, binding=binding) as working:
-        # Later than what a predecessor may have sent.
+        await stage.create_pod("first")
+        await stage.request_bind("first")
+        await stage.phase("first", "Succeeded")
+        # It leads, and for longer than what a predecessor may have sent can take effect.
         stage.clock.shift += timedelta(minutes=11)
+        plugin.on_bind = goes_unanswered
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)

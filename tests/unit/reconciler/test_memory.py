@@ -1,5 +1,7 @@
 """What is remembered of a request while the watch has not caught up with what this process knows."""
 
+from itertools import pairwise
+
 from reconciler.memory import Memories, Memory
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
@@ -20,7 +22,7 @@ def shown(memory: Memory, number: int) -> tuple[str, bool]:
 
 def memory_of_writes(*versions: int) -> Memory:
     memory = Memory(ObjectUID("request-uid"))
-    for before, after in zip(versions, versions[1:], strict=False):
+    for before, after in pairwise(versions):
         memory.wrote(version(before), version(after))
     return memory
 
