@@ -1,9 +1,9 @@
 """Gives a pod's claims their volumes on the pod's node, before the pod is bound.
 
 Claims that are bound are checked against the node. For claims whose class waits for the first consumer a free volume
-that reaches the node is kept, or their provisioner is asked for one there; Kubernetes' volume controller binds the two
-and the request waits for it, holding no worker. It undoes nothing: controller and provisioner may be half-way through
-acting on what is written here, and what a claim has got is good for the next decision, too.
+that reaches the node is kept, or their provisioner is asked for one there; the volume controller of Kubernetes binds
+the two and the request waits for it, holding no worker. It undoes nothing: controller and provisioner may be half-way
+through acting on what is written here, and what a claim has got is good for the next decision, too.
 """
 
 from collections.abc import Iterable

@@ -145,7 +145,8 @@ class Looks:
     ) -> list[TakeVolume | AskProvisioner] | Status:
         chosen = await self._chosen_before(unbound)
         mirrored = None if live else self._storage.mirrored_volumes()
-        volumes = await self._storage.free_volumes() if mirrored is None else mirrored
+        keys = [wants.claim.key for wants in unbound]
+        volumes = await self._storage.volumes_for(keys) if mirrored is None else mirrored
         # No await from here on, until what is chosen is noted down.
         candidates = {volume.name: volume for volume in volumes} | {volume.name: volume for volume in chosen}
         choices = choose(unbound, node, candidates.values(), self._is_taken)

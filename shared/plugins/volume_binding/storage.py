@@ -84,10 +84,13 @@ class Storage:
             return None
         return [seen["volume"] for seen in self._free.store.values()]
 
-    async def free_volumes(self) -> list[Volume]:
-        """Return the free volumes as they are now: a list of all volumes, so only where it decides something."""
+    async def volumes_for(self, claims: Collection[ObjectKey]) -> list[Volume]:
+        """Return, as they are now, the free volumes and those kept for the claims, which may be half-way to bound.
+
+        A list of all volumes, so only where it decides something.
+        """
         found = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
-        return [volume for volume in found if is_free(volume)]
+        return [volume for volume in found if is_free(volume) or volume.claim in claims]
 
     async def class_of(self, claim: Claim) -> Class | None:
         """Return the claim's class."""

@@ -59,6 +59,9 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         pytest.param({}, [{"claimRef": reference(uid="old")}], "", id="kept for an earlier claim of the name"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "9Gi"}], "v1", id="kept for it by name wins"),
         pytest.param({}, [{}, {"claimRef": reference(uid="uid-data")}], "v1", id="kept for it by UID wins"),
+        pytest.param(
+            {}, [{}, {"claimRef": reference(uid="uid-data"), "phase": "Bound"}], "v1", id="kept and half-way to bound"
+        ),
         pytest.param({}, [{}, {"claimRef": reference(), "node": "node-1"}], "", id="kept for it elsewhere: no other"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "1Mi"}], "v0", id="kept for it but too small"),
         pytest.param(
