@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo up down test test-faults test-availability check verify bench bench-bind bench-claims lock wheel clean
+.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-claims lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -35,7 +35,11 @@ test: setup ## Run all tests, against a real control plane
 
 test-faults: setup ## The whole crash matrix: kill -9 after every write, in every scenario
 	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m pytest tests/faults -m faults
+	$(BIN)/python -m pytest tests/faults -m faults -s
+
+storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
 
 test-availability: setup ## Admission while certificates and replicas are replaced, as a table
 	$(BIN)/python -m localcluster assets
