@@ -1,0 +1,128 @@
+"""Pods with every kind of GPU annotation, made at random from a seed, and all of them valid to the API server itself.
+
+Only then does a refusal say what the policy thinks: validation comes before it.
+"""
+
+import random
+from typing import Any
+
+from shared.api import names
+
+GPU, MIG = names.RESOURCE_GPU, names.RESOURCE_MIG_PREFIX + "1g.10gb"
+CLASS = names.RESOURCE_DEVICE_CLASS_PREFIX + "gpu.example.com"
+OTHER_CLASS = names.RESOURCE_DEVICE_CLASS_PREFIX + "nic.example.com"
+CONTAINERS, INIT_CONTAINERS = ("main", "helper", "third"), ("prepare", "sidecar")
+ALPHABET = "0123456789" * 3 + '..eE+-_ \n"\\%xnf\u0663'
+
+FRACTIONS = [
+    *(
+        "0.5",
+        ".5",
+        "5.",
+        "5e-1",
+        "+0.5",
+        "-0.5",
+        "0",
+        "0.0",
+        "-0",
+        "1",
+        "1.0",
+        "0.999",
+        "0.001",
+        "2",
+        "50%",
+        "",
+        " 0.5",
+    ),
+    *(
+        "0.5\n",
+        "nan",
+        "inf",
+        "0x1p-1",
+        "1_0",
+        "0,5",
+        "\u0660.\u0665",
+        "1e",
+        "e1",
+        ".",
+        "+",
+        "1e400",
+        "1e-400",
+        "0e999",
+        "1e099",
+    ),
+    *("0.99999999999999999", "0.9999999999999999", "1e-323", "1e-324", "0.1e1", "0.01e1", "1E-2", "-1e999", "0.5m"),
+    # At and beyond the length up to which the policy judges the size.
+    *("0." + "0" * 94 + "1e99", "0." + "0" * 93 + "1e99", "0." + "0" * 93 + "1e100", "0.5" + "0" * 97, "9" * 100),
+    *("0.5" + "0" * 98, "9" * 101, "0." + "0" * 400 + "1", "1e" + "9" * 50, "1e-" + "9" * 50, "x" * 65, "x" * 64),
+]
+NUMBERS = [
+    *("1", "2", "4096", "01", "0", "00", "", "-1", "+1", "1.0", "1e3", "4Gi", " 1", "1\n", "1_0", "\u0663", "0x1"),
+    *("9223372036854775807", "9223372036854775808", "0009223372036854775807", "0009223372036854775808"),
+    *("999999999999999999", "1000000000000000000", "10000000000000000000", "9" * 5000, "0" * 5000 + "1"),
+]
+CHOICES = {
+    names.GPU_FRACTION: FRACTIONS,
+    names.GPU_MEMORY: NUMBERS,
+    names.GPU_FRACTION_NUM_DEVICES: NUMBERS,
+    names.GPU_FRACTION_CONTAINER: [
+        *CONTAINERS,
+        *INIT_CONTAINERS,
+        "nobody",
+        "",
+        "a\\b",
+        'a"b',
+        "\r\n",
+        "\U0001f40c" * 70,
+    ],
+    names.MPS: ["true", "True", "false", "", " true", "true\n"],
+    names.SHARED_GPU_CONFIGMAP: ["x"],
+}
+
+
+def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
+    """Return that many pods, the same for the same seed."""
+    dice = random.Random(seed)  # noqa: S311 - no secret
+    return [_pod(dice, f"pod-{number}") for number in range(count)]
+
+
+def _pod(dice: random.Random, name: str) -> dict[str, Any]:
+    # Few annotations mostly, so that each rule is met alone, too.
+    wanted = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
+    spec: dict[str, Any] = {
+        "schedulerName": "bowline",
+        "containers": [_container(dice, known) for known in CONTAINERS[: dice.randint(1, 3)]],
+    }
+    init = [_container(dice, known) for known in INIT_CONTAINERS[: dice.choice((0, 0, 1, 2))]]
+    if init:
+        spec["initContainers"] = init
+    return {
+        "metadata": {"name": name, "annotations": {key: _value(dice, key) for key in wanted}},
+        "spec": spec,
+    }
+
+
+def _value(dice: random.Random, key: str) -> str:
+    if key in (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_NUM_DEVICES) and dice.random() < 0.25:
+        return "".join(dice.choices(ALPHABET, k=dice.randint(1, 6)))
+    return dice.choice(CHOICES[key])
+
+
+def _container(dice: random.Random, name: str) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": name, "image": "example.com/x"}
+    limits: dict[str, Any] = {}
+    requests: dict[str, Any] = {}
+    if dice.random() < 0.15:
+        limits[GPU] = dice.choice((0, "0", "0m", "0e5", 1, "2", "1k", "1000m"))
+        if dice.random() < 0.5:
+            requests[GPU] = limits[GPU]
+    if dice.random() < 0.1:
+        limits[MIG] = dice.choice((0, "0Ki", 1, "3"))
+    if dice.random() < 0.15:
+        dice.choice((limits, requests))[dice.choice((CLASS, OTHER_CLASS))] = dice.choice((0, 1, "2"))
+    if dice.random() < 0.3:
+        limits["cpu"] = "100m"
+    given = {key: value for key, value in (("limits", limits), ("requests", requests)) if value}
+    if given:
+        container["resources"] = given
+    return container

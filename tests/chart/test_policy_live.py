@@ -1,0 +1,174 @@
+"""The chart's policy on a real API server, without the webhook: the same pods and words as the Python rules.
+
+``BOWLINE_POLICY_PODS=5000`` judges that many generated pods instead of a few hundred. All requests are dry runs.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.api import names
+from shared.api.field_error import shown
+from shared.plugins.gpu_request.policy import LONGEST_FRACTION, policy_rules
+from shared.plugins.gpu_request.rules import Policy, request_faults
+from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
+from tests.chart.policy_pods import GPU, random_pods
+from tests.chart.rendering import NAMESPACE, Chart
+
+DRY = "?dryRun=All"
+DENIED = "denied request: "
+DEADLINE_S = 60.0
+COUNT = int(os.environ.get("BOWLINE_POLICY_PODS", "300"))
+API = "/apis/admissionregistration.k8s.io/v1/"
+KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+BAD = {names.GPU_FRACTION: "50%"}
+
+KNOWN = ["gpu.example.com", "other.example.com"]
+SETTINGS = {
+    "the chart's own settings": ({}, Policy()),
+    "sharing off, device classes known to be GPUs": (
+        {"gpuSharing": {"enabled": False}, "gpuDeviceClasses": KNOWN},
+        Policy(sharing=False, gpu_device_classes=frozenset(KNOWN)),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Armed:
+    """A cluster where the policy is in force, and the settings it was rendered with."""
+
+    cluster: Cluster
+    settings: Policy
+
+    def refusal(self, body: Any, path: str = PODS) -> str | None:
+        """Return what the policy says of a new pod; None if it lets it through."""
+        return refusal(self.cluster, body, path)
+
+
+def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
+    try:
+        cluster.api.post(path + DRY, body)
+    except ApiError as error:
+        before, found, text = str(error).partition(DENIED)
+        if not found or "ValidatingAdmissionPolicy" not in before:
+            raise AssertionError(f"refused by something else than the policy: {body}") from error
+        return f"{error.status}: {text}"
+    return None
+
+
+@pytest.fixture(scope="module", params=SETTINGS)
+def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
+    """The policy alone, in force."""
+    config, settings = SETTINGS[request.param]
+    with_policy = chart.render({"config": config})
+    objects = with_policy.of_kind("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    for kind, found in zip(KINDS, objects, strict=True):
+        chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", found)
+    until_refused(chart_cluster, True)
+    yield Armed(chart_cluster, settings)
+    for kind, found in zip(KINDS, objects, strict=True):
+        chart_cluster.api.delete(f"{API}{kind}/{found['metadata']['name']}")
+    until_refused(chart_cluster, False)
+
+
+def until_refused(cluster: Cluster, wanted: bool) -> None:
+    """Wait until the API server has learned of the policy, or of its end, by its own watch."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (refusal(cluster, pod("probe", "bowline", BAD)) is not None) != wanted:
+        assert time.monotonic() < deadline, "the API server did not take notice"
+        time.sleep(0.05)
+
+
+def expected(body: Any, settings: Policy) -> str | None:
+    """Return what the policy must say, from the faults the Python rules find."""
+    text = {f"gpu_request/{rule.name}": rule.text for rule in policy_rules()}
+    fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
+    not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
+    faults = [fault for fault in request_faults(body, settings) if not fault.is_warning and fault.rule != not_judged]
+    said = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
+    if len(said) > 1:
+        return f"422: {len(said)} faults: {'; '.join(said)}"
+    return f"422: {said[0]}" if said else None
+
+
+def test_the_policy_and_the_python_rules_refuse_the_same_pods_in_the_same_words(armed: Armed) -> None:
+    refused = 0
+    for body in random_pods(seed=20, count=COUNT):
+        wanted = expected(body, armed.settings)
+        assert armed.refusal(body) == wanted, body
+        refused += wanted is not None
+    assert COUNT * 0.2 < refused < COUNT * 0.98, "the pods are too much alike to tell anything"
+
+
+def many_containers() -> Any:
+    body = pod("many", "bowline", {names.GPU_FRACTION: "0.5"})
+    limits = {GPU: 1, "cpu": "1m", "memory": "1Mi"}
+    body["spec"]["containers"] = [{**IMAGE, "name": f"c-{i}", "resources": {"limits": limits}} for i in range(300)]
+    return body
+
+
+SNAILS = "\U0001f40c" * 64
+QUOTES = '"' * 80
+EXTREMES = [
+    pytest.param(
+        pod(
+            "a",
+            "bowline",
+            dict.fromkeys((names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_NUM_DEVICES), SNAILS)
+            | {names.GPU_FRACTION_CONTAINER: SNAILS},
+        ),
+        id="the longest message",
+    ),
+    pytest.param(pod("a", "bowline", {names.GPU_MEMORY: QUOTES, names.GPU_FRACTION: QUOTES}), id="only quotes"),
+    pytest.param(pod("a", "bowline", {names.GPU_MEMORY: "9" * 260_000}), id="the largest annotation, digits"),
+    pytest.param(pod("a", "bowline", {names.GPU_FRACTION: "1" * 260_000}), id="the largest annotation, a fraction"),
+    pytest.param(pod("a", "bowline", {names.GPU_FRACTION: "\\" * 260_000}), id="the largest annotation, nonsense"),
+    pytest.param(many_containers(), id="hundreds of containers"),
+]
+
+
+@pytest.mark.parametrize("body", EXTREMES)
+def test_extremes_are_judged_within_what_a_policy_may_cost_and_say(armed: Armed, body: Any) -> None:
+    assert armed.refusal(body) == expected(body, armed.settings)
+
+
+def test_every_rule_of_the_policy_refuses_some_generated_pod() -> None:
+    pods = random_pods(seed=20, count=300)
+    found = {
+        fault.rule
+        for _, settings in SETTINGS.values()
+        for body in pods
+        for fault in request_faults(body, settings)
+        if not fault.is_warning
+    }
+    assert found == {f"gpu_request/{rule.name}" for rule in policy_rules()}
+
+
+PASSING = [
+    pytest.param(pod("a", "other", BAD), PODS, id="another scheduler's pod"),
+    pytest.param(pod("a", "", BAD), PODS, id="the default scheduler's pod"),
+    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", "kube-system"), id="a pod in kube-system"),
+    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", NAMESPACE), id="a pod beside the webhook"),
+    pytest.param(MIRROR_POD, PODS, id="the picture of a static pod"),
+    pytest.param(pod("a", "bowline"), PODS, id="a pod without annotations"),
+]
+
+
+@pytest.mark.parametrize(("body", "path"), PASSING)
+def test_what_the_policy_leaves_alone(armed: Armed, body: Any, path: str) -> None:
+    assert armed.refusal(body, path) is None
+
+
+def test_changes_are_left_to_the_webhook(armed: Armed) -> None:
+    api = armed.cluster.api
+    api.post(PODS, pod("stored", "bowline"))
+    try:
+        api.patch(f"{PODS}/stored{DRY}", {"metadata": {"annotations": BAD}})
+    finally:
+        api.delete(f"{PODS}/stored?gracePeriodSeconds=0")
