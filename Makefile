@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-claims lock wheel clean
+.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-claims bench-admission lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
 
 test-faults: setup ## The whole crash matrix: kill -9 after every write, in every scenario
 	$(BIN)/python -m localcluster assets
@@ -53,8 +53,9 @@ check: setup ## Lint, types, import contracts
 
 verify: setup ## Check that generated files are what their sources say
 	$(BIN)/python -m shared.api.crd --check charts/bowline
+	$(BIN)/python -m shared.plugins.gpu_request.policy --check charts/bowline
 
-bench: bench-bind bench-claims ## Measure; not tests
+bench: bench-bind bench-claims bench-admission ## Measure; not tests
 
 bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
 	$(BIN)/python -m localcluster assets
@@ -63,6 +64,10 @@ bench-bind: setup ## Throughput, latency and memory of binding, beside the API s
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
 	$(BIN)/python -m localcluster assets --scheduler
 	$(BIN)/python -m benchmarks claims --json bench-claims.json
+
+bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m benchmarks admission --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt

@@ -1,4 +1,4 @@
-"""``python -m benchmarks bind|claims [--quick] [--json FILE]``."""
+"""``python -m benchmarks admission|bind|claims [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import uvloop
 
+from benchmarks.admission import QUICK as QUICK_ADMISSION
+from benchmarks.admission import AdmissionSizes, bench_admission
 from benchmarks.bind import FULL, QUICK, bench_bind
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.report import Report, as_json, as_text
@@ -21,7 +23,9 @@ def main() -> int:
     bind.set_defaults(run=lambda quick: bench_bind(QUICK if quick else FULL))
     claims = commands.add_parser("claims", help="pods with a volume or device claim each, beside kube-scheduler")
     claims.set_defaults(run=_claims)
-    for command in (bind, claims):
+    admission = commands.add_parser("admission", help="the webhook beside a static answer, and what it costs a pod")
+    admission.set_defaults(run=lambda quick: bench_admission(QUICK_ADMISSION if quick else AdmissionSizes()))
+    for command in (bind, claims, admission):
         command.add_argument(
             "--quick", action="store_true", help="small sizes, to see that it works; not for quoting"
         )

@@ -74,6 +74,8 @@ def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered
         ("PodDisruptionBudget", "bowline-webhook"),
         ("MutatingWebhookConfiguration", "bowline-webhook"),
         ("ValidatingWebhookConfiguration", "bowline-webhook"),
+        ("ValidatingAdmissionPolicy", "bowline-pods"),
+        ("ValidatingAdmissionPolicyBinding", "bowline-pods"),
     }
 
 

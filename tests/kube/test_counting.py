@@ -24,7 +24,7 @@ from shared.runtime.limiter import Limiter
 from tests.kube.objects import LIMIT_S
 from tests.kube.wire import Wire
 
-QUICK = LeaseTimings(timedelta(seconds=2), timedelta(seconds=1), timedelta(seconds=0.1))
+QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from shared.kube.resources import LEASES
 from tests.kube.objects import LIMIT_S, until, until_awaited
 from tests.kube.wire import Wire
 
-QUICK = LeaseTimings(timedelta(seconds=2), timedelta(seconds=1.5), timedelta(seconds=0.2))
+QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))
 # So slow that nothing but the watch can explain a quick change.
 SLOW = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
 

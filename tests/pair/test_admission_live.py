@@ -188,9 +188,11 @@ class TestUpdates:
 
     def test_a_bad_pod_from_before_keeps_its_faults_but_gets_no_new_ones(self, live: Live) -> None:
         webhook(live).stop()
-        # Nobody answers: the mutating hook fails open, the validating one closed.
-        done = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
-        assert "failed calling webhook" in done.stderr
+        # Nobody answers: the mutating hook fails open, the policy still judges, the validating hook fails closed.
+        bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
+        assert 'metadata.annotations[gpu-fraction]: "2": must be greater than 0' in bad.stderr
+        good = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}), check=False)
+        assert "failed calling webhook" in good.stderr
         live.kubectl("create", "-f", "-", objects=deployment(live, {names.GPU_FRACTION: "2"}))
         live.pair.launch_webhook(NO_DRAIN).wait_ready()
         before = calls(live, "/validate/workloads")

@@ -13,6 +13,7 @@ from shared.api import names
 from shared.api.field_error import FieldError, annotation_path, shown
 from shared.api.meta import Object
 from shared.framework.plugin import Inventory
+from shared.plugins.gpu_request import wording
 from shared.plugins.gpu_request.devices import device_faults
 from shared.plugins.gpu_request.pod import PodView, owned_annotations, view_pod
 from shared.plugins.gpu_request.share import fault, listed, share_faults
@@ -52,11 +53,7 @@ def update_faults(raw: Object, old: Object) -> list[FieldError]:
 def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
     """Yield what makes a share impossible, at the annotation that asks for it."""
     if not policy.sharing:
-        message = (
-            f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, "
-            "or have gpuSharing.enabled set to true in Bowline's configuration"
-        )
-        yield fault(pod, "sharing-disabled", pod.share, message)
+        yield fault(pod, "sharing-disabled", pod.share, wording.SHARING_DISABLED)
     whole, mig = [], []
     for container in pod.containers:
         for amount in container.asked:
@@ -65,13 +62,10 @@ def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
                 whole.append(asked)
             elif amount.resource.startswith(names.RESOURCE_MIG_PREFIX):
                 mig.append(asked)
-    remedy = "remove the annotation or those resources"
     if whole:
-        message = f"a share cannot be combined with whole GPUs ({listed(whole)}); {remedy}"
-        yield fault(pod, "share-and-whole", pod.share, message)
+        yield fault(pod, "share-and-whole", pod.share, wording.share_and_whole(listed(whole)))
     if mig:
-        message = f"a share cannot be combined with MIG devices ({listed(mig)}); {remedy}"
-        yield fault(pod, "share-and-mig", pod.share, message)
+        yield fault(pod, "share-and-mig", pod.share, wording.share_and_mig(listed(mig)))
     yield from _claim_faults(pod, policy)
 
 
@@ -88,8 +82,7 @@ def _claim_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
     classes = [a.resource.removeprefix(prefix) for a in target.asked if a.resource.startswith(prefix)]
     gpus = listed([shown(name) for name in classes if name in policy.gpu_device_classes])
     if gpus:
-        message = f"a share cannot be combined with DRA devices of {target.label} ({gpus}); remove one of the two"
-        yield fault(pod, "share-and-dra", pod.share, message)
+        yield fault(pod, "share-and-dra", pod.share, wording.share_and_dra(target.label, gpus))
     elif classes or target.claims:
         claims = listed([shown(name) for name in (*target.claims, *classes)])
         message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it comes on top of the share"

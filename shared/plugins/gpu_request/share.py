@@ -12,12 +12,11 @@ from decimal import Decimal
 from shared.api import names
 from shared.api.field_error import FieldError, annotation_path, shown
 from shared.framework.plugin import Inventory
+from shared.plugins.gpu_request import wording
 from shared.plugins.gpu_request.pod import PodView
 
-_FRACTION = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FRACTION = re.compile(wording.FRACTION_GRAMMAR)
 _DIGITS = re.compile(r"[0-9]+")
-# Both numbers end up in int64 fields of schedulers; what is larger is lost there.
-_MAX_INT64 = 2**63 - 1
 _NOT_MPS = ("", "false", "f", "no", "n", "off", "0")
 _LISTED = 5
 
@@ -52,16 +51,11 @@ def _fraction_faults(pod: PodView) -> Iterator[FieldError]:
     if text is None:
         return
     if not _FRACTION.fullmatch(text):
-        message = 'must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"'
-        yield fault(pod, "fraction-format", key, message)
+        yield fault(pod, "fraction-format", key, wording.FRACTION_FORMAT)
         return
     fraction = float(text)
     if not 0 < fraction < 1:
-        message = (
-            f"must be greater than 0 and less than 1; for whole GPUs use limits {names.RESOURCE_GPU} in a container "
-            f"instead, for parts of several GPUs add {names.GPU_FRACTION_NUM_DEVICES}"
-        )
-        yield fault(pod, "fraction-range", key, message)
+        yield fault(pod, "fraction-range", key, wording.FRACTION_RANGE)
         return
     written = f"{fraction:.2f}"
     if written in ("0.00", "1.00"):
@@ -74,11 +68,9 @@ def _memory_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldE
     if text is None:
         return
     if names.GPU_FRACTION in pod.annotations:
-        message = f"cannot be combined with {names.GPU_FRACTION}: both give the size of the share; remove one of them"
-        yield fault(pod, "memory-and-fraction", key, message)
+        yield fault(pod, "memory-and-fraction", key, wording.MEMORY_AND_FRACTION)
     if not _is_positive(text):
-        message = 'must be a whole number of MiB from 1 to 2^63-1, digits only; for 4 GiB write "4096"'
-        yield fault(pod, "memory-format", key, message)
+        yield fault(pod, "memory-format", key, wording.MEMORY_FORMAT)
     elif inventory is not None and inventory.nodes_with_memory_label == 0:
         message = (
             f"no node is labelled {names.NODE_GPU_MEMORY}, so its part of a GPU is unknown; use {names.GPU_FRACTION}"
@@ -91,14 +83,9 @@ def _num_devices_faults(pod: PodView, inventory: Inventory | None) -> Iterator[F
     if text is None:
         return
     if not pod.share:
-        message = (
-            f"needs {names.GPU_FRACTION} or {names.GPU_MEMORY}, which give the share of each device; "
-            f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
-        )
-        yield fault(pod, "num-devices-alone", key, message)
+        yield fault(pod, "num-devices-alone", key, wording.NUM_DEVICES_ALONE)
     if not _is_positive(text):
-        message = 'must be a whole number from 1 to 2^63-1, digits only; for two devices write "2"'
-        yield fault(pod, "num-devices-format", key, message)
+        yield fault(pod, "num-devices-format", key, wording.NUM_DEVICES_FORMAT)
     elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
         yield fault(pod, "num-devices-inventory", key, too_many(inventory), is_warning=True)
 
@@ -108,19 +95,17 @@ def _container_faults(pod: PodView) -> Iterator[FieldError]:
     if key not in pod.annotations:
         return
     if not pod.share:
-        message = f"has no effect without {names.GPU_FRACTION} or {names.GPU_MEMORY}"
+        message = f"has no effect without {wording.EITHER_SHARE}"
         yield fault(pod, "container-name-unused", key, message, is_warning=True)
     elif pod.target is None:
         known = listed([shown(container.name) for container in pod.containers if container.name])
-        message = f"must name a container or init container of this pod ({known or 'it has none'})"
-        yield fault(pod, "container-name", key, f"{message}; without the annotation the first container is taken")
+        yield fault(pod, "container-name", key, wording.container_name(known or "it has none"))
 
 
 def _mps_faults(pod: PodView) -> Iterator[FieldError]:
     key, text = names.MPS, pod.annotations.get(names.MPS)
     if text == "true" and not pod.share:
-        message = f"needs {names.GPU_FRACTION} or {names.GPU_MEMORY}: MPS serves shares only; add one or remove this"
-        yield fault(pod, "mps-alone", key, message)
+        yield fault(pod, "mps-alone", key, wording.MPS_ALONE)
     elif text is not None and text != "true" and text.strip().lower() not in _NOT_MPS:
         yield fault(pod, "mps-spelling", key, 'has no effect: only "true" switches MPS on', is_warning=True)
 
@@ -133,4 +118,4 @@ def too_many(inventory: Inventory) -> str:
 
 def _is_positive(text: str) -> bool:
     # Decimal, because int() refuses texts of more than 4300 digits with an error of its own.
-    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= _MAX_INT64
+    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= wording.MAX_INT64

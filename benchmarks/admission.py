@@ -1,0 +1,237 @@
+"""Admission: the webhook by itself on one core beside a static answer, then what it costs whoever creates pods.
+
+The webhook is the chart's, all default plugins on. In the first part it has one core, a loader another; its figures
+stand against aiohttp with nothing behind it, called the same way in the same run. In the second it is called by the
+API server, which creates pods (dry runs: nothing is written) with webhook and policy, with the policy alone, and with
+neither.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from benchmarks.https_load import Measured, Target
+from benchmarks.load import each
+from benchmarks.report import Figure, Report, percentile
+from benchmarks.reviews import DRY_RUN, NAMESPACE, REVIEW_BYTES, SHARE, fill, review_bodies, share_pod
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.spec import ClusterSpec
+from shared.api import names
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import Invalid
+from shared.kube.resources import PODS
+from webhook.certs.authority import make_authority, sign_leaf, to_pem
+
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bowline-webhook"
+WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
+POLICY = ("validatingadmissionpolicybinding", "validatingadmissionpolicy")
+HOOKS = {"mutate": "/mutate/pods", "validate": "/validate/pods", "templates": "/validate/workloads"}
+STATIC = "static answer"
+# Wanted of the rate and of the 99th percentile.
+BUDGETS = {
+    ("mutate", f"{SHARE}, 16 conn."): (">= 0.30 (6000/s)", "<= 6 ms"),
+    ("validate", f"{SHARE}, 16 conn."): (">= 0.35 (7000/s)", ""),
+}
+READY_S, NOTICED_S, LOADER_SLACK_S = 60.0, 30.0, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionSizes:
+    """How much of everything."""
+
+    seconds: float = 5.0  # of each combination
+    connections: Sequence[int] = (1, 16, 64)
+    pods: int = 2000  # created through the API server, each way
+    at_once: int = 16
+
+
+QUICK = AdmissionSizes(seconds=0.3, pods=100)
+
+
+async def bench_admission(sizes: AdmissionSizes) -> Report:
+    """Measure both parts; takes four minutes in full."""
+    report = Report("Admission, one run on one machine")
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        pair = await asyncio.to_thread(
+            Pair.install, cluster, find_helm(), PairOptions(set_values={"log.level": "warning"})
+        )
+        cluster.make_namespace(NAMESPACE)
+        cluster.make_runtime_class()  # that of shares
+        webhook = pair.launch_webhook()
+        webhook.wait_ready(READY_S)
+        async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
+            await _until(client, mutated=True)
+            bodies = await review_bodies(client)
+            _pin(webhook.pid, {_cores()[0]})
+            await asyncio.to_thread(_by_itself, cluster, webhook.listen, bodies, sizes, report)
+            _pin(webhook.pid, set(_cores()))
+            await _through_api_server(cluster, client, sizes, report)
+    return report
+
+
+# --- the webhook by itself ---
+
+
+def _by_itself(
+    cluster: Cluster, listen: str, bodies: Mapping[tuple[str, str], bytes], sizes: AdmissionSizes, report: Report
+) -> None:
+    hook = cluster.api.get(CONFIGURATION)["webhooks"][0]
+    ours = (int(listen.rpartition(":")[2]), base64.b64decode(hook["clientConfig"]["caBundle"]).decode())
+    busiest = 0.0
+    with _static() as static:
+        for kind in REVIEW_BYTES:
+            for connections in sizes.connections:
+                where = f"{kind}, {connections} conn."
+                rows = [(STATIC, *static, "/", "mutate")]
+                rows += [(word, *ours, path, word) for word, path in HOOKS.items()]
+                for name, port, ca, path, word in rows:
+                    body = bodies[word, kind].decode()
+                    target = Target(port, ca, path, body, connections, sizes.seconds, _cores()[-1])
+                    measured = _loaded(target)
+                    _check(name, kind, measured)
+                    _add(report, name, where, measured)
+                    busiest = max(busiest, measured.busy)
+    report.add(Figure("the loader's core, at most in use", "%", (100 * busiest,)))
+
+
+def _loaded(target: Target) -> Measured:
+    """Run the loader on its core. Raises RuntimeError with its last words."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.https_load"],
+        input=json.dumps(asdict(target)),
+        capture_output=True,
+        text=True,
+        timeout=target.seconds + LOADER_SLACK_S,
+        check=False,
+    )
+    if ended.returncode:
+        raise RuntimeError(f"the loader failed at {target.path}:\n{ended.stderr[-2000:]}")
+    return Measured(**json.loads(ended.stdout))
+
+
+def _check(name: str, kind: str, measured: Measured) -> None:
+    """Raise RuntimeError unless the answers were those that are to be measured."""
+    response = json.loads(measured.body)["response"]
+    is_changed = name == "mutate" and kind == SHARE
+    if not response["allowed"] or is_changed != ("patch" in response):
+        raise RuntimeError(f"{name} answered a {kind} with {measured.body[:500]}")
+
+
+def _add(report: Report, name: str, where: str, measured: Measured) -> None:
+    rate, p99 = BUDGETS.get((name, where), ("", ""))
+    against = "" if name == STATIC else f"{STATIC}: {where}"
+    for suffix, unit, value, wanted in (
+        ("", "req/s", measured.rate, rate),
+        (", p50", "ms", measured.p50_ms, ""),
+        (", p99", "ms", measured.p99_ms, p99),
+    ):
+        stands = f"{against}{suffix}" if against else ""
+        report.add(Figure(f"{name}: {where}{suffix}", unit, (value,), stands, wanted))
+
+
+@contextmanager
+def _static() -> Iterator[tuple[int, str]]:
+    """Run the static answer on the webhook's core; gives its port and authority."""
+    now, life = datetime.now(UTC), timedelta(days=1)
+    leaf = sign_leaf(make_authority(now, life), ["127.0.0.1"], now, life)
+    with tempfile.TemporaryDirectory() as folder:
+        pem = Path(folder) / "pem"
+        pem.touch(mode=0o600)
+        pem.write_bytes(leaf.pem())
+        command = [sys.executable, "-m", "benchmarks.static_answer", str(pem), str(_cores()[0])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                line = process.stdout.readline() if process.stdout else ""
+                yield int(line), to_pem([leaf.signer]).decode()
+            finally:
+                process.kill()
+
+
+def _cores() -> list[int]:
+    """The cores there are; with only one, server and loader share it and the figures say little."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def _pin(pid: int, cores: set[int]) -> None:
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+# --- through the API server ---
+
+
+async def _through_api_server(cluster: Cluster, client: KubeClient, sizes: AdmissionSizes, report: Report) -> None:
+    await _creations(client, sizes.pods // 4, sizes.at_once)  # warm
+    ways: dict[str, tuple[Sequence[float], float]] = {}
+    for way, removed in (("webhook and policy", ()), ("policy alone", WEBHOOKS), ("neither", POLICY)):
+        for kind in removed:
+            await asyncio.to_thread(cluster.kubectl, "delete", kind, "--all")
+        if removed == WEBHOOKS:
+            await _until(client, mutated=False)
+        if removed == POLICY:
+            await _until_nobody_refuses(client)
+        one_by_one, _ = await _creations(client, sizes.pods // 4, 1)
+        _, rate = await _creations(client, sizes.pods, sizes.at_once)
+        ways[way] = (one_by_one, rate)
+    for way, (took, rate) in reversed(ways.items()):
+        bare = "" if way == "neither" else "neither"
+        for name, unit, value in (
+            (f"pods created, {sizes.at_once} at a time", "pods/s", rate),
+            ("a pod created, p50", "ms", 1000 * percentile(took, 0.5)),
+            ("a pod created, p99", "ms", 1000 * percentile(took, 0.99)),
+        ):
+            report.add(Figure(f"{way}: {name}", unit, (value,), f"{bare}: {name}" if bare else ""))
+    for share in (0.5, 0.99):
+        slow, fast = (percentile(ways[way][0], share) for way in ("webhook and policy", "policy alone"))
+        report.add(Figure(f"added by the webhook, p{100 * share:.0f}", "ms", (1000 * (slow - fast),)))
+
+
+async def _creations(client: KubeClient, count: int, at_once: int) -> tuple[list[float], float]:
+    """Create pods as dry runs; returns how long each took and how many a second there were."""
+    body = share_pod()
+    await fill(client, body, REVIEW_BYTES[SHARE])
+    took: list[float] = []
+
+    async def one(_: int) -> None:
+        began = time.perf_counter()
+        await client.create(PODS, NAMESPACE, body, params=DRY_RUN)
+        took.append(time.perf_counter() - began)
+
+    return took, count / await each(count, one, at_once)
+
+
+async def _until(client: KubeClient, mutated: bool) -> None:
+    """Wait until the API server calls the webhook, or no longer does: it learns of changes by a watch."""
+    async with asyncio.timeout(NOTICED_S):
+        while True:
+            stored = await client.create(PODS, NAMESPACE, share_pod(), params=DRY_RUN)
+            if (names.SHARED_GPU_CONFIGMAP in stored["metadata"]["annotations"]) == mutated:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def _until_nobody_refuses(client: KubeClient) -> None:
+    """Wait until the API server has learned of the policy's end, likewise."""
+    bad = share_pod()
+    bad["metadata"]["annotations"][names.GPU_FRACTION] = "2"
+    async with asyncio.timeout(NOTICED_S):
+        while True:
+            try:
+                await client.create(PODS, NAMESPACE, bad, params=DRY_RUN)
+            except Invalid:
+                await asyncio.sleep(0.05)
+            else:
+                return

@@ -1,0 +1,174 @@
+"""A loader for one HTTPS server: the same POST again and again over kept connections, timed by itself.
+
+A process of its own, so that it can have a core of its own: ``python -m benchmarks.https_load`` takes a ``Target`` as
+JSON on its standard input and prints a ``Measured``. Each connection sends its next request when the answer to the
+last is complete, as an API server's does over HTTP/1.1. A request costs it little: the bytes are encoded once and an
+answer is read no further than to its end. Anything but a 200 with a Content-Length ends the run: a refusal is no
+figure.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import cast
+
+import uvloop
+
+from benchmarks.report import percentile
+
+CONNECT_S = 30.0
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = b"content-length:"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is called: a host that the authorities in ``ca`` vouch for. ``cpu`` is the core to run on."""
+
+    port: int
+    ca: str
+    path: str
+    body: str
+    connections: int
+    seconds: float
+    cpu: int
+    host: str = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was seen. ``busy`` is the part of its core that the loader used: near 1 it measured itself."""
+
+    answers: int
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    busy: float
+    body: str  # of the first answer
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.answers / self.seconds
+
+
+class Caller(asyncio.Protocol):
+    """One connection: sends, waits for the whole answer, notes how long it took, sends again."""
+
+    def __init__(self, request: bytes) -> None:
+        self.took: list[float] = []
+        self.first = b""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._request = request
+        self._transport: asyncio.Transport | None = None
+        self._received = b""
+        self._sent_at = 0.0
+        self._last = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        # uvloop's transports have the methods but not the base class.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of an answer."""
+        self._received += data
+        head_end = self._received.find(_HEAD_END)
+        if head_end < 0:
+            return
+        head = self._received[:head_end].lower()
+        start = head.find(_LENGTH)
+        if not head.startswith(b"http/1.1 200 ") or start < 0:
+            self._fail(ConnectionError(f"answered {self._received[:200]!r}"))
+            return
+        length = int(head[start + len(_LENGTH) :].split(b"\r\n", 1)[0])
+        if len(self._received) < head_end + len(_HEAD_END) + length:
+            return
+        self.took.append(time.perf_counter() - self._sent_at)
+        if not self.first:
+            self.first = self._received[head_end + len(_HEAD_END) :]
+        self._received = b""
+        if self._last:
+            self._settle()
+        else:
+            self.send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A server that hangs up while it is measured is not measured."""
+        self._fail(exc or ConnectionError("the server closed the connection"))
+
+    def send(self) -> None:
+        """Send the request."""
+        if self._transport is not None:
+            self._sent_at = time.perf_counter()
+            self._transport.write(self._request)
+
+    def stop_after_answer(self) -> None:
+        """Send nothing more; ``ended`` is done with the answer that is awaited."""
+        self._last = True
+
+    def _settle(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _fail(self, error: Exception) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(error)
+        if self._transport is not None:
+            self._transport.close()
+
+
+async def load(target: Target) -> Measured:
+    """Call for that long. Raises ConnectionError or OSError if anything but good answers comes."""
+    loop = asyncio.get_running_loop()
+    trust = ssl.create_default_context(cadata=target.ca)
+    body = target.body.encode()
+    head = (
+        f"POST {target.path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\n"
+        f"Content-Type: application/json\r\nAccept: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    callers = []
+    async with asyncio.timeout(CONNECT_S):
+        for _ in range(target.connections):
+            _, caller = await loop.create_connection(
+                lambda: Caller(head.encode() + body), target.host, target.port, ssl=trust
+            )
+            callers.append(caller)
+    cpu, began = time.process_time(), time.perf_counter()
+    for caller in callers:
+        caller.send()
+    ended = asyncio.gather(*(caller.ended for caller in callers))
+    done, _ = await asyncio.wait([ended], timeout=target.seconds)
+    for caller in callers:
+        caller.stop_after_answer()
+    await (done.pop() if done else ended)
+    seconds = time.perf_counter() - began
+    took = [one for caller in callers for one in caller.took]
+    return Measured(
+        answers=len(took),
+        seconds=seconds,
+        p50_ms=1000 * percentile(took, 0.5),
+        p99_ms=1000 * percentile(took, 0.99),
+        busy=(time.process_time() - cpu) / seconds,
+        body=callers[0].first.decode(),
+    )
+
+
+def main() -> int:
+    """Read the target, call it, print what was measured."""
+    target = Target(**json.load(sys.stdin))
+    os.sched_setaffinity(0, {target.cpu})
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        measured = runner.run(load(target))
+    sys.stdout.write(json.dumps(asdict(measured)) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The reviews that the webhook is measured with: what an API server sends of pods and of a workload with them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from shared.api import names
+from shared.kube.client import KubeClient
+from shared.kube.resources import PODS, Resource
+from shared.testing.builders import pod
+
+NAMESPACE = "bench"
+DRY_RUN = {"dryRun": "All"}
+SHARE, PLAIN, LARGE = "GPU share pod, 4.6 KB", "plain pod, 4.6 KB", "pod of 200 KB"
+# Whole reviews of pods to be mutated, in bytes; a large one is large by its environment.
+REVIEW_BYTES = {SHARE: 4600, PLAIN: 4600, LARGE: 200_000}
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+_LABELS = {"app": "bench"}
+
+
+def share_pod() -> dict[str, Any]:
+    """Return a pod that asks for half a GPU: the one that is changed most."""
+    made = pod("share", NAMESPACE)
+    made["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
+    return made
+
+
+async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
+    """Return the review of each kind of pod for each hook, of objects as the API server has them by then.
+
+    It has added defaults, managedFields (a large part of a large review) and what the mutating hook changes.
+    """
+    bodies = {}
+    for kind, made in {SHARE: share_pod(), PLAIN: pod("plain", NAMESPACE), LARGE: pod("large", NAMESPACE)}.items():
+        await fill(client, made, REVIEW_BYTES[kind])
+        template = {"metadata": {**made["metadata"], "labels": _LABELS}, "spec": made["spec"]}
+        deployment = {
+            "apiVersion": DEPLOYMENTS.api_version,
+            "kind": DEPLOYMENTS.kind,
+            "metadata": {"name": "bench", "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": _LABELS}, "template": template},
+        }
+        bodies["mutate", kind] = _review(await _unmutated(client, made))
+        bodies["validate", kind] = _review(await client.create(PODS, NAMESPACE, made, params=DRY_RUN))
+        bodies["templates", kind] = _review(await client.create(DEPLOYMENTS, NAMESPACE, deployment, params=DRY_RUN))
+    return bodies
+
+
+async def _unmutated(client: KubeClient, made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the pod as the mutating hook sees it: another scheduler's comes back from the API server unchanged."""
+    foreign = {**made, "spec": {**made["spec"], "schedulerName": "other"}}
+    seen = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
+    seen["spec"]["schedulerName"] = made["spec"]["schedulerName"]
+    return seen
+
+
+async def fill(client: KubeClient, made: dict[str, Any], size: int) -> None:
+    """Give the pod an environment that makes the mutating hook's review about that large."""
+
+    async def weight(count: int) -> int:
+        env = [{"name": f"SETTING_{number:04}", "value": "x" * 64} for number in range(count)]
+        made["spec"]["containers"][0]["env"] = env
+        return len(_review(await _unmutated(client, made)))
+
+    few, more = await weight(1), await weight(11)
+    await weight(max(1, 1 + round((size - few) * 10 / (more - few))))
+
+
+def _review(obj: Mapping[str, Any]) -> bytes:
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = {"group": group, "version": version, "kind": obj["kind"]}
+    resource = {"group": group, "version": version, "resource": f"{obj['kind'].lower()}s"}
+    request = {
+        "uid": "5b4a0f3c-0000-4000-8000-000000000000",
+        "kind": kind,
+        "resource": resource,
+        "requestKind": kind,
+        "requestResource": resource,
+        "name": obj["metadata"]["name"],
+        "namespace": NAMESPACE,
+        "operation": "CREATE",
+        "userInfo": {"username": "bench", "groups": ["system:authenticated"]},
+        "object": obj,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(review, separators=(",", ":")).encode()
