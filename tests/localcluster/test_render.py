@@ -20,7 +20,7 @@ from localcluster.render import (
     with_flag,
 )
 
-FOLDER = Path("/work")
+FOLDER = Path("/run/process")
 CONFIG = Source("configmap", "app-config")
 TLS = Source("secret", "app-tls")
 CONTENTS: Contents = {
@@ -55,14 +55,22 @@ def planned(
     ("given", "expected"),
     [
         pytest.param(
-            "--config=/etc/app/config.yaml", "--config=/work/volumes/config/config.yaml", id="after an equals"
+            "--config=/etc/app/config.yaml", "--config=/run/process/volumes/config/config.yaml", id="after an equals"
         ),
-        pytest.param("/etc/app/config.yaml", "/work/volumes/config/config.yaml", id="alone"),
-        pytest.param("/etc/app", "/work/volumes/config", id="the mount path itself"),
-        pytest.param("--crt=/etc/app-tls/tls.crt", "--crt=/work/volumes/tls/tls.crt", id="a path another one begins"),
-        pytest.param("--in=/etc/app/a,/etc/app/b", "--in=/work/volumes/config/a,/work/volumes/config/b", id="a list"),
+        pytest.param("/etc/app/config.yaml", "/run/process/volumes/config/config.yaml", id="alone"),
+        pytest.param("/etc/app", "/run/process/volumes/config", id="the mount path itself"),
         pytest.param(
-            "/var/scratch/x:/etc/app/y", "/work/volumes/scratch/x:/work/volumes/config/y", id="a search path"
+            "--crt=/etc/app-tls/tls.crt", "--crt=/run/process/volumes/tls/tls.crt", id="a path another one begins"
+        ),
+        pytest.param(
+            "--in=/etc/app/a,/etc/app/b",
+            "--in=/run/process/volumes/config/a,/run/process/volumes/config/b",
+            id="a list",
+        ),
+        pytest.param(
+            "/var/scratch/x:/etc/app/y",
+            "/run/process/volumes/scratch/x:/run/process/volumes/config/y",
+            id="a search path",
         ),
         pytest.param("/etc/apple/x", "/etc/apple/x", id="a longer name is another path"),
         pytest.param("/var/etc/app/x", "/var/etc/app/x", id="a deeper path is another path"),
@@ -108,7 +116,7 @@ def test_a_sub_path_is_mounted_as_the_file_it_names() -> None:
     mount = {"name": "config", "mountPath": "/app.yaml", "subPath": "config.yaml"}
     assert planned({"args": ["/app.yaml"], "volumeMounts": [mount]}).argv == (
         "app",
-        "/work/volumes/config/config.yaml",
+        "/run/process/volumes/config/config.yaml",
     )
 
 
