@@ -46,7 +46,7 @@ def release(chart: Chart, chart_cluster: Cluster) -> Iterator[Release]:
     yield release
     release.uninstall()
     chart_cluster.api.delete(CRD)
-    chart_cluster.kubectl("wait", "--for=delete", "--timeout=30s", "crd/bindrequests.scheduling.run.ai")
+    chart_cluster.kubectl("wait", "--for=delete", "--timeout=100s", "crd/bindrequests.scheduling.run.ai")
 
 
 def exists(cluster: Cluster, path: str) -> bool:
@@ -80,7 +80,7 @@ def test_install_says_what_to_do_next_and_in_an_emergency(release: Release) -> N
 def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(release: Release) -> None:
     cluster = release.cluster
     release.install()
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd/bindrequests.scheduling.run.ai")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=100s", "crd/bindrequests.scheduling.run.ai")
     cluster.api.post(REQUESTS, bind_request("kept", spec()))
     release.uninstall()
     assert not exists(cluster, f"{HOOKS}/bowline-webhook")
