@@ -1,4 +1,4 @@
-"""``python -m benchmarks admission|bind|claims [--quick] [--json FILE]``."""
+"""``python -m benchmarks admission|bind|claims|admission [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ import uvloop
 
 from benchmarks.admission import QUICK as QUICK_ADMISSION
 from benchmarks.admission import AdmissionSizes, bench_admission
-from benchmarks.bind import FULL, QUICK, bench_bind
+from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.report import Report, as_json, as_text
 from benchmarks.volumes import VolumeSizes, bench_volumes
@@ -20,26 +20,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Bowline's benchmarks.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     bind = commands.add_parser("bind", help="binding: throughput, latency and memory beside the API server's ceiling")
-    bind.set_defaults(run=lambda quick: bench_bind(QUICK if quick else FULL))
+    bind.set_defaults(run=lambda size: bench_bind({"quick": QUICK, "medium": MEDIUM, "full": FULL}[size]))
+    bind.add_argument("--medium", dest="size", action="store_const", const="medium", help="in six minutes")
     claims = commands.add_parser("claims", help="pods with a volume or device claim each, beside kube-scheduler")
     claims.set_defaults(run=_claims)
     admission = commands.add_parser("admission", help="the webhook beside a static answer, and what it costs a pod")
-    admission.set_defaults(run=lambda quick: bench_admission(QUICK_ADMISSION if quick else AdmissionSizes()))
+    admission.set_defaults(run=lambda size: bench_admission(QUICK_ADMISSION if size == "quick" else AdmissionSizes()))
     for command in (bind, claims, admission):
+        command.set_defaults(size="full")
         command.add_argument(
-            "--quick", action="store_true", help="small sizes, to see that it works; not for quoting"
+            "--quick",
+            dest="size",
+            action="store_const",
+            const="quick",
+            help="small sizes, to see that it works; not for quoting",
         )
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        report = runner.run(options.run(options.quick))
+        report = runner.run(options.run(options.size))
     print(as_text(report))
     if options.json:
         options.json.write_text(as_json(report))
     return 0
 
 
-async def _claims(quick: bool) -> Report:
+async def _claims(size: str) -> Report:
+    quick = size == "quick"
     volumes = await bench_volumes(VolumeSizes(pods=40, nodes=10, late_pods=10) if quick else VolumeSizes())
     devices = await bench_claims(ClaimSizes(40, 10) if quick else ClaimSizes())
     return Report("Pods with a claim each, one run on one machine", [*volumes.figures, *devices.figures])
