@@ -1,4 +1,4 @@
-"""``python -m benchmarks admission|bind|claims|admission [--quick] [--json FILE]``."""
+"""``python -m benchmarks bind|claims|admission [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio

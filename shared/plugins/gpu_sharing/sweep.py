@@ -14,7 +14,7 @@ from shared.api import names
 from shared.api.gpu_share import gpu_groups
 from shared.api.meta import Object, ObjectKey
 from shared.kube.errors import ApiError
-from shared.kube.resources import PODS
+from shared.kube.resources import PODS, Selection
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.site import Site
 
@@ -42,12 +42,9 @@ class Sweep:
         selector = "" if self._adopts else SHARING
         reserved = {one.group for one in await self._site.reservations()}
         used: set[str] = set()
-        found = await self._site.client.list_all(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
-        for pod in found:
-            groups = gpu_groups(pod["metadata"].get("labels") or {})
-            if groups and pod["metadata"]["namespace"] != self._site.spec.namespace:
-                used |= groups
-                await self._adopt(pod)
+        for pod in await self._sharing(selector):
+            used |= gpu_groups(pod["metadata"]["labels"])
+            await self._adopt(pod)
         self._adopts = False
         self._owner.look(reserved - used)
         unheld = used - reserved
@@ -55,6 +52,17 @@ class Sweep:
             # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
             log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})
         return PERIOD
+
+    async def _sharing(self, selector: str) -> list[Object]:
+        """Return the running pods that hold groups; read page by page, so that no others are ever kept."""
+        selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
+        return [
+            pod
+            async for page in self._site.client.pages(selection)
+            for pod in page["items"] or ()
+            if pod["metadata"]["namespace"] != self._site.spec.namespace
+            and gpu_groups(pod["metadata"].get("labels") or {})
+        ]
 
     async def _adopt(self, pod: Object) -> None:
         if names.LABEL_GPU_SHARING in (pod["metadata"].get("labels") or {}):
