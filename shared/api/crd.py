@@ -9,7 +9,6 @@ Unknown fields are pruned, as in any structural schema: a newer scheduler's extr
 refused. DRA allocations keep theirs: the API server judges them where they are written.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from shared.api import names
 from shared.api.bindrequest import BindRequestSpec, ResourceType
 from shared.api.bindrequest_status import BindRequestStatus
+from shared.api.generated import GeneratedFile
 
 Schema = dict[str, Any]
 
@@ -195,25 +195,7 @@ def as_yaml() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print, write or check; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m shared.api.crd", description="The BindRequest CRD.")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", metavar="CHART", type=Path, help="write it into the chart in this folder")
-    action.add_argument("--check", metavar="CHART", type=Path, help="exit 1 if the chart's copy differs")
-    options = parser.parse_args(arguments)
-    if options.write:
-        (options.write / CHART_FILE).write_text(as_yaml(), encoding="utf-8")
-    elif options.check:
-        return _check(options.check / CHART_FILE)
-    else:
-        sys.stdout.write(as_yaml())
-    return 0
-
-
-def _check(path: Path) -> int:
-    if path.is_file() and path.read_text(encoding="utf-8") == as_yaml():
-        return 0
-    sys.stderr.write(f"{path} is not what the models give; run `python -m shared.api.crd --write charts/bowline`\n")
-    return 1
+    return GeneratedFile("shared.api.crd", "The BindRequest CRD.", CHART_FILE, as_yaml).command(arguments)
 
 
 if __name__ == "__main__":

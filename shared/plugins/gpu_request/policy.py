@@ -14,7 +14,6 @@ variables ``sharing`` and ``gpuDeviceClasses`` before those made here.
 CHART`` compares it.
 """
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ import yaml
 
 from shared.api import names
 from shared.api.field_error import MAX_VALUE, annotation_path
+from shared.api.generated import GeneratedFile
 from shared.plugins.gpu_request import wording
 
 CHART_FILE: Final = Path("files") / "pod-policy.yaml"
@@ -191,25 +191,7 @@ def as_yaml() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print, write or check; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description="The policy's variables and validation.")
-    action = parser.add_mutually_exclusive_group()
-    action.add_argument("--write", metavar="CHART", type=Path, help="write it into the chart in this folder")
-    action.add_argument("--check", metavar="CHART", type=Path, help="exit 1 if the chart's copy differs")
-    options = parser.parse_args(arguments)
-    if options.write:
-        (options.write / CHART_FILE).write_text(as_yaml(), encoding="utf-8")
-    elif options.check:
-        return _check(options.check / CHART_FILE)
-    else:
-        sys.stdout.write(as_yaml())
-    return 0
-
-
-def _check(path: Path) -> int:
-    if path.is_file() and path.read_text(encoding="utf-8") == as_yaml():
-        return 0
-    sys.stderr.write(f"{path} is not what the rules give; run `python -m {MODULE} --write charts/bowline`\n")
-    return 1
+    return GeneratedFile(MODULE, "The policy's variables and validation.", CHART_FILE, as_yaml).command(arguments)
 
 
 if __name__ == "__main__":
