@@ -37,7 +37,5 @@ class GeneratedFile:
     def _check(self, path: Path) -> int:
         if path.is_file() and path.read_text(encoding="utf-8") == self.text():
             return 0
-        sys.stderr.write(
-            f"{path} is out of date; run `python -m {self.module} --write charts/bowline`\n"
-        )
+        sys.stderr.write(f"{path} is out of date; run `python -m {self.module} --write charts/bowline`\n")
         return 1
