@@ -179,17 +179,18 @@ class Stores:
         return list(self.requests.store)
 
     def _request_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        if old is not None:
-            self._unindex(decode_bind_request(old))
-        if new is None:
+        before = decode_bind_request(old) if old is not None else None
+        after = decode_bind_request(new) if new is not None else None
+        if before is not None:
+            self._unindex(before)
+        if after is None:
             self._listener.on_request_gone(key)
         else:
-            request = decode_bind_request(new)
-            self._by_pod.setdefault(request.pod_key, {})[key] = request
+            self._by_pod.setdefault(after.pod_key, {})[key] = after
             self._listener.on_change(key)
         # Whoever waited for this one to end, or lost its place to it, looks again.
-        pod = decode_bind_request(new or old or {"metadata": {"name": key.name}}).pod_key
-        for rival in self._by_pod.get(pod, ()):
+        known = after or before
+        for rival in self._by_pod.get(known.pod_key, ()) if known is not None else ():
             if rival != key:
                 self._listener.on_change(rival)
         self._listener.on_object(BINDREQUESTS, key)
