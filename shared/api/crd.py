@@ -95,17 +95,23 @@ def _columns() -> list[Schema]:
 def spec_schema() -> Schema:
     """Return the schema of ``spec`` with its rules."""
     schema = structural(BindRequestSpec)
-    frozen = [_immutable(name) for name in schema["properties"] if name not in MUTABLE]
-    return {**schema, "x-kubernetes-validations": [*_fraction_rules(), *frozen]}
+    frozen = [name for name in schema["properties"] if name not in MUTABLE]
+    return {**schema, "x-kubernetes-validations": [*_fraction_rules(), _immutable(frozen)]}
 
 
-def _immutable(name: str) -> Schema:
-    # One rule per field on the spec, not one on the field: only here are adding and removing changes, too. Comparing
-    # the whole spec would need optionalOldSelf, with which every update of an object that keeps unknown fields fails.
+def _immutable(fields: Sequence[str]) -> Schema:
+    # One rule for all fields, and first of all the question whether anything has changed: it is judged again with
+    # every write of the status, where a rule per field took a fifth of the API server's time for the whole write.
+    # On the spec, because only here are adding and removing changes, too. Comparing nothing but the whole spec would
+    # need optionalOldSelf, with which every update of an object that keeps unknown fields fails.
+    unchanged = {f: f"has(self.{f})==has(oldSelf.{f}) && (!has(self.{f}) || self.{f}==oldSelf.{f})" for f in fields}
+    each = " && ".join(f"({same})" for same in unchanged.values())
+    told = " + ".join(f"(({same}) ? '' : ' {field}')" for field, same in unchanged.items())
+    remedy = "a decision stands as it was made; delete this request and create a new one"
     return {
-        "rule": f"has(self.{name})==has(oldSelf.{name}) && (!has(self.{name}) || self.{name}==oldSelf.{name})",
-        "message": f"{name} is part of the decision and cannot change; delete this request and create a new one",
-        "fieldPath": f".{name}",
+        "rule": f"self == oldSelf || ({each})",
+        "message": f"only {', '.join(MUTABLE)} can change: {remedy}",
+        "messageExpression": f"'cannot change:' + {told} + '; {remedy}'",
         "reason": "FieldValueForbidden",
     }
 

@@ -196,13 +196,19 @@ def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any
     with pytest.raises(ApiError) as refused:
         crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed})
     assert refused.value.status == 422
-    assert f"spec.{field}: Forbidden: {field} is part of the decision and cannot change" in str(refused.value)
+    assert f"spec: Forbidden: cannot change: {field}; a decision stands as it was made" in str(refused.value)
+
+
+def test_all_that_has_changed_is_named(crd_cluster: Cluster) -> None:
+    crd_cluster.api.post(ALL, bind_request("fixed", spec()))
+    with pytest.raises(ApiError, match="cannot change: podName selectedNode;"):
+        crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {"podName": "b", "selectedNode": "b", "backoffLimit": 2}})
 
 
 @pytest.mark.parametrize("field", ["podUID", "receivedGPU", "resourceClaimAllocations", "predictedNUMAZones"])
 def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
     crd_cluster.api.post(ALL, bind_request("fixed", spec()))
-    with pytest.raises(ApiError, match=f"spec.{field}: Forbidden"):
+    with pytest.raises(ApiError, match=f"spec: Forbidden: cannot change: {field};"):
         crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {field: EVERYTHING[field]}})
 
 
