@@ -17,13 +17,14 @@ from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, read_manife
 from shared.api import names
 from shared.api.field_error import FieldError
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
-from shared.framework.config import ConfigurationError, load_settings
+from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
 from shared.framework.gates import GATES
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.registry import Registry
+from shared.framework.workloads import READY, resolve_workloads
 from shared.plugins.catalog import BUILTINS
 from webhook.review import display_name
-from webhook.workloads import is_workload, judge_workload
+from webhook.workloads import judge_workload
 
 EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
@@ -59,7 +60,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def run(options: argparse.Namespace) -> int:
     """Carry out the command; returns the exit status."""
     try:
-        settings = load_settings(options.config)
+        settings = with_ready_kinds(load_settings(options.config))
         plugins = Registry(BUILTINS, GATES).build(settings)
     except ConfigurationError as error:
         print(f"the configuration cannot be used:\n{error}", file=sys.stderr)
@@ -75,6 +76,16 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_ALLOWED if all(verdict.judgement.allowed for verdict in verdicts) else EXIT_REFUSED
 
 
+def with_ready_kinds(settings: Settings) -> Settings:
+    """Return settings by which every kind that is known by its name is judged, whether or not a cluster asks for it.
+
+    A cluster that does not stores such an object and refuses its pods: here it is told before.
+    """
+    kinds, _ = resolve_workloads(settings.workloads)
+    others = (WorkloadEntry(kind=known.kind, group=known.group) for known in READY if known.key not in kinds)
+    return settings.model_copy(update={"workloads": (*settings.workloads, *others)})
+
+
 def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
     """Judge one object as if it were being created. Its content is changed in place."""
     raw, kind, group = manifest.object, manifest.kind, manifest.group
@@ -87,8 +98,8 @@ def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
         judgement = chain.admit_pod(raw, info)
     elif (group, kind) == (names.GROUP, names.KIND):
         judgement = chain.admit_bind_request(raw, info)
-    elif is_workload(group, kind):
-        judgement = judge_workload(chain, group, raw, None, info)
+    elif (group, kind) in chain.workloads:
+        judgement = judge_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
         judgement, judged = ALLOWED, False
     return Verdict(manifest.file, kind, info.namespace, name, judged, judgement)

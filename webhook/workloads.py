@@ -1,71 +1,97 @@
-"""Workloads of the built-in controllers: where their pod template is, and when it is judged.
+"""Workloads: the pod templates of the kinds that are judged, and what is refused of them.
 
 Pure. A bad template is refused where the user is looking, at ``kubectl apply``, instead of in an event of a
-ReplicaSet later. It is judged by the same chain as a pod; the pod hook stays the gate, this only tells earlier.
+ReplicaSet later. It is judged by the same chain as a pod; the pod hook stays the gate, this only tells earlier. Which
+kinds there are, and where their templates lie, is in ``shared.framework.workloads``.
 
 What must never be refused here is what a controller does on a user's behalf: objects owned by a controller whose own
-template is judged (the next ReplicaSet of an old Deployment), and updates that leave the template alone (scaling,
-labels, finalizers).
+template is judged (the next ReplicaSet of an old Deployment), and updates that leave the templates alone (scaling,
+labels, finalizers). Of several templates only those are judged that an update changes.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from dataclasses import replace
 from typing import Any, Final
 
+import orjson
+
+from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
 from shared.framework.plugin import AdmissionInfo
+from shared.framework.workloads import Workload, WorkloadKey
 
-# (API group, kind) -> fields down to the pod template. The version does not matter: the template never moved.
-TEMPLATES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("apps", "Deployment"): ("spec", "template"),
-    ("apps", "StatefulSet"): ("spec", "template"),
-    ("apps", "DaemonSet"): ("spec", "template"),
-    ("apps", "ReplicaSet"): ("spec", "template"),
-    ("", "ReplicationController"): ("spec", "template"),
-    ("batch", "Job"): ("spec", "template"),
-    ("batch", "CronJob"): ("spec", "jobTemplate", "spec", "template"),
-}
-
-
-def is_workload(group: str, kind: str) -> bool:
-    """Return whether the kind has a pod template that is judged."""
-    return (group, kind) in TEMPLATES
+# Pods are judged themselves, and some controllers make a pod the owner of the workload that belongs to it.
+_POD: Final[WorkloadKey] = ("", "Pod")
 
 
 def judge_workload(
-    chain: AdmissionChain, group: str, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
+    chain: AdmissionChain, workload: Workload, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
 ) -> Judgement:
-    """Judge the pod template of a workload of ``info.kind``. The template's content is changed in place."""
+    """Judge the pod templates of an object of the kind. Their content is changed in place."""
     if structure.is_deleting(raw):
         return ALLOWED
     malformed = structure.workload_faults(raw)
     if malformed:
-        return Judgement(malformed)
-    if _has_judged_owner(raw):
+        return _as_asked(workload, Judgement(malformed))
+    if _has_judged_owner(chain, raw):
         return ALLOWED
-    fields = TEMPLATES[group, info.kind]
-    template = _at(raw, fields)
-    if template is None or (old is not None and _at(old, fields) == template):
-        return ALLOWED  # without a template there is nothing to judge; the API server says whether it may be so
-    return chain.validate_template(template, ".".join(fields), info)
+    # Without a template there is nothing to judge; the API server says whether it may be so.
+    judgements = [
+        chain.validate_template(template, path, info) for path, template in changed_templates(workload, raw, old)
+    ]
+    return _as_asked(workload, _together(judgements))
 
 
-def _has_judged_owner(raw: Object) -> bool:
-    return any(
-        owner.get("controller") and is_workload(_group(owner.get("apiVersion") or ""), owner.get("kind") or "")
-        for owner in raw["metadata"].get("ownerReferences") or ()
-    )
+def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
+    """Return path and content of the templates that the old object does not have.
+
+    One that only stands elsewhere, because another was put in before it or taken out, is not new; a further copy is.
+    """
+    now = list(workload.templates_in(raw))
+    before = dict(workload.templates_in(old)) if old is not None else {}
+    fresh = [(path, template) for path, template in now if before.get(path) != template]
+    if not fresh or not before:
+        return fresh
+    kept = {path for path, template in now if before.get(path) == template}
+    moved = Counter(_text(template) for path, template in before.items() if path not in kept)
+    changed = []
+    for path, template in fresh:
+        text = _text(template)
+        if text and moved[text]:
+            moved[text] -= 1
+        else:
+            changed.append((path, template))
+    return changed
 
 
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
+def _text(template: Any) -> bytes:
+    """Return what equal templates have in common; nothing for one that is nested too deeply to have it."""
+    try:
+        return orjson.dumps(template, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:
+        return b""
 
 
-def _at(raw: Any, fields: tuple[str, ...]) -> Any:
-    """Return what is at the fields; None where the way there ends."""
-    for field in fields:
-        if not isinstance(raw, dict):
-            return None
-        raw = raw.get(field)
-    return raw
+def _has_judged_owner(chain: AdmissionChain, raw: Object) -> bool:
+    controllers = [owner for owner in raw["metadata"].get("ownerReferences") or () if owner.get("controller")]
+    return any(_key(owner) == _POD or _key(owner) in chain.workloads for owner in controllers)
+
+
+def _key(owner: Object) -> WorkloadKey:
+    return (owner.get("apiVersion") or "").rpartition("/")[0], owner.get("kind") or ""
+
+
+def _together(judgements: list[Judgement]) -> Judgement:
+    errors = tuple(fault for judgement in judgements for fault in judgement.errors)
+    warnings = tuple(fault for judgement in judgements for fault in judgement.warnings)
+    return Judgement(errors, warnings) if errors or warnings else ALLOWED
+
+
+def _as_asked(workload: Workload, judgement: Judgement) -> Judgement:
+    """Return the verdict, or its faults as warnings if that is all the configuration wants for the kind."""
+    if workload.action == "Deny" or judgement.allowed:
+        return judgement
+    told: tuple[FieldError, ...] = tuple(replace(fault, is_warning=True) for fault in judgement.errors)
+    return Judgement(warnings=(*told, *judgement.warnings))

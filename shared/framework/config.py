@@ -19,6 +19,7 @@ from shared.api.field_error import FieldError
 from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
 from shared.api.schema import schema_fault
 from shared.framework.strict_yaml import StrictLoader
+from shared.framework.workloads import Action, resolve_workloads
 
 RULE = "config/schema"
 # Never in scope, whatever the configuration says: a webhook in their path can lock a cluster out of itself.
@@ -95,7 +96,7 @@ class Binding(_Section):
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long a request may wait for an object, from its creation; a slow volume provisioner takes minutes."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
-    """When a Succeeded request is removed; 0s keeps it until its pod goes."""
+    """When a Succeeded request is removed, or a Failed one that nobody owns; 0s keeps them until their pods go."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
     bound_events: bool = True
@@ -121,6 +122,24 @@ class LeaderElection(_Section):
     """Time between renewals."""
 
 
+class WorkloadEntry(_Section):
+    """A kind of object that pods are made from: its pod templates are judged when it is applied.
+
+    The built-in kinds are judged anyway; an entry can only say what follows. Others are known by their name alone
+    (shared/framework/workloads.py lists them); any other kind is given with group, resource and templates.
+    """
+
+    kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
+    action: Action = "Deny"
+    """Deny refuses the object, Warn says the same and lets it pass; its pods are refused either way."""
+    group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """API group."""
+    resource: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]*)?$")] = ""
+    """The kind's plural in URLs."""
+    templates: tuple[str, ...] = ()
+    """Where its pod templates are, such as spec.groups[*].template."""
+
+
 class PluginEntry(_Section):
     """One plugin's switch and arguments; merged by name with the built-in defaults."""
 
@@ -143,6 +162,8 @@ class Settings(_Section):
     gpu_sharing: GpuSharing = GpuSharing()
     gpu_device_classes: tuple[str, ...] = ()
     """DRA device classes known to be GPUs; a share beside a claim of one is refused, beside others warned about."""
+    workloads: tuple[WorkloadEntry, ...] = ()
+    """Kinds whose pod templates are judged besides those of the built-in ones."""
     binding: Binding = Binding()
     client: Client = Client()
     leader_election: LeaderElection = LeaderElection()
@@ -211,4 +232,4 @@ def cross_faults(settings: Settings) -> list[FieldError]:
     if settings.binding.backoff.max < settings.binding.backoff.base:
         value = format_duration(settings.binding.backoff.max)
         faults.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
-    return faults
+    return faults + resolve_workloads(settings.workloads)[1]

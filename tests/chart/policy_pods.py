@@ -83,10 +83,11 @@ CHOICES = {
 def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
     """Return that many pods, the same for the same seed."""
     dice = random.Random(seed)  # noqa: S311 - no secret
-    return [_pod(dice, f"pod-{number}") for number in range(count)]
+    return [random_pod(dice, f"pod-{number}") for number in range(count)]
 
 
-def _pod(dice: random.Random, name: str) -> dict[str, Any]:
+def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
+    """Return one pod."""
     # Few annotations mostly, so that each rule is met alone, too.
     wanted = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
     spec: dict[str, Any] = {

@@ -5,12 +5,25 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.framework.workloads import READY
 from tests.chart.rendering import CHART
 
 LOCAL = yaml.safe_load((CHART / "values-local.yaml").read_text(encoding="utf-8"))
+# Steps of both kinds, one within the other.
+OWN_KIND = {
+    "group": "example.com",
+    "kind": "Own",
+    "resource": "owns",
+    "templates": ["spec.groups[*].roles.*.template", "spec.roles.*.groups[*].template"],
+}
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64, "pullSecrets": [{"name": "pull"}]},
-    "config": {"schedulerNames": ["*"], "namespaces": {"exclude": ["monitoring"]}, "binding": {"workers": 8}},
+    "config": {
+        "schedulerNames": ["*"],
+        "namespaces": {"exclude": ["monitoring"]},
+        "binding": {"workers": 8},
+        "workloads": [*({"kind": workload.kind} for workload in READY), OWN_KIND],
+    },
     "webhook": {
         "replicas": 3,
         "url": "https://webhook.example:9443/bowline/",

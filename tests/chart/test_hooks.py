@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from localcluster.errors import CommandError
 from shared.api import names
 from shared.framework.admission import DEFAULT_SCHEDULER
 from shared.framework.config import SYSTEM_NAMESPACES
+from shared.framework.workloads import BUILT_IN, READY, Workload
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
 from webhook.review import Hook
-from webhook.workloads import TEMPLATES
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")
@@ -145,8 +146,61 @@ def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered
 
 def test_controllers_whose_objects_pass_are_the_kinds_that_are_judged(rendered: Rendered) -> None:
     (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-judged-kind"])
-    judged = {f"{group}/v1/{kind}" if group else f"v1/{kind}" for group, kind in TEMPLATES}
-    assert set(kinds) == judged
+    judged = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
+    assert set(kinds) == judged | {"v1/Pod"}
+
+
+# --- kinds of other projects ---
+
+
+@pytest.mark.parametrize("ready", [pytest.param(workload, id=workload.kind) for workload in READY])
+def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> None:
+    rendered = chart.render({"config": {"workloads": [{"kind": ready.kind, "action": "Warn"}]}})
+    row = ("/validate/workloads", "Ignore", 3, None, {ready.group: ((ready.resource,), BOTH)})
+    name = f"{ready.resource}.{ready.group}.workloads"
+    assert table(rendered) == TABLE | {("validating", name): row}
+    (hook,) = [hook for _, hook in rendered.hooks() if hook["name"] == f"{name}.bowline.dev"]
+    assert hook["rules"][0]["apiVersions"] == ["*"]
+    found = expressions(rendered)
+    for condition in ("ours-or-annotated", "created-or-template-changed"):
+        for template in ready.templates:
+            for field in set(template.steps) - {"[*]", "*"}:
+                assert f".{field}" in found["validating", name, condition]
+    # What such an object makes is not judged again, by no hook of workloads.
+    for hook_name in ("workloads", name):
+        clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
+        assert clause in found["validating", hook_name, "not-controlled-by-a-judged-kind"]
+
+
+OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[*].t"]}
+
+
+def test_a_kind_of_ones_own_gets_one_too(chart: Chart) -> None:
+    rendered = chart.render({"config": {"workloads": [OWN]}})
+    row = ("/validate/workloads", "Ignore", 3, None, {"a.b": (("owns",), BOTH)})
+    assert table(rendered) == TABLE | {("validating", "owns.a.b.workloads"): row}
+
+
+def test_a_built_in_kind_needs_no_further_hook(chart: Chart) -> None:
+    entries = [{"kind": kind.kind, "action": "Warn"} for kind in BUILT_IN]
+    assert table(chart.render({"config": {"workloads": entries}})) == TABLE
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        pytest.param({"kind": "Jobset"}, "Jobset is not known by its name", id="a misspelt name"),
+        pytest.param({**OWN, "templates": []}, "Own is not known by its name", id="one's own without templates"),
+        pytest.param({**OWN, "resource": ""}, "Own is not known by its name", id="one's own without a resource"),
+        pytest.param(
+            {"kind": "Job", "group": "batch.volcano.sh"}, "Job is not known", id="a known name in another group"
+        ),
+        pytest.param({**OWN, "group": "", "kind": "Job"}, "Job is known: leave out", id="more of a known kind"),
+    ],
+)
+def test_a_kind_that_the_processes_would_refuse_is_not_rendered(chart: Chart, entry: Any, message: str) -> None:
+    with pytest.raises(CommandError, match=rf"config\.workloads\[1\]: {message}"):
+        chart.render({"config": {"workloads": [{"kind": "JobSet"}, entry]}})
 
 
 def test_the_listed_schedulers_are_those_of_the_configuration(chart: Chart) -> None:

@@ -10,7 +10,8 @@ import yaml
 from localcluster.chart import ChartRelease
 from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
-from shared.framework.config import GpuSharing, Settings, parse_settings
+from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
+from shared.framework.workloads import TEMPLATE_PATH
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, Rendered
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
@@ -55,6 +56,30 @@ REFUSED = [
     ),
     pytest.param(
         {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "pattern", id="no duration"
+    ),
+    pytest.param(
+        {"config": {"workloads": [{"kind": "JobSet", "mode": "Warn"}]}},
+        "/config/workloads/0",
+        "mode",
+        id="an unknown key of a workload",
+    ),
+    pytest.param(
+        {"config": {"workloads": [{"kind": "JobSet", "action": "warn"}]}},
+        "/config/workloads/0/action",
+        "Warn",
+        id="an unknown action",
+    ),
+    pytest.param(
+        {"config": {"workloads": [{"kind": "A' || true"}]}},
+        "/config/workloads/0/kind",
+        "pattern",
+        id="a kind that would end the CEL expression",
+    ),
+    pytest.param(
+        {"config": {"workloads": [{"kind": "A", "templates": ["spec.a[0].t"]}]}},
+        "/config/workloads/0/templates/0",
+        "pattern",
+        id="no path to templates",
     ),
     pytest.param(
         {"config": {"plugins": [{"enabled": True}]}}, "/config/plugins/0", "name", id="a plugin without a name"
@@ -123,6 +148,16 @@ def test_the_configuration_in_the_schema_is_the_one_the_processes_read() -> None
     model = Settings.model_json_schema(by_alias=True, mode="serialization")
     ours, theirs = SCHEMA["properties"]["config"], model
     assert set(_paths(ours, SCHEMA)) == set(_paths(theirs, model))
+
+
+def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
+    ours = SCHEMA["definitions"]["workload"]["properties"]
+    theirs = WorkloadEntry.model_json_schema(by_alias=True)["properties"]
+    assert {key: ours[key]["pattern"] for key in ("kind", "group", "resource")} == {
+        key: theirs[key]["pattern"] for key in ("kind", "group", "resource")
+    }
+    assert ours["templates"]["items"]["pattern"] == f"^{TEMPLATE_PATH.pattern}$"
+    assert ours["action"]["enum"] == theirs["action"]["enum"]
 
 
 def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:

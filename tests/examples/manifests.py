@@ -10,7 +10,7 @@ from cli.manifests import read_manifests
 
 FOLDER = Path(__file__).parents[2] / "examples" / "manifests"
 # Kinds that no API server has without another project's CRD.
-FOREIGN_GROUPS = frozenset({"jobset.x-k8s.io"})
+FOREIGN_GROUPS = frozenset({"jobset.x-k8s.io", "ray.io"})
 
 
 @dataclass(frozen=True, slots=True)

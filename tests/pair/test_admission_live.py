@@ -99,7 +99,7 @@ async def refusal(client: KubeClient, live: Live, resource: Resource, raw: dict[
 
 
 class TestRefusals:
-    async def test_a_bad_pod_is_refused_with_every_fault_in_message_and_causes(
+    async def test_fault_25_a_bad_pod_is_refused_with_every_fault_in_message_and_causes(
         self, live: Live, client: KubeClient
     ) -> None:
         raw = shared_pod(
@@ -115,7 +115,9 @@ class TestRefusals:
             assert cause.message in status.message
         assert live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
-    async def test_a_deployment_is_refused_with_paths_into_its_template(self, live: Live, client: KubeClient) -> None:
+    async def test_fault_24_a_deployment_is_refused_with_paths_into_its_template(
+        self, live: Live, client: KubeClient
+    ) -> None:
         status = await refusal(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
         assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
         assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
@@ -174,7 +176,7 @@ class TestPasses:
 
 
 class TestUpdates:
-    def test_what_we_do_not_own_makes_no_call(self, live: Live) -> None:
+    def test_fault_22_finalizers_and_whatever_we_do_not_own_make_no_call(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "0.5"})
         raw["metadata"]["finalizers"] = ["test.bowline.dev/keep"]
         live.kubectl("create", "-f", "-", objects=raw)
@@ -186,7 +188,7 @@ class TestUpdates:
         live.until("the pod is gone", lambda: live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p"))
         assert calls(live, "/validate/pods") == before
 
-    def test_a_bad_pod_from_before_keeps_its_faults_but_gets_no_new_ones(self, live: Live) -> None:
+    def test_fault_22_what_was_bad_before_keeps_its_faults_but_gets_no_new_ones(self, live: Live) -> None:
         webhook(live).stop()
         # Nobody answers: the mutating hook fails open, the policy still judges, the validating hook fails closed.
         bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)

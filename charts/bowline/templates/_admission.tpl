@@ -37,6 +37,135 @@ has({{ . }}.metadata.annotations) && {{ include "bowline.ownedAnnotations" . }}.
 (has({{ . }}.spec.jobTemplate) ? [{{ . }}.spec.jobTemplate.spec.template] : has({{ . }}.spec.template) ? [{{ . }}.spec.template] : [])
 {{- end }}
 
+{{/*
+Whether no controller made the object from a template that was judged: refusing the ReplicaSet of a Deployment would
+wedge its rollout. Of a configured kind every version counts. The last of the list makes workloads in other projects.
+*/}}
+{{- define "bowline.cel.notControlled" -}}
+!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller
+&& (o.apiVersion + '/' + o.kind in ['apps/v1/Deployment', 'apps/v1/StatefulSet', 'apps/v1/DaemonSet',
+'apps/v1/ReplicaSet', 'batch/v1/Job', 'batch/v1/CronJob', 'v1/ReplicationController', 'v1/Pod']
+{{- range include "bowline.workloads" . | fromJsonArray }}
+|| (o.kind == '{{ .kind }}' && o.apiVersion.startsWith('{{ .group }}/'))
+{{- end }}))
+{{- end }}
+
+{{/* The kinds of config.workloads that need a hook of their own, as a JSON array: those that are not built in. */}}
+{{- define "bowline.workloads" -}}
+{{- $known := get (.Files.Get "files/workloads.yaml" | fromYaml) "kinds" -}}
+{{- $found := list -}}
+{{- range $index, $entry := dig "workloads" list .Values.config -}}
+{{- $group := $entry.group | default "" -}}
+{{- $kind := dict -}}
+{{- range $known -}}
+{{- if and (eq .kind $entry.kind) (has $group (list "" .group)) -}}
+{{- $kind = . -}}
+{{- end -}}
+{{- end -}}
+{{- $own := and $group $entry.resource $entry.templates -}}
+{{- if and $kind (or $entry.resource $entry.templates) -}}
+{{- fail (printf "config.workloads[%d]: %s is known: leave out its resource and templates" $index $entry.kind) -}}
+{{- else if not (or $kind $own) -}}
+{{- fail (printf "config.workloads[%d]: %s is not known by its name: give its group, resource and templates" $index $entry.kind) -}}
+{{- end -}}
+{{- if not $kind.builtIn -}}
+{{- $found = append $found ($kind | default $entry) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{/* The steps of a template's path: fields, [*] for each item of a list, * for each value of an object. */}}
+{{- define "bowline.templateSteps" -}}
+{{- regexFindAll "\\[\\*\\]|\\*|[A-Za-z0-9_]+" . -1 | toJson -}}
+{{- end }}
+
+{{/*
+Whether one of the workload's templates is of ours, or annotated so. Takes dict "workload" and "root". Where the object
+is not of the shape that the paths say, the expression fails, and the API server goes on without a call.
+*/}}
+{{- define "bowline.cel.templateOfOurs" -}}
+{{- $each := list -}}
+{{- range .workload.templates -}}
+{{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
+{{- $each = append $each (include "bowline.cel.ofOursBelow" (dict "at" "object" "steps" $steps "root" $.root)) -}}
+{{- end -}}
+{{- join " || " $each -}}
+{{- end }}
+
+{{- define "bowline.cel.ofOursBelow" -}}
+{{- if not .steps -}}
+((has({{ .at }}.spec) && {{ include "bowline.cel.ours" (dict "path" .at "root" .root) }})
+|| (has({{ .at }}.metadata) && {{ include "bowline.cel.annotated" .at }}))
+{{- else -}}
+{{- $step := first .steps -}}
+{{- $below := dict "steps" (rest .steps) "root" .root -}}
+{{- $each := printf "e%d" (len .steps) -}}
+{{- if eq $step "[*]" -}}
+{{ .at }}.exists({{ $each }}, {{ include "bowline.cel.ofOursBelow" (set $below "at" $each) }})
+{{- else if eq $step "*" -}}
+{{ .at }}.exists({{ $each }}, {{ include "bowline.cel.ofOursBelow" (set $below "at" (printf "%s[%s]" .at $each)) }})
+{{- else -}}
+{{- $at := printf "%s.%s" .at $step -}}
+(has({{ $at }}) && {{ include "bowline.cel.ofOursBelow" (set $below "at" $at) }})
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Whether an object of the workload is new, or stays and gets another template. Takes dict "workload". Scaling and status
+make no call. A template that only moves within its list does: the webhook then sees that it is not new.
+*/}}
+{{- define "bowline.cel.templateChanged" -}}
+{{- $each := list -}}
+{{- range .workload.templates -}}
+{{- $steps := include "bowline.templateSteps" . | fromJsonArray -}}
+{{- $each = append $each (include "bowline.cel.changedBelow" (dict "now" "object" "then" "oldObject" "steps" $steps)) -}}
+{{- end -}}
+request.operation == 'CREATE' || (!has(object.metadata.deletionTimestamp) && ({{ join " || " $each }}))
+{{- end }}
+
+{{- define "bowline.cel.changedBelow" -}}
+{{- if not .steps -}}
+{{ .now }} != {{ .then }}
+{{- else -}}
+{{- $step := first .steps -}}
+{{- $steps := rest .steps -}}
+{{- $each := printf "e%d" (len .steps) -}}
+{{- if eq $step "[*]" -}}
+{{- $below := include "bowline.cel.templatesBelow" (dict "at" $each "steps" $steps) -}}
+{{ .now }}.map({{ $each }}, {{ $below }}) != {{ .then }}.map({{ $each }}, {{ $below }})
+{{- else if eq $step "*" -}}
+{{- $now := printf "%s[%s]" .now $each -}}
+{{- $then := printf "%s[%s]" .then $each -}}
+{{ .now }}.exists({{ $each }}, !({{ $each }} in {{ .then }}) || {{ include "bowline.cel.changedBelow" (dict "now" $now "then" $then "steps" $steps) }})
+{{- else -}}
+{{- $now := printf "%s.%s" .now $step -}}
+{{- $then := printf "%s.%s" .then $step -}}
+(has({{ $now }}) && (!has({{ $then }}) || {{ include "bowline.cel.changedBelow" (dict "now" $now "then" $then "steps" $steps) }}))
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What is at the end of the steps, in lists within lists. Takes dict "at" and "steps". */}}
+{{- define "bowline.cel.templatesBelow" -}}
+{{- if not .steps -}}
+[{{ .at }}]
+{{- else -}}
+{{- $step := first .steps -}}
+{{- $steps := rest .steps -}}
+{{- $each := printf "e%d" (len .steps) -}}
+{{- if eq $step "[*]" -}}
+{{ .at }}.map({{ $each }}, {{ include "bowline.cel.templatesBelow" (dict "at" $each "steps" $steps) }})
+{{- else if eq $step "*" -}}
+{{ .at }}.map({{ $each }}, {{ include "bowline.cel.templatesBelow" (dict "at" (printf "%s[%s]" .at $each) "steps" $steps) }})
+{{- else -}}
+{{- $at := printf "%s.%s" .at $step -}}
+(has({{ $at }}) ? {{ include "bowline.cel.templatesBelow" (dict "at" $at "steps" $steps) }} : [])
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* kube-system and our own namespace are never in scope: a webhook in their path could lock the cluster out of itself. */}}
 {{- define "bowline.namespaceSelector" -}}
 {{- $always := list "kube-system" .Release.Namespace -}}

@@ -44,6 +44,28 @@ kind: Pod
 metadata: {name: foreign, annotations: {gpu-fraction: "0.5"}}
 spec: {containers: [{name: main, image: x}]}
 """
+JOB_SET = """
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: set}
+spec:
+  replicatedJobs:
+    - name: a
+      template: {spec: {template: {spec: {schedulerName: bowline, containers: [{name: main, image: x}]}}}}
+    - name: b
+      template:
+        spec:
+          template:
+            metadata: {annotations: {gpu-fraction: "2"}}
+            spec: {schedulerName: bowline, containers: [{name: main, image: x}]}
+"""
+OWN = """
+apiVersion: example.com/v1
+kind: Own
+metadata: {name: own}
+spec: {roles: {main: {template: {metadata: {annotations: {gpu-fraction: "2"}}, spec: {schedulerName: bowline}}}}}
+"""
+HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OTHER = "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}"
 
 
@@ -110,6 +132,11 @@ def test_the_output_for_programs(lint: Any) -> None:
     ("text", "paths"),
     [
         pytest.param(BAD_DEPLOYMENT, ["spec.template.metadata.annotations[gpu-fraction]"], id="a workload"),
+        pytest.param(
+            JOB_SET,
+            ["spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"],
+            id="a kind of another project that is known by its name",
+        ),
         pytest.param(BAD_REQUEST, ["spec.selectedNode", "spec.receivedGPU.portion"], id="a BindRequest"),
         pytest.param("{apiVersion: v1, kind: Pod}", ["metadata", "spec"], id="a pod without anything"),
         pytest.param(
@@ -139,11 +166,24 @@ def test_a_warning_is_no_refusal(lint: Any) -> None:
 
 
 def test_the_configuration_decides(lint: Any) -> None:
-    head = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
-    Path("config.yaml").write_text(head + "gpuSharing: {enabled: false}\n")
+    Path("config.yaml").write_text(HEAD + "gpuSharing: {enabled: false}\n")
     status, out, _ = lint(GOOD, options=("--config", "config.yaml"))
     assert status == 1
     assert "gpuSharing" in out
+
+
+def test_a_kind_of_the_configuration_is_judged_as_it_says(lint: Any) -> None:
+    assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: not judged"
+    own = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
+    Path("config.yaml").write_text(HEAD + f"workloads: [{own}, {{kind: JobSet, action: Warn}}]\n")
+    status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml"))
+    lines = out.splitlines()
+    assert status == 1
+    path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
+    assert lines[0] == "0.yaml: JobSet set: allowed"
+    assert lines[1].startswith(f'  warning: {path}: "2": must be ')
+    assert lines[2] == "0.yaml: Own own: refused"
+    assert lines[3].startswith('  spec.roles[main].template.metadata.annotations[gpu-fraction]: "2": must be ')
 
 
 class TestBadUsage:

@@ -35,12 +35,13 @@ def _unheard(plugin: str, point: str, error: Exception) -> None:
     """Stand-in for tests in which no plugin is to fail, or nobody asks."""
 
 
-def marking(on_error: OnPluginError = _unheard) -> AdmissionChain:
+def marking(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
     """Return a chain of ``Marker`` alone."""
-    return AdmissionChain([Marker(PluginConfig(), Settings())], Settings(), "bowline-system", on_error)
+    settings = settings or Settings()
+    return AdmissionChain([Marker(PluginConfig(), settings)], settings, "bowline-system", on_error)
 
 
-def built_in(on_error: OnPluginError = _unheard) -> AdmissionChain:
-    """Return the chain that the webhook has by default."""
-    settings = Settings()
+def built_in(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
+    """Return the chain that the webhook has by default, or by other settings."""
+    settings = settings or Settings()
     return AdmissionChain(Registry(BUILTINS).build(settings), settings, "bowline-system", on_error)

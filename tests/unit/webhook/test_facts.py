@@ -212,6 +212,38 @@ def test_a_plugins_bug_leaves_no_half_change_and_lets_nothing_pass_unjudged() ->
     assert told == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_binding")]
 
 
+class Reads(Plugin):
+    """Reads of the old pod what any stored pod has."""
+
+    name = "reads"
+
+    def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
+        known = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "nobody")
+        yield FieldError("reads/known", known, None, "is known", is_warning=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "known"),
+    [
+        pytest.param({"metadata": {}, "spec": {"ephemeralContainers": [{"name": "one"}]}}, "one", id="a stored pod"),
+        pytest.param({"metadata": {}, "spec": [1]}, "nobody", id="a spec that is a list"),
+        pytest.param(
+            {"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "nobody", id="containers that are words"
+        ),
+        pytest.param({}, "nobody", id="nothing at all"),
+    ],
+)
+def test_plugins_never_see_an_old_pod_that_is_none(old: dict[str, Any], known: str) -> None:
+    bugs: list[Exception] = []
+    chain = AdmissionChain(
+        [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *told: bugs.append(told[2])
+    )
+    debugged = review(pod(), old, subResource="ephemeralcontainers")
+    (warning,) = answered(Hook.VALIDATE_EPHEMERAL_CONTAINERS, debugged, chain)["warnings"]
+    assert known in warning
+    assert bugs == []
+
+
 def test_a_pod_is_warned_of_what_no_node_has() -> None:
     limits = {"limits": {"nvidia.com/gpu": "9"}}
     asked = pod(containers=[{"name": "main", "image": "x", "resources": limits}])

@@ -1,16 +1,11 @@
 """Bytes to a verdict to bytes: what is answered, and how."""
 
 import base64
-import contextlib
-import copy
-import random
 from typing import Any
 
 import jsonpatch
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shared.framework.admission import AdmissionChain
 from tests.unit.webhook.chains import built_in, marking
@@ -234,65 +229,3 @@ class TestMalformed:
 )
 def test_display_name(metadata: Any, expected: str) -> None:
     assert display_name(metadata) == expected
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-SAMPLES = (
-    review(pod({"gpu-fraction": "0.5", "mps": "true"})),
-    review(pod({"gpu-memory": "1"}), pod({"gpu-memory": "2"})),
-    review(deployment({"gpu-fraction": "2"}), deployment(), group="apps", kind="Deployment"),
-    review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai", kind="BindRequest"),
-    review(bind_request(receivedGPU={"count": 1}), group="scheduling.run.ai", kind="BindRequest"),
-)
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of everything in the value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, item in items for found in places(item, (*path, key)))]
-
-
-@st.composite
-def mutated_reviews(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a real review with a few of its values replaced by anything, below the uid's level."""
-    document: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SAMPLES)))
-    for _ in range(draw(st.integers(1, 4))):
-        possible = [path for path in places(document) if len(path) >= 2 and path != ("request", "uid")]
-        path = draw(st.sampled_from(possible))
-        parent = document
-        for token in path[:-1]:
-            parent = parent[token]
-        parent[path[-1]] = draw(JSON)
-    return document
-
-
-@given(mutated_reviews(), st.sampled_from(Hook))
-def test_any_review_with_a_uid_gets_an_answer_with_it(document: dict[str, Any], hook: Hook) -> None:
-    failures: list[str] = []
-    response = answer(hook, document, built_in(lambda plugin, point, error: failures.append(f"{plugin}: {error!r}")))
-    assert response["uid"] == "uid-1"
-    assert response["allowed"] or response["status"]["code"] == 422
-    assert not failures
-
-
-@given(st.binary(max_size=200) | JSON.map(orjson.dumps))
-def test_any_body_is_decoded_or_refused_in_words(body: bytes) -> None:
-    with contextlib.suppress(MalformedReviewError):
-        assert decode_review(body).uid
-
-
-@given(st.dictionaries(st.text(min_size=1, max_size=8), JSON, max_size=4), st.randoms(use_true_random=False))
-def test_unknown_fields_survive_mutation(extra: dict[str, Any], dice: random.Random) -> None:
-    raw = pod({"gpu-fraction": "0.5"})
-    known = {"metadata", "spec", "status"}
-    target = dice.choice([raw, raw["spec"]["containers"][0]])
-    unknown = {key: value for key, value in extra.items() if key not in known and key not in target}
-    target.update({f"x-{key}": value for key, value in unknown.items()})
-    response = answer(Hook.MUTATE_PODS, review(raw))
-    after = jsonpatch.apply_patch(raw, orjson.loads(base64.b64decode(response["patch"])))
-    assert after["metadata"].pop("labels") == {"marked": "yes"}
-    assert after == raw

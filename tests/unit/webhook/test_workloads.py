@@ -5,47 +5,104 @@ from typing import Any
 
 import pytest
 
+from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo
+from shared.framework.workloads import BUILT_IN, READY
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import pod
-from webhook.workloads import TEMPLATES, judge_workload
+from webhook.workloads import judge_workload
+
+GROUPS = {workload.kind: workload.group for workload in (*BUILT_IN, *READY)}
+ALL = Settings(workloads=tuple(WorkloadEntry(kind=workload.kind) for workload in READY))
 
 
-def workload(kind: str, group: str = "apps", **metadata: Any) -> dict[str, Any]:
-    """Return a workload with a bad template where its kind has it."""
-    raw: Any = {key: value for key, value in pod({"bad": "x"}).items() if key in ("metadata", "spec")}
-    for field in reversed(TEMPLATES[group, kind]):
-        raw = {field: raw}
-    return {"metadata": {"name": "w", **metadata}, **raw}
+def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
+    return {key: value for key, value in pod(annotations, **spec).items() if key in ("metadata", "spec")}
 
 
-def judged(raw: Any, old: Any = None, kind: str = "Deployment", group: str = "apps") -> list[str]:
+def workload(kind: str, **metadata: Any) -> dict[str, Any]:
+    """Return a workload with a bad template everywhere where its kind has one."""
+    raw: dict[str, Any] = {"metadata": {"name": "w", **metadata}}
+    for path in next(known for known in (*BUILT_IN, *READY) if known.kind == kind).templates:
+        below: Any = template({"bad": "x"})
+        for step in reversed(path.steps):
+            below = [below] if step == "[*]" else {"Worker" if step == "*" else step: below}
+        raw = merged(raw, below)
+    return raw
+
+
+def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    both = {key: merged(one[key], other[key]) for key in one.keys() & other.keys()}
+    return {**one, **other, **both}
+
+
+def judgement(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Judgement:
+    chain: AdmissionChain = marking(settings=settings)
     info = AdmissionInfo(operation="CREATE" if old is None else "UPDATE", namespace="team", kind=kind)
-    return [fault.path for fault in judge_workload(marking(), group, raw, old, info).errors]
+    return judge_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)
+
+
+def judged(raw: Any, old: Any = None, kind: str = "Deployment") -> list[str]:
+    return [fault.path for fault in judgement(raw, old, kind).errors]
 
 
 def owned_by(kind: str, api_version: str, *, controller: bool = True) -> list[dict[str, Any]]:
     return [{"apiVersion": api_version, "kind": kind, "name": "o", "uid": "u", "controller": controller}]
 
 
-@pytest.mark.parametrize(
-    ("group", "kind", "path"),
-    [
-        ("apps", "Deployment", "spec.template"),
-        ("apps", "StatefulSet", "spec.template"),
-        ("apps", "DaemonSet", "spec.template"),
-        ("apps", "ReplicaSet", "spec.template"),
-        ("", "ReplicationController", "spec.template"),
-        ("batch", "Job", "spec.template"),
-        ("batch", "CronJob", "spec.jobTemplate.spec.template"),
+PATHS = {
+    "Deployment": ["spec.template"],
+    "StatefulSet": ["spec.template"],
+    "DaemonSet": ["spec.template"],
+    "ReplicaSet": ["spec.template"],
+    "ReplicationController": ["spec.template"],
+    "Job": ["spec.template"],
+    "CronJob": ["spec.jobTemplate.spec.template"],
+    "JobSet": ["spec.replicatedJobs[0].template.spec.template"],
+    "LeaderWorkerSet": ["spec.leaderWorkerTemplate.leaderTemplate", "spec.leaderWorkerTemplate.workerTemplate"],
+    "RayCluster": ["spec.headGroupSpec.template", "spec.workerGroupSpecs[0].template"],
+    "RayJob": [
+        "spec.rayClusterSpec.headGroupSpec.template",
+        "spec.rayClusterSpec.workerGroupSpecs[0].template",
+        "spec.submitterPodTemplate",
     ],
-)
-def test_a_bad_template_is_refused_with_a_path_into_it(group: str, kind: str, path: str) -> None:
-    assert judged(workload(kind, group), None, kind, group) == [f"{path}.metadata.annotations[bad]"]
+    "RayService": [
+        "spec.rayClusterConfig.headGroupSpec.template",
+        "spec.rayClusterConfig.workerGroupSpecs[0].template",
+    ],
+    "PyTorchJob": ["spec.pytorchReplicaSpecs[Worker].template"],
+    "TFJob": ["spec.tfReplicaSpecs[Worker].template"],
+    "MPIJob": ["spec.mpiReplicaSpecs[Worker].template"],
+    "XGBoostJob": ["spec.xgbReplicaSpecs[Worker].template"],
+    "PaddleJob": ["spec.paddleReplicaSpecs[Worker].template"],
+    "JAXJob": ["spec.jaxReplicaSpecs[Worker].template"],
+}
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_fault_24_a_bad_template_is_refused_with_a_path_into_it(kind: str) -> None:
+    assert judged(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
 
 
 def test_every_kind_is_tested_above() -> None:
-    assert len(TEMPLATES) == 7
+    assert list(PATHS) == list(GROUPS)
+
+
+def test_a_kind_that_is_not_configured_is_not_known() -> None:
+    assert set(marking().workloads) == {known.key for known in BUILT_IN}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
+def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -> None:
+    refused = judgement(workload(kind), None, kind)
+    warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
+    told = judgement(workload(kind), None, kind, warn)
+    assert (told.allowed, told.patch) == (True, ())
+    assert [str(fault) for fault in told.warnings] == [str(fault) for fault in refused.errors]
+    assert all(fault.is_warning for fault in told.warnings)
+    malformed = judgement({"metadata": [], "spec": {}}, None, kind, warn)
+    assert [fault.path for fault in malformed.warnings] == ["metadata"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +110,10 @@ def test_every_kind_is_tested_above() -> None:
     [
         pytest.param(owned_by("Deployment", "apps/v1"), False, id="a ReplicaSet of a Deployment passes"),
         pytest.param(owned_by("CronJob", "batch/v1"), False, id="so does what a CronJob makes"),
-        pytest.param(owned_by("PyTorchJob", "kubeflow.org/v1"), True, id="what nobody else judges is judged"),
+        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="and what a configured kind makes"),
+        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
+        pytest.param(owned_by("Pod", "v1"), False, id="and what belongs to a pod, which was judged itself"),
+        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="what nobody else judges is judged"),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
@@ -64,6 +124,11 @@ def test_every_kind_is_tested_above() -> None:
 )
 def test_what_a_judged_controller_makes_passes(owners: Any, refused: bool) -> None:
     assert bool(judged(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
+
+
+def test_what_makes_a_kind_that_is_not_configured_is_judged() -> None:
+    raw = workload("Job", ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))
+    assert not judgement(raw, None, "Job", Settings()).allowed
 
 
 class TestUpdate:
@@ -84,6 +149,76 @@ class TestUpdate:
 
     def test_an_old_object_of_any_shape_is_only_different(self) -> None:
         assert judged(workload("Deployment"), {"spec": "x"}) == ["spec.template.metadata.annotations[bad]"]
+
+
+def ray_cluster(*groups: Any, head: Any = None) -> dict[str, Any]:
+    """Return a RayCluster of these worker groups, given by their annotations."""
+    return {
+        "metadata": {"name": "r"},
+        "spec": {
+            "headGroupSpec": {"template": template(head)},
+            "workerGroupSpecs": [{"replicas": 1, "template": template(group)} for group in groups],
+        },
+    }
+
+
+BAD, WORSE, GOOD = {"bad": "x"}, {"bad": "y"}, {"note": "x"}
+
+
+def group(*indexes: int) -> list[str]:
+    return [f"spec.workerGroupSpecs[{index}].template.metadata.annotations[bad]" for index in indexes]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "paths"),
+    [
+        pytest.param(ray_cluster(BAD, BAD), None, group(0, 1), id="a new object: every template"),
+        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="beside an old fault a good template"),
+        pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="beside an old fault a new one"),
+        pytest.param(
+            ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old fault in a changed template"
+        ),
+        pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="one put in before the old fault"),
+        pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="one taken out before the old fault"),
+        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(GOOD, BAD), [], id="two that changed places"),
+        pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="a further copy of the old fault"),
+        pytest.param(
+            ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
+        ),
+        pytest.param(ray_cluster(BAD), ray_cluster(), group(0), id="the first of a list"),
+        pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list taken away"),
+        pytest.param(
+            ray_cluster(GOOD, head=BAD),
+            ray_cluster(head=BAD),
+            [],
+            id="a good one in another place than the old fault",
+        ),
+        pytest.param(ray_cluster(BAD), {"metadata": {}}, group(0), id="an old object without a spec"),
+    ],
+)
+def test_of_several_templates_only_those_that_change_are_judged(new: Any, old: Any, paths: list[str]) -> None:
+    assert judged(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
+
+
+def test_scaling_one_group_beside_an_old_fault_passes() -> None:
+    old = ray_cluster(BAD, GOOD)
+    new = copy.deepcopy(old)
+    new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
+    assert judged(new, old, "RayCluster") == []
+
+
+def deep_template() -> dict[str, Any]:
+    deep: Any = 1
+    for _ in range(600):
+        deep = {"x": deep}
+    return {**template(BAD), "deep": deep}
+
+
+def test_templates_that_are_nested_too_deeply_to_be_told_apart_are_judged_where_they_moved() -> None:
+    old, new = ray_cluster(None, GOOD), ray_cluster(GOOD, None)
+    old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
+    new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
+    assert judged(new, old, "RayCluster") == group(1)
 
 
 @pytest.mark.parametrize(

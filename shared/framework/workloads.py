@@ -1,0 +1,232 @@
+"""Kinds of objects that pods are made from, and where in them the pod templates are. Pure.
+
+Judged are the built-in kinds and those that the configuration names (``workloads``): a kind that is known here by its
+name alone, any other with its group, resource and templates. The process and the chart read the same list: for one it
+says what to judge, for the other what the API server sends. The chart knows the kinds from ``files/workloads.yaml``,
+which is generated here.
+
+A template's path begins at ``spec``: names of fields joined by dots, ``[*]`` behind one for each item of a list,
+``*`` in place of one for each value of an object. A path that ends early, or at something of another type, finds
+nothing: whether an object of somebody else's kind may look so is for its own schema to say.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import yaml
+
+from shared.api.field_error import FieldError, join_path
+from shared.api.generated import GeneratedFile
+from shared.api.meta import Object
+
+RULE: Final = "config/workload"
+Action = Literal["Deny", "Warn"]
+WorkloadKey = tuple[str, str]  # API group and kind; the version does not matter: no template ever moved with one
+
+ITEMS, VALUES = "[*]", "*"
+TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
+_TOKEN: Final = re.compile(r"\[\*\]|\*|[A-Za-z0-9_]+")
+_PATH_RULE: Final = (
+    "must lead from spec to a pod template, such as spec.groups[*].template: "
+    "names of fields, [*] for each item of a list, * for each value of an object"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatePath:
+    """Where pod templates are: as written, and as the steps down to them."""
+
+    text: str
+    steps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> "TemplatePath":
+        """Return the path that is written so; whether it may be is judged by ``resolve_workloads``."""
+        return cls(text, tuple(_TOKEN.findall(text)))
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A kind whose pod templates are judged. ``resource`` is its plural in URLs and in the API server's rules."""
+
+    group: str
+    kind: str
+    resource: str
+    templates: tuple[TemplatePath, ...]
+    action: Action = "Deny"
+
+    @property
+    def key(self) -> WorkloadKey:
+        """What the kind is found by."""
+        return self.group, self.kind
+
+    def templates_in(self, raw: Object) -> Iterator[tuple[str, Any]]:
+        """Yield path and content of each pod template in the object, always in the same order."""
+        for template in self.templates:
+            yield from _found(raw, template.steps, "")
+
+
+class Entry(Protocol):
+    """What the configuration says of a kind."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def templates(self) -> Sequence[str]: ...
+    @property
+    def action(self) -> Action: ...
+
+
+def _workload(group: str, kind: str, resource: str, *templates: str) -> Workload:
+    return Workload(group, kind, resource, tuple(map(TemplatePath.of, templates)))
+
+
+# Judged without being asked for; the API server is told of them by the chart's own text.
+BUILT_IN: Final = (
+    _workload("apps", "Deployment", "deployments", "spec.template"),
+    _workload("apps", "StatefulSet", "statefulsets", "spec.template"),
+    _workload("apps", "DaemonSet", "daemonsets", "spec.template"),
+    _workload("apps", "ReplicaSet", "replicasets", "spec.template"),
+    _workload("", "ReplicationController", "replicationcontrollers", "spec.template"),
+    _workload("batch", "Job", "jobs", "spec.template"),
+    _workload("batch", "CronJob", "cronjobs", "spec.jobTemplate.spec.template"),
+)
+_RAY: Final = ("headGroupSpec.template", "workerGroupSpecs[*].template")
+# Judged when the configuration names them. Groups, resources and fields are those of the projects' CRDs.
+READY: Final = (
+    _workload("jobset.x-k8s.io", "JobSet", "jobsets", "spec.replicatedJobs[*].template.spec.template"),
+    _workload(
+        "leaderworkerset.x-k8s.io",
+        "LeaderWorkerSet",
+        "leaderworkersets",
+        "spec.leaderWorkerTemplate.leaderTemplate",
+        "spec.leaderWorkerTemplate.workerTemplate",
+    ),
+    _workload("ray.io", "RayCluster", "rayclusters", *(f"spec.{path}" for path in _RAY)),
+    _workload(
+        "ray.io",
+        "RayJob",
+        "rayjobs",
+        *(f"spec.rayClusterSpec.{path}" for path in _RAY),
+        "spec.submitterPodTemplate",
+    ),
+    _workload("ray.io", "RayService", "rayservices", *(f"spec.rayClusterConfig.{path}" for path in _RAY)),
+    _workload("kubeflow.org", "PyTorchJob", "pytorchjobs", "spec.pytorchReplicaSpecs.*.template"),
+    _workload("kubeflow.org", "TFJob", "tfjobs", "spec.tfReplicaSpecs.*.template"),
+    _workload("kubeflow.org", "MPIJob", "mpijobs", "spec.mpiReplicaSpecs.*.template"),
+    _workload("kubeflow.org", "XGBoostJob", "xgboostjobs", "spec.xgbReplicaSpecs.*.template"),
+    _workload("kubeflow.org", "PaddleJob", "paddlejobs", "spec.paddleReplicaSpecs.*.template"),
+    _workload("kubeflow.org", "JAXJob", "jaxjobs", "spec.jaxReplicaSpecs.*.template"),
+)
+
+
+def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
+    """Return every kind that is judged, and what is wrong with the entries; an entry with a fault adds nothing."""
+    kinds = {workload.key: workload for workload in BUILT_IN}
+    faults: list[FieldError] = []
+    given: dict[WorkloadKey, str] = {}
+    for index, entry in enumerate(entries):
+        path = f"workloads[{index}]"
+        known = _known(entry)
+        wrong = _faults_of_known(entry, path, known) if known else _faults_of_own(entry, path)
+        key = known.key if known else (entry.group, entry.kind)
+        if key in given:
+            wrong.append(FieldError(RULE, path, entry.kind, f"is given twice, see {given[key]}; keep one"))
+        given.setdefault(key, path)
+        faults += wrong
+        if not wrong:
+            own = known or _workload(entry.group, entry.kind, entry.resource, *entry.templates)
+            kinds[key] = Workload(own.group, own.kind, own.resource, own.templates, entry.action)
+    return kinds, faults
+
+
+def _known(entry: Entry) -> Workload | None:
+    """Return the kind that the entry names; a group need not be given to one that is known."""
+    for workload in (*BUILT_IN, *READY):
+        if workload.kind == entry.kind and entry.group in ("", workload.group):
+            return workload
+    return None
+
+
+def _faults_of_known(entry: Entry, path: str, known: Workload) -> list[FieldError]:
+    given = (("resource", entry.resource), ("templates", ", ".join(entry.templates)))
+    message = f"is known for {known.kind}; leave it out"
+    return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in given if value]
+
+
+def _faults_of_own(entry: Entry, path: str) -> list[FieldError]:
+    needed = {"group": entry.group, "resource": entry.resource, "templates": entry.templates}
+    missing = [field for field, value in needed.items() if not value]
+    if len(missing) == len(needed):
+        known = ", ".join(workload.kind for workload in (*READY, *BUILT_IN))
+        message = f"is not known by its name ({known} are); mend it, or give its group, resource and templates"
+        return [FieldError(RULE, f"{path}.kind", entry.kind, message)]
+    message = f"is required, because {entry.kind} is not a kind that is known"
+    return [
+        *(FieldError(RULE, f"{path}.{field}", None, message) for field in missing),
+        *(
+            FieldError(RULE, f"{path}.templates[{index}]", text, _PATH_RULE)
+            for index, text in enumerate(entry.templates)
+            if not TEMPLATE_PATH.fullmatch(text)
+        ),
+    ]
+
+
+def _found(value: Any, steps: Sequence[str], path: str) -> Iterator[tuple[str, Any]]:
+    if not steps:
+        if value is not None:
+            yield path, value
+        return
+    step, rest = steps[0], steps[1:]
+    if step == ITEMS:
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _found(item, rest, f"{path}[{index}]")
+    elif not isinstance(value, dict):
+        return
+    elif step == VALUES:
+        for key in sorted(value):
+            yield from _found(value[key], rest, f"{path}[{key}]")
+    else:
+        yield from _found(value.get(step), rest, join_path(path, step))
+
+
+# --- the file in the chart ---
+
+HEADER = """\
+# Generated by `python -m shared.framework.workloads --write charts/bowline` from shared/framework/workloads.py.
+# Do not edit. The kinds that config.workloads may name without saying more.
+"""
+
+
+def as_yaml() -> str:
+    """Return the YAML document that the chart holds."""
+    kinds = [
+        {
+            "group": workload.group,
+            "kind": workload.kind,
+            "resource": workload.resource,
+            "templates": [template.text for template in workload.templates],
+            "builtIn": workload in BUILT_IN,
+        }
+        for workload in (*BUILT_IN, *READY)
+    ]
+    return HEADER + yaml.safe_dump({"kinds": kinds}, sort_keys=False, width=110)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print, write or check; returns the exit code."""
+    file = Path("files") / "workloads.yaml"
+    module = "shared.framework.workloads"
+    return GeneratedFile(module, "The kinds that are known by their name.", file, as_yaml).command(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""Which objects of configured kinds make the API server call: their matchConditions, evaluated by the API server.
+
+As in test_calls_live: the hooks fail closed and point where nobody answers, so a call is a refusal that names its
+path and a condition that cannot be evaluated is a refusal, too. All requests are dry runs.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
+from tests.chart.rendering import Chart
+from tests.chart.test_calls_live import NOBODY, called
+from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
+
+KINDS = ("JobSet", "RayCluster", "PyTorchJob")
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+JOB_SETS, RAY_CLUSTERS, PYTORCH_JOBS = (objects_path(kind, "default") for kind in KINDS)
+OURS, FOREIGN, SHARED = template("bowline"), template("other"), template("other", FRACTION)
+JUDGED = "/validate/workloads"
+
+BEFORE: list[tuple[str, Any]] = [
+    (JOB_SETS, job_set("ours", OURS, FOREIGN)),
+    (JOB_SETS, job_set("foreign", FOREIGN)),
+    (JOB_SETS, job_set("leaving", OURS, finalizers=["example.com/keep"])),
+    (RAY_CLUSTERS, ray_cluster("ours", OURS, OURS, FOREIGN)),
+    (PYTORCH_JOBS, pytorch_job("ours", Master=OURS, Worker=OURS)),
+]
+
+
+@pytest.fixture(scope="module")
+def armed(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
+    """A cluster with the kinds, an object or two of each, and the validating hooks failing closed."""
+    install(chart_cluster, *KINDS)
+    for path, body in BEFORE:
+        chart_cluster.api.post(path, body)
+    chart_cluster.api.delete(f"{JOB_SETS}/leaving")
+    values = {"webhook": {"url": NOBODY}, "config": {"workloads": [{"kind": kind} for kind in KINDS]}}
+    (configuration,) = chart.render(values).of_kind("ValidatingWebhookConfiguration")
+    configuration = deepcopy(configuration)
+    for hook in configuration["webhooks"]:
+        hook["failurePolicy"] = "Fail"
+    chart_cluster.api.post(f"{CONFIGURATION}?fieldValidation=Strict", configuration)
+    # The API server learns of a configuration by a watch of its own; each try is a request, no sleep.
+    while called(chart_cluster, "POST", JOB_SETS, job_set("probe", OURS)) is None:
+        pass
+    yield chart_cluster
+    chart_cluster.api.delete(f"{CONFIGURATION}/{configuration['metadata']['name']}")
+    while called(chart_cluster, "POST", JOB_SETS, job_set("probe", OURS)) is not None:
+        pass
+    chart_cluster.api.patch(f"{JOB_SETS}/leaving", {"metadata": {"finalizers": None}})
+    remove(chart_cluster, *KINDS)
+
+
+JOB_SET_OWNER = owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")
+CREATES = [
+    pytest.param(JOB_SETS, job_set("a", OURS), JUDGED, id="a JobSet of ours"),
+    pytest.param(JOB_SETS, job_set("a", FOREIGN, OURS), JUDGED, id="a JobSet whose second job is of ours"),
+    pytest.param(JOB_SETS, job_set("a", FOREIGN, SHARED), JUDGED, id="a JobSet whose second job asks for a share"),
+    pytest.param(JOB_SETS, job_set("a", FOREIGN), None, id="a JobSet of another scheduler"),
+    pytest.param(JOB_SETS, job_set("a", {}), None, id="a template without anything"),
+    pytest.param(JOB_SETS, job_set("a"), None, id="a JobSet without jobs"),
+    pytest.param(JOB_SETS, {**job_set("a"), "spec": {}}, None, id="a JobSet without a word"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", OURS), JUDGED, id="a RayCluster with a head of ours"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), JUDGED, id="with a worker group of ours"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN), None, id="a RayCluster of another scheduler"),
+    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=OURS), JUDGED, id="a PyTorchJob"),
+    pytest.param(
+        PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN, Master=SHARED), JUDGED, id="one that asks for a share"
+    ),
+    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN), None, id="a PyTorchJob of another scheduler"),
+    pytest.param(JOBS, job("a", ownerReferences=JOB_SET_OWNER), None, id="a Job of a JobSet, which was judged"),
+    pytest.param(
+        JOBS,
+        job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha9", "JobSet")),
+        None,
+        id="a Job of a JobSet of another version",
+    ),
+    pytest.param(
+        JOBS,
+        job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)),
+        JUDGED,
+        id="a Job that a JobSet owns but does not control",
+    ),
+    pytest.param(
+        JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), JUDGED, id="a Job of another JobSet"
+    ),
+    pytest.param(
+        JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None, id="a Job of a pod, which was judged itself"
+    ),
+    pytest.param(
+        RAY_CLUSTERS,
+        ray_cluster("a", OURS, ownerReferences=owned_by("batch/v1", "Job")),
+        None,
+        id="a RayCluster of a Job",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "call"), CREATES)
+def test_which_creations_are_judged(armed: Cluster, path: str, body: Any, call: str | None) -> None:
+    assert called(armed, "POST", path, body) == call
+
+
+def jobs_of(*templates: Any, replicas: int = 1) -> Any:
+    jobs = job_set("", *templates)["spec"]["replicatedJobs"]
+    return [{**one, "replicas": replicas} for one in jobs]
+
+
+def groups_of(*templates: Any, replicas: int = 1) -> Any:
+    groups = ray_cluster("", OURS, *templates)["spec"]["workerGroupSpecs"]
+    return [{**one, "replicas": replicas} for one in groups]
+
+
+UPDATES = [
+    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, JUDGED, id="a template changed"),
+    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, JUDGED, id="a job more"),
+    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None, id="jobs scaled"),
+    pytest.param(JOB_SETS, {"spec": {"suspend": True}}, None, id="a JobSet suspended"),
+    pytest.param(JOB_SETS, {"metadata": {"labels": {"a": "b"}}}, None, id="a label"),
+    pytest.param(JOB_SETS, {"metadata": {"finalizers": ["example.com/x"]}}, None, id="a finalizer"),
+    pytest.param(
+        RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, JUDGED, id="the head's template changed"
+    ),
+    pytest.param(RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, SHARED)}}, JUDGED, id="a worker's"),
+    pytest.param(
+        RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, FOREIGN, replicas=9)}}, None, id="workers scaled"
+    ),
+    pytest.param(
+        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, JUDGED, id="a role's"
+    ),
+    pytest.param(
+        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, JUDGED, id="a role more"
+    ),
+    pytest.param(PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": None}}}, None, id="a role less"),
+    pytest.param(
+        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 9}}}}, None, id="a role scaled"
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "patch", "call"), UPDATES)
+def test_which_changes_are_judged(armed: Cluster, path: str, patch: Any, call: str | None) -> None:
+    assert called(armed, "PATCH", f"{path}/ours", patch) == call
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "patch"),
+    [
+        pytest.param(
+            "PATCH", "foreign", {"spec": {"replicatedJobs": jobs_of({})}}, id="another scheduler's template"
+        ),
+        pytest.param("PATCH", "leaving", {"spec": {"replicatedJobs": jobs_of(SHARED)}}, id="one that is leaving"),
+        pytest.param("PATCH", "leaving", {"metadata": {"finalizers": None}}, id="the last finalizer"),
+        pytest.param("PATCH", "ours/status", {"status": {"restarts": 1}}, id="a status"),
+        pytest.param("DELETE", "ours", None, id="a deletion"),
+    ],
+)
+def test_what_of_a_judged_kind_makes_no_call(armed: Cluster, method: str, name: str, patch: Any) -> None:
+    assert called(armed, method, f"{JOB_SETS}/{name}", patch) is None

@@ -1,0 +1,113 @@
+"""Kinds of other projects for tests: the real group, kind and resource, and a schema that lets everything in.
+
+The API server treats objects of these CRDs as it does those of the projects' own; no controller acts on them.
+"""
+
+import time
+from typing import Any
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.framework.workloads import READY, Workload
+
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_DEADLINE_S = 60.0
+VERSIONS = {"jobset.x-k8s.io": "v1alpha2"}  # others: v1
+
+Json = dict[str, Any]
+
+
+def known(kind: str) -> Workload:
+    """Return the ready kind of that name."""
+    return next(workload for workload in READY if workload.kind == kind)
+
+
+def api_version(kind: str) -> str:
+    """Return group and version of a ready kind."""
+    group = known(kind).group
+    return f"{group}/{VERSIONS.get(group, 'v1')}"
+
+
+def objects_path(kind: str, namespace: str) -> str:
+    """Return where objects of the kind are posted."""
+    return f"/apis/{api_version(kind)}/namespaces/{namespace}/{known(kind).resource}"
+
+
+def crd(kind: str) -> Json:
+    """Return a CRD of the kind without a schema worth the name."""
+    found = known(kind)
+    everything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": everything, "status": everything}}}
+    version = {"name": VERSIONS.get(found.group, "v1"), "served": True, "storage": True, "schema": schema}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        # Kubernetes' own groups, such as *.x-k8s.io, want to see an approval, or that there is none.
+        "metadata": {
+            "name": f"{found.resource}.{found.group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": found.group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": found.resource, "singular": kind.lower(), "listKind": f"{kind}List"},
+            "versions": [{**version, "subresources": {"status": {}}}],
+        },
+    }
+
+
+def install(cluster: Cluster, *kinds: str) -> None:
+    """Make the kinds known to the API server and wait until it serves them."""
+    for kind in kinds:
+        cluster.api.post(_CRDS, crd(kind))
+    deadline = time.monotonic() + _DEADLINE_S
+    for kind in kinds:
+        while not _is_served(cluster, objects_path(kind, "default")):
+            assert time.monotonic() < deadline, f"{kind} is not served"
+            time.sleep(0.05)
+
+
+def remove(cluster: Cluster, *kinds: str) -> None:
+    """Take them away again, with all their objects."""
+    for kind in kinds:
+        cluster.api.delete(f"{_CRDS}/{known(kind).resource}.{known(kind).group}")
+
+
+def _is_served(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api.get(path)
+    except ApiError as error:
+        if error.status not in (404, 429):  # not known yet, or its storage is being made
+            raise
+        return False
+    return True
+
+
+# --- objects; a template is a pod template's metadata and spec ---
+
+
+def job_set(name: str, *templates: Json, **metadata: Any) -> Json:
+    """Return a JobSet with a replicated job for each template."""
+    jobs = [
+        {"name": f"job-{index}", "replicas": 1, "template": {"spec": {"template": template}}}
+        for index, template in enumerate(templates)
+    ]
+    return _object("JobSet", name, {"replicatedJobs": jobs}, metadata)
+
+
+def ray_cluster(name: str, head: Json, *workers: Json, **metadata: Any) -> Json:
+    """Return a RayCluster with a worker group for each template but the first."""
+    groups = [
+        {"groupName": f"group-{index}", "replicas": 1, "template": template} for index, template in enumerate(workers)
+    ]
+    return _object("RayCluster", name, {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups}, metadata)
+
+
+def pytorch_job(name: str, **templates: Json) -> Json:
+    """Return a PyTorchJob with these roles, such as Master and Worker."""
+    roles = {role: {"replicas": 1, "template": template} for role, template in templates.items()}
+    return _object("PyTorchJob", name, {"pytorchReplicaSpecs": roles}, {})
+
+
+def _object(kind: str, name: str, spec: Json, metadata: Json) -> Json:
+    return {"apiVersion": api_version(kind), "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}

@@ -1,0 +1,202 @@
+"""One verdict, wherever it is read: kubectl, the API's Status, ``bowline lint``, the audit log.
+
+And what is accepted is taken by the API server: ``BOWLINE_ADMITTED_PODS=5000`` tries that many generated pods instead
+of a few hundred, all as dry runs.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cli.lint import judge_manifest, with_ready_kinds
+from cli.manifests import Manifest
+from shared.api import names
+from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.config import Settings
+from shared.framework.registry import Registry
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import ApiError, ApiStatus, Invalid
+from shared.kube.resources import Resource
+from shared.plugins.catalog import BUILTINS
+from shared.testing.builders import bind_request, pod
+from tests.generated_pods import random_pods
+from tests.live import Live
+
+COUNT = int(os.environ.get("BOWLINE_ADMITTED_PODS", "300"))
+RESOURCES = {
+    "Pod": Resource("", "v1", "pods", "Pod"),
+    "Deployment": Resource("apps", "v1", "deployments", "Deployment"),
+    "CronJob": Resource("batch", "v1", "cronjobs", "CronJob"),
+    "BindRequest": Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND),
+}
+FAULTY = {names.GPU_FRACTION: '2"\\', names.GPU_MEMORY: "much\nmore", names.GPU_FRACTION_NUM_DEVICES: "0" * 80}
+
+
+@pytest.fixture
+async def client(pair: Live) -> AsyncIterator[KubeClient]:
+    """The administrator's access."""
+    async with KubeClient(await load_access(pair.cluster.kubeconfig)) as opened:
+        yield opened
+
+
+def lint(raw: Any) -> Judgement:
+    """Return what ``bowline lint`` finds, as the configuration of the tests' pair has it."""
+    settings = with_ready_kinds(Settings())
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
+    return judge_manifest(chain, Manifest("x.yaml", json.loads(json.dumps(raw)))).judgement
+
+
+def template(annotations: dict[str, str], restart: str) -> Any:
+    metadata = {"labels": {"app": "x"}, "annotations": annotations}
+    return {"metadata": metadata, "spec": {**pod()["spec"], "restartPolicy": restart}}
+
+
+def shared_pod(annotations: dict[str, str]) -> Any:
+    raw = pod("w")
+    raw["metadata"]["annotations"] = annotations
+    return raw
+
+
+def deployment(annotations: dict[str, str]) -> Any:
+    selector = {"matchLabels": {"app": "x"}}
+    spec = {"replicas": 0, "selector": selector, "template": template(annotations, "Always")}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "w"}, "spec": spec}
+
+
+def cron_job(annotations: dict[str, str]) -> Any:
+    job = {"spec": {"template": template(annotations, "Never")}}
+    spec = {"schedule": "0 0 1 1 *", "jobTemplate": job}
+    return {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "w"}, "spec": spec}
+
+
+ONE = {names.GPU_FRACTION: "2"}
+SAME = [
+    pytest.param(shared_pod(ONE), id="a pod with one fault"),
+    pytest.param(shared_pod(FAULTY), id="a pod with several, and values that are awkward to show"),
+    pytest.param(deployment(ONE), id="a Deployment with one fault"),
+    pytest.param(deployment(FAULTY), id="a Deployment with several"),
+    pytest.param(cron_job(FAULTY), id="a CronJob with several"),
+    pytest.param(bind_request("w", "gpu-node-0", uid="uid-1", podUID="uid-2"), id="a BindRequest"),
+]
+
+
+@pytest.mark.parametrize("raw", SAME)
+async def test_fault_25_kubectl_the_causes_and_lint_say_every_fault_in_the_same_words_and_order(
+    pair: Live, client: KubeClient, raw: Any
+) -> None:
+    placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
+    faults = [str(fault) for fault in lint(placed).errors]
+    assert faults
+    for _ in range(3):  # the same again: no set, no race decides
+        status = await refused(client, pair, placed)
+        assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
+        assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
+        count = f"{len(faults)} faults: " if len(faults) > 1 else ""
+        # The API server puts before it which webhook it was.
+        assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
+    done = pair.kubectl("apply", "-f", "-", objects=placed, check=False)
+    said = done.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
+    assert [line.removeprefix("* ") for line in said.splitlines() if line] == faults
+
+
+async def refused(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
+    with pytest.raises(Invalid) as caught:
+        await client.create(RESOURCES[raw["kind"]], pair.namespace, raw)
+    return caught.value.status
+
+
+# --- the audit log ---
+
+
+def audited(pair: Live, resource: str, name: str) -> dict[str, str] | None:
+    """Return what our webhooks noted in the audit log about the creation of the object; None until it is logged."""
+    for line in pair.cluster.audit_log.read_text().splitlines():
+        event = json.loads(line)
+        about = event.get("objectRef") or {}
+        if (event["stage"], event["verb"]) == ("ResponseComplete", "create") and (
+            about.get("namespace"),
+            about.get("resource"),
+            about.get("name"),
+        ) == (pair.namespace, resource, name):
+            noted = event.get("annotations") or {}
+            ours = {key: value for key, value in noted.items() if key.partition("/")[0].endswith("bowline.dev")}
+            return {key: value for key, value in ours.items() if not key.startswith(("mutation.", "patch."))}
+    return None
+
+
+AUDITED = [
+    pytest.param(
+        shared_pod({names.GPU_FRACTION: "2", names.GPU_MEMORY: "1", names.GPU_FRACTION_NUM_DEVICES: "0"}),
+        "pods",
+        {
+            "pods.bowline.dev/decision": "refused",
+            "pods.bowline.dev/rules": "gpu_request/fraction-range,gpu_request/memory-and-fraction,"
+            "gpu_request/num-devices-format",
+        },
+        id="a refused pod: by which rules",
+    ),
+    pytest.param(
+        {**shared_pod({names.GPU_FRACTION: "0.5"}), "spec": {**pod()["spec"], "schedulerName": "default-scheduler"}},
+        "pods",
+        {"pods.bowline.dev/decision": "warned", "pods.bowline.dev/rules": "scope/scheduler"},
+        id="a pod with a warning",
+    ),
+    pytest.param(
+        shared_pod({names.GPU_FRACTION: "0.5"}), "pods", {}, id="a good pod: nothing, though it was changed"
+    ),
+    pytest.param(pod("w"), "pods", {}, id="a plain pod: nothing"),
+    pytest.param(
+        deployment(ONE),
+        "deployments",
+        {
+            "workloads.bowline.dev/decision": "refused",
+            "workloads.bowline.dev/rules": "gpu_request/fraction-range",
+        },
+        id="a refused Deployment",
+    ),
+    pytest.param(deployment({}), "deployments", {}, id="a good Deployment: nothing"),
+]
+
+
+@pytest.mark.parametrize(("raw", "resource", "noted"), AUDITED)
+def test_the_audit_log_says_what_was_decided_by_which_rules(
+    pair: Live, raw: Any, resource: str, noted: dict[str, str]
+) -> None:
+    placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
+    pair.kubectl("create", "-f", "-", objects=placed, check=False)
+    assert pair.until("the creation is in the audit log", lambda: wrapped(audited(pair, resource, "w"))) == [noted]
+
+
+def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
+    """Return what was found as something to wait for: nothing noted is found, too."""
+    return None if found is None else [found]
+
+
+# --- what is accepted ---
+
+
+async def test_what_lint_accepts_the_api_server_takes_and_what_it_refuses_is_refused_for_the_same_fields(
+    pair: Live, client: KubeClient
+) -> None:
+    """Not in the same words: the API server writes a quantity of 1000m as 1 before it asks anybody."""
+    accepted = refusals = 0
+    for raw in random_pods(seed=31, count=COUNT):
+        raw["metadata"]["namespace"] = pair.namespace
+        raw["spec"]["schedulerName"] = "bowline"  # of others' pods nothing is said here that the API server says
+        said = await answered(client, pair, raw)
+        assert said == [fault.path for fault in lint(raw).errors], raw
+        accepted, refusals = accepted + (not said), refusals + bool(said)
+    assert min(accepted, refusals) > COUNT * 0.1, "the pods are too much alike to tell anything"
+
+
+async def answered(client: KubeClient, pair: Live, raw: Any) -> list[str]:
+    """Return the fields for which the pod is refused, by whomever; none if the API server takes it."""
+    try:
+        await client.create(RESOURCES["Pod"], pair.namespace, raw, params={"dryRun": "All"})
+    except ApiError as error:
+        return [cause.field for cause in error.status.causes] or [error.status.message]
+    return []

@@ -1,0 +1,186 @@
+"""Objects of configured kinds as users and controllers meet them: the chart's hooks, our webhook, real CRDs.
+
+Which requests make the API server call is in tests/chart/test_workload_calls_live.py.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cli.lint import judge_manifest, with_ready_kinds
+from cli.manifests import read_manifests
+from localcluster.cluster import Cluster
+from localcluster.pair import Pair
+from shared.api import names
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from shared.framework.registry import Registry
+from shared.plugins.catalog import BUILTINS
+from shared.testing.builders import pod
+from tests.examples.manifests import examples
+from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
+from tests.live import Live
+
+KINDS = ("JobSet", "PyTorchJob", "RayCluster")
+
+
+@pytest.fixture(scope="module")
+def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
+    """The kinds are known to the API server; there are none of their controllers."""
+    install(pair_cluster[0], *KINDS)
+    yield
+    remove(pair_cluster[0], *KINDS)
+
+
+@pytest.fixture
+def live(pair: Live, kinds: None) -> Live:
+    """The pair on a cluster with the kinds."""
+    return pair
+
+
+def template(**annotations: str) -> dict[str, Any]:
+    spec = {**pod()["spec"], "restartPolicy": "Never"}
+    return {
+        "metadata": {"annotations": {key.replace("_", "-"): value for key, value in annotations.items()}},
+        "spec": spec,
+    }
+
+
+GOOD, BAD, WORSE = template(), template(gpu_fraction="2"), template(gpu_memory="much", gpu_fraction_num_devices="0")
+
+
+def judged(live: Live) -> int:
+    """Return how many workloads the webhook has judged."""
+    assert live.pair.webhook is not None
+    _, text = live.pair.webhook.get("/metrics")
+    lines = [line for line in text.splitlines() if 'hook="/validate/workloads"' in line]
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("bowline_admission_requests_total{"))
+
+
+def refusal(live: Live, *command: str, raw: Any = None) -> str:
+    done = live.kubectl(*command, objects=raw, check=False)
+    assert done.returncode == 1, done.stdout
+    return done.stderr
+
+
+def owned(live: Live, *, kind: str, name: str) -> list[dict[str, Any]]:
+    """Return references to a controller that exists: to an owner that does not, the garbage collector answers."""
+    if kind == "Pod":
+        return [_reference("v1", "Pod", name, live.pod(name)["metadata"]["uid"])]
+    found = live.cluster.api.get(f"{objects_path(kind, live.namespace)}/{name}")
+    return [_reference(found["apiVersion"], kind, name, found["metadata"]["uid"])]
+
+
+def _reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+PATHS_OF_WORSE = [f"metadata.annotations[{key}]" for key in (names.GPU_MEMORY, names.GPU_FRACTION_NUM_DEVICES)]
+REFUSED = [
+    pytest.param(
+        job_set("w", GOOD, BAD, WORSE),
+        [
+            f"spec.replicatedJobs[1].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]",
+            *(f"spec.replicatedJobs[2].template.spec.template.{path}" for path in PATHS_OF_WORSE),
+        ],
+        id="a JobSet",
+    ),
+    pytest.param(
+        pytorch_job("w", Worker=WORSE, Master=BAD),
+        [
+            f"spec.pytorchReplicaSpecs[Master].template.metadata.annotations[{names.GPU_FRACTION}]",
+            *(f"spec.pytorchReplicaSpecs[Worker].template.{path}" for path in PATHS_OF_WORSE),
+        ],
+        id="a PyTorchJob, its roles by name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("raw", "paths"), REFUSED)
+def test_fault_24_a_bad_one_is_refused_with_every_fault_of_every_template(
+    live: Live, raw: Any, paths: list[str]
+) -> None:
+    said = refusal(live, "create", "-f", "-", raw=raw)
+    assert said.startswith(f'The {raw["kind"]} "w" is invalid')
+    assert [line.split(": ")[0].removeprefix("* ") for line in said.splitlines()[1:]] == paths
+    assert live.gone(f"{objects_path(raw['kind'], live.namespace)}/w")
+
+
+def test_of_a_kind_that_is_only_warned_about_the_same_is_told_and_it_is_stored(live: Live) -> None:
+    done = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
+    warned = [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
+    assert [line.split(": ")[0] for line in warned] == [
+        f"spec.headGroupSpec.template.metadata.annotations[{names.GPU_FRACTION}]",
+        *(f"spec.workerGroupSpecs[1].template.{path}" for path in PATHS_OF_WORSE),
+    ]
+    assert live.cluster.api.get(f"{objects_path('RayCluster', live.namespace)}/w")["metadata"]["name"] == "w"
+
+
+def test_fault_22_an_old_bad_one_can_be_scaled_and_a_fault_is_refused_only_in_what_changes(live: Live) -> None:
+    live.create(pod("owner"))
+    # What a controller makes is never judged: so one with a fault gets in, as if it were from before.
+    live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))
+    before = judged(live)
+    for change in (
+        '{"metadata": {"ownerReferences": null}}',
+        '{"metadata": {"labels": {"a": "b"}, "finalizers": ["test.bowline.dev/keep"]}}',
+        '{"spec": {"suspend": true}}',
+    ):
+        live.kubectl("patch", "jobset", "w", "--type=merge", f"-p={change}")
+    scale = '[{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 7}]'
+    live.kubectl("patch", "jobset", "w", "--type=json", f"-p={scale}")
+    assert judged(live) == before, "none of these touches a template"
+    image = '[{"op": "replace", "path": "%s/spec/containers/0/image", "value": "other:1"}]'
+    place = "/spec/replicatedJobs/%d/template/spec/template"
+    live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
+    assert judged(live) == before + 1, "the good template is judged, beside the bad one that stays as it was"
+    said = refusal(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
+    assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
+    moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
+    live.kubectl("patch", "jobset", "w", "--type=json", f"-p={moved}")
+    live.kubectl("delete", "jobset", "w", "--wait=false")
+    live.kubectl("patch", "jobset", "w", "--type=merge", '-p={"metadata":{"finalizers":null}}')
+    live.until("it is gone", lambda: live.gone(f"{objects_path('JobSet', live.namespace)}/w"))
+
+
+def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
+    live.create(job_set("w", GOOD))
+    before = judged(live)
+    # Suspended: the Job controller is to make no pods of it.
+    bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
+    live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
+    assert judged(live) == before
+    said = refusal(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
+    assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"replicatedJobs": "x"}, id="a list that is a string"),
+        pytest.param({"replicatedJobs": [1]}, id="items that are no objects"),
+        pytest.param({"replicatedJobs": [{"template": {"spec": {"template": None}}}]}, id="a null template"),
+        pytest.param({}, id="nothing"),
+    ],
+)
+def test_one_of_another_shape_is_left_to_its_own_schema(live: Live, spec: Any) -> None:
+    live.create({**job_set("w"), "spec": spec})
+
+
+def lint(example: Any) -> list[Any]:
+    settings = with_ready_kinds(Settings())
+    chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
+    return [judge_manifest(chain, manifest).judgement for manifest in read_manifests(str(example.path))]
+
+
+FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if param.values[0].is_foreign]
+
+
+@pytest.mark.parametrize("example", FOREIGN)
+def test_the_examples_get_the_verdict_they_state(live: Live, example: Any) -> None:
+    done = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
+    faults = [fault for judgement in lint(example) for fault in judgement.errors]
+    assert [fault.rule for fault in faults] == list(example.errors)
+    assert (done.returncode == 0) == (not faults), done.stderr
+    assert [str(fault) for fault in faults] == [line.removeprefix("* ") for line in done.stderr.splitlines()[1:]]

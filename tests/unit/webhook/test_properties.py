@@ -1,0 +1,285 @@
+"""What holds for any pod and any review, tried on thousands: ``BOWLINE_EXAMPLES`` says on how many for each test.
+
+Through the bytes, as the listener does it. That the API server agrees is in tests/pair/test_verdicts_live.py.
+"""
+
+import base64
+import contextlib
+import copy
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jsonpatch
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cli.lint import judge_manifest
+from cli.manifests import Manifest
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import PluginEntry, Settings, WorkloadEntry
+from shared.framework.workloads import READY
+from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
+from tests.generated_pods import generated_pod
+from tests.unit.webhook.chains import built_in
+from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
+from webhook.review import Hook, MalformedReviewError, decode_review, encode_answer, judge
+
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "400"))
+many = settings(max_examples=EXAMPLES, deadline=None)
+
+KINDS = tuple(WorkloadEntry(kind=workload.kind) for workload in READY)
+# Every plugin that has something to say about a pod, and every kind.
+EVERYTHING = Settings(
+    workloads=KINDS, plugins=tuple(PluginEntry(name=name) for name in ("device_access", "hami_core"))
+)
+CONFIGURED = [pytest.param(Settings(), id="by default"), pytest.param(EVERYTHING, id="with every plugin and kind")]
+SEEDS = st.integers(0, 2**64)
+
+
+class Chains:
+    """A chain for each configuration, made once, and the bugs that its plugins have shown."""
+
+    def __init__(self) -> None:
+        self.bugs: list[str] = []
+        self._made: dict[str, AdmissionChain] = {}
+
+    def of(self, wanted: Settings) -> AdmissionChain:
+        """Return the chain for the settings."""
+        key = wanted.model_dump_json()
+        if key not in self._made:
+            self._made[key] = built_in(lambda plugin, _, error: self.bugs.append(f"{plugin}: {error!r}"), wanted)
+        return self._made[key]
+
+
+@pytest.fixture(scope="module")
+def chains() -> Iterator[Chains]:
+    found = Chains()
+    yield found
+    assert not found.bugs
+
+
+def answer(chain: AdmissionChain, hook: Hook, document: Any) -> dict[str, Any]:
+    """Return the response that the listener would send."""
+    decoded = decode_review(encoded(document))
+    response: dict[str, Any] = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain)))["response"]
+    return response
+
+
+def applied(raw: Any, response: dict[str, Any]) -> Any:
+    """Return the object after the response's patch."""
+    patch = orjson.loads(base64.b64decode(response.get("patch", "W10=")))
+    return jsonpatch.apply_patch(raw, patch)
+
+
+def new_pod(seed: int) -> Any:
+    return generated_pod(random.Random(seed))  # noqa: S311 - no secret
+
+
+def admitted(chain: AdmissionChain, raw: Any) -> tuple[dict[str, Any], Any]:
+    """Return the mutating hook's response to a new pod, and the pod after it."""
+    response = answer(chain, Hook.MUTATE_PODS, review(raw, name=raw["metadata"].get("name", "")))
+    return response, applied(raw, response)
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@many
+@given(seed=SEEDS)
+def test_mutating_twice_is_mutating_once(chains: Chains, configured: Settings, seed: int) -> None:
+    chain = chains.of(configured)
+    _, once = admitted(chain, new_pod(seed))
+    again, twice = admitted(chain, once)
+    assert twice == once
+    assert "patch" not in again
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@many
+@given(seed=SEEDS)
+def test_what_is_admitted_validates_and_what_is_not_does_not(chains: Chains, configured: Settings, seed: int) -> None:
+    chain = chains.of(configured)
+    response, mutated = admitted(chain, new_pod(seed))
+    final = answer(chain, Hook.VALIDATE_PODS, review(mutated))
+    assert final["allowed"] is response["allowed"]
+    # Stored, it can be changed in what is not ours, and leave, whatever is wrong with it.
+    touched = {**mutated, "metadata": {**mutated["metadata"], "finalizers": []}}
+    assert answer(chain, Hook.VALIDATE_PODS, review(touched, mutated))["allowed"]
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@many
+@given(seed=SEEDS, first=st.booleans())
+def test_what_another_webhook_adds_is_seen_when_the_first_is_asked_again(
+    chains: Chains, configured: Settings, seed: int, first: bool
+) -> None:
+    chain = chains.of(configured)
+    response, mutated = admitted(chain, new_pod(seed))
+    added = {"name": "injected", "image": "example.com/proxy", "env": [{"name": "MODE", "value": "x"}]}
+    mutated["spec"]["containers"].insert(0 if first else len(mutated["spec"]["containers"]), added)
+    again, completed = admitted(chain, mutated)
+    assert "patch" not in admitted(chain, completed)[0]
+    if again["allowed"]:
+        assert answer(chain, Hook.VALIDATE_PODS, review(completed))["allowed"]
+    if not first:  # as the first, it would be the container that the share is for
+        assert again["allowed"] is response["allowed"]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of everything in the value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from places(item, (*path, key))
+
+
+def at(raw: Any, path: tuple[Any, ...]) -> Any:
+    for token in path:
+        raw = raw[token]
+    return raw
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+# Objects whose keys are the API's, not the user's: there a field may come that this version does not know.
+FREE = {"annotations", "labels", "limits", "requests"}
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@many
+@given(seed=SEEDS, unknown=st.dictionaries(st.text(max_size=4), JSON, min_size=1, max_size=3))
+def test_fault_23_fields_that_nobody_knows_survive_byte_for_byte(
+    chains: Chains, configured: Settings, seed: int, unknown: dict[str, Any]
+) -> None:
+    chain, raw = chains.of(configured), new_pod(seed)
+    open_to_new = [path for path in places(raw) if isinstance(at(raw, path), dict) and not FREE & set(map(str, path))]
+    where = random.Random(seed).sample(open_to_new, min(3, len(open_to_new)))  # noqa: S311 - no secret
+    fields = {f"future-{key}": value for key, value in unknown.items()}
+    extended = copy.deepcopy(raw)
+    for path in where:
+        at(extended, path).update(copy.deepcopy(fields))
+    response, after = admitted(chain, extended)
+    plain, expected = admitted(chain, raw)
+    assert response["allowed"] is plain["allowed"]
+    for path in where:
+        # Variables are dropped whole where the share's own take their place; all else stays where it was.
+        if "env" in path:
+            continue
+        target = at(after, path)
+        kept = {key: target.pop(key) for key in fields}
+        assert orjson.dumps(kept) == orjson.dumps(fields)
+    if not any("env" in path for path in where):
+        assert after == expected
+
+
+def lint(chain: AdmissionChain, raw: Any) -> list[str]:
+    manifest = Manifest("x.yaml", copy.deepcopy(raw))
+    return [str(fault) for fault in judge_manifest(chain, manifest).judgement.errors]
+
+
+def told(response: dict[str, Any]) -> list[str]:
+    causes = (response.get("status") or {}).get("details", {}).get("causes", [])
+    return [f"{cause['field']}: {cause['message']}" for cause in causes]
+
+
+def template_of(raw: Any) -> Any:
+    return {key: raw[key] for key in ("metadata", "spec")}
+
+
+@many
+@given(seed=SEEDS)
+def test_lint_and_webhook_say_the_same_of_a_pod_and_of_what_is_made_of_it(chains: Chains, seed: int) -> None:
+    chain, raw = chains.of(EVERYTHING), new_pod(seed)
+    faults = told(answer(chain, Hook.MUTATE_PODS, review(raw)))
+    assert lint(chain, raw) == faults
+    template = template_of(raw)
+    made = {
+        "spec.template": {**deployment(), "spec": {"template": template}},
+        "spec.replicatedJobs[0].template.spec.template": job_set("w", template),
+        "spec.headGroupSpec.template": ray_cluster("w", template),
+        "spec.pytorchReplicaSpecs[Worker].template": pytorch_job("w", Worker=template),
+    }
+    for path, workload in made.items():
+        group = workload["apiVersion"].partition("/")[0]
+        document = review(copy.deepcopy(workload), group=group, kind=workload["kind"])
+        response = answer(chain, Hook.VALIDATE_WORKLOADS, document)
+        assert told(response) == [f"{path}.{fault}" for fault in faults]
+        assert lint(chain, workload) == told(response)
+
+
+# --- reviews of any shape ---
+
+SAMPLES = (
+    (Hook.MUTATE_PODS, review(pod({"gpu-fraction": "0.5", "mps": "true"}))),
+    (Hook.VALIDATE_PODS, review(pod({"gpu-memory": "1"}), pod({"gpu-memory": "2"}))),
+    (
+        Hook.MUTATE_EPHEMERAL_CONTAINERS,
+        review(pod(ephemeralContainers=[{"name": "d"}]), pod(), subResource="ephemeralcontainers"),
+    ),
+    (
+        Hook.VALIDATE_BINDINGS,
+        review({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}, kind="Binding"),
+    ),
+    (
+        Hook.VALIDATE_WORKLOADS,
+        review(deployment({"gpu-fraction": "2"}), deployment(), group="apps", kind="Deployment"),
+    ),
+    (
+        Hook.VALIDATE_WORKLOADS,
+        review(
+            job_set("w", template_of(pod({"gpu-fraction": "2"})), template_of(pod())),
+            job_set("w", template_of(pod())),
+            group="jobset.x-k8s.io",
+            kind="JobSet",
+        ),
+    ),
+    (
+        Hook.VALIDATE_WORKLOADS,
+        review(pytorch_job("w", Worker=template_of(pod({"mps": "x"}))), group="kubeflow.org", kind="PyTorchJob"),
+    ),
+    (
+        Hook.VALIDATE_BIND_REQUESTS,
+        review(bind_request(), bind_request(backoffLimit=1), group="scheduling.run.ai", kind="BindRequest"),
+    ),
+    (
+        Hook.MUTATE_BIND_REQUESTS,
+        review(bind_request(receivedGPU={"count": 1}), group="scheduling.run.ai", kind="BindRequest"),
+    ),
+)
+
+
+@st.composite
+def mutated_reviews(draw: st.DrawFn) -> tuple[Hook, dict[str, Any]]:
+    """Draw a real review, mostly for its own hook, with a few values replaced by anything, below the uid's level."""
+    hook, sample = draw(st.sampled_from(SAMPLES))
+    document: dict[str, Any] = copy.deepcopy(sample)
+    for _ in range(draw(st.integers(1, 4))):
+        possible = [path for path in places(document) if len(path) >= 2 and path != ("request", "uid")]
+        depth = draw(st.sampled_from((3, 3, 4, 5, 99)))  # or nearly all changes would be deep in a container
+        path = draw(st.sampled_from([path for path in possible if len(path) <= depth]))
+        at(document, path[:-1])[path[-1]] = draw(JSON)
+    return draw(st.sampled_from((hook,) * 4 + tuple(Hook))), document
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@many
+@given(mutated=mutated_reviews())
+def test_any_review_with_a_uid_gets_an_answer_with_it(
+    chains: Chains, configured: Settings, mutated: tuple[Hook, dict[str, Any]]
+) -> None:
+    response = answer(chains.of(configured), *mutated)
+    assert response["uid"] == "uid-1"
+    assert response["allowed"] or response["status"]["code"] == 422
+    assert not chains.bugs
+
+
+@many
+@given(st.binary(max_size=200) | JSON.map(orjson.dumps))
+def test_any_body_is_decoded_or_refused_in_words(body: bytes) -> None:
+    with contextlib.suppress(MalformedReviewError):
+        assert decode_review(body).uid
