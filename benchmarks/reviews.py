@@ -66,6 +66,14 @@ async def fill(client: KubeClient, made: dict[str, Any], size: int) -> None:
     await weight(max(1, 1 + round((size - few) * 10 / (more - few))))
 
 
+def check_answer(hook: str, kind: str, answer: str | bytes) -> None:
+    """Raise RuntimeError unless the answer is the one that is to be measured: a refusal is no figure."""
+    response = json.loads(answer)["response"]
+    is_changed = hook == "mutate" and kind == SHARE
+    if not response["allowed"] or is_changed != ("patch" in response):
+        raise RuntimeError(f"{hook} answered a {kind} with {answer[:500]!r}")
+
+
 def _review(obj: Mapping[str, Any]) -> bytes:
     group, _, version = obj["apiVersion"].rpartition("/")
     kind = {"group": group, "version": version, "kind": obj["kind"]}

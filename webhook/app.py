@@ -21,6 +21,7 @@ from shared.framework.registry import Registry
 from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
+from shared.runtime.garbage import spare_what_stays
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
@@ -73,6 +74,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     try:
         await probes.start()
         await server.start()
+        spare_what_stays()
         async with Supervisor(stop) as tasks:
             tasks.start("certificate files", files.run())
             if trust is not None:

@@ -26,10 +26,10 @@ class WebhookMetrics:
     """The webhook's series in the process's registry."""
 
     def __init__(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
-        self.requests = Counter(
+        requests = Counter(
             "bowline_admission_requests", "Reviews answered, by verdict.", ["hook", "allowed"], registry=registry
         )
-        self.duration = Histogram(
+        duration = Histogram(
             "bowline_admission_duration_seconds",
             "Time from a review's body to its answer, without the network.",
             ["hook"],
@@ -51,11 +51,21 @@ class WebhookMetrics:
         self.under_way = Gauge(
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
-        preset(self.requests, hook=Hook, allowed=("true", "false"))
-        preset(self.duration, hook=Hook)
         preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429"))
         preset(self.plugin_errors, plugin=plugins, point=POINTS)
         preset(self.crashes, hook=Hook)
+        # Counted for every review, and finding a series by its labels takes longer than counting. This presets them.
+        self._answered = {
+            (hook, allowed): requests.labels(hook=hook, allowed=str(allowed).lower())
+            for hook in Hook
+            for allowed in (True, False)
+        }
+        self._took = {hook: duration.labels(hook=hook) for hook in Hook}
+
+    def answered(self, hook: Hook, seconds: float, *, allowed: bool) -> None:
+        """Count a review that was answered, whatever the answer was."""
+        self._answered[hook, allowed].inc()
+        self._took[hook].observe(seconds)
 
 
 class CertificateMetrics:

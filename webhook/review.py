@@ -20,7 +20,7 @@ from shared.api.field_error import FieldError, shown
 from shared.api.meta import Object, ObjectKey
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
 from shared.framework.plugin import AdmissionInfo, Inventory
-from webhook.workloads import is_workload, judge_workload
+from webhook.workloads import judge_workload
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # The API server cuts longer ones, in the middle of a word.
@@ -72,6 +72,7 @@ class Facts:
 
 NO_FACTS: Final = Facts()
 Operation = Literal["CREATE", "UPDATE"]
+_OPERATIONS: Final = frozenset(get_args(Operation))
 # A pod's subresources for which there is a hook of its own.
 _SUBRESOURCES: Final = {
     Hook.MUTATE_EPHEMERAL_CONTAINERS: "ephemeralcontainers",
@@ -127,7 +128,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
         object=read(request, "object", dict),
         old=read(request, "oldObject", dict),
     )
-    if review.operation in get_args(Operation) and not faults:
+    if review.operation in _OPERATIONS and not faults:
         needed = {"object": review.object} | ({"oldObject": review.old} if review.operation == "UPDATE" else {})
         faults += [
             FieldError("review/missing", f"request.{field}", None, f"is required for {review.operation}")
@@ -148,11 +149,11 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_F
     """
     if review.faults:
         return Judgement(review.faults)
-    if review.operation not in get_args(Operation) or review.object is None:
+    if review.operation not in _OPERATIONS or review.object is None:
         return ALLOWED
     if review.subresource and review.subresource != _SUBRESOURCES.get(hook):
         return ALLOWED
-    if not _is_for(hook, review):
+    if not _is_for(hook, review, chain):
         message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
         return Judgement(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
     info = AdmissionInfo(
@@ -185,7 +186,7 @@ def _judge(  # noqa: PLR0911 - one row a hook
         case Hook.VALIDATE_BIND_REQUESTS:
             return chain.validate_bind_request(raw, review.old, info)
         case Hook.VALIDATE_WORKLOADS:
-            return judge_workload(chain, review.group, raw, review.old, info)
+            return judge_workload(chain, chain.workloads[review.group, review.kind], raw, review.old, info)
         case Hook.MUTATE_EPHEMERAL_CONTAINERS:
             return chain.admit_ephemeral_containers(raw, review.old or {}, info)
         case Hook.VALIDATE_EPHEMERAL_CONTAINERS:
@@ -196,7 +197,7 @@ def _judge(  # noqa: PLR0911 - one row a hook
             assert_never(hook)
 
 
-def _is_for(hook: Hook, review: Review) -> bool:
+def _is_for(hook: Hook, review: Review, chain: AdmissionChain) -> bool:
     match hook:
         case Hook.MUTATE_PODS | Hook.VALIDATE_PODS:
             return (review.group, review.kind) == ("", "Pod")
@@ -207,7 +208,7 @@ def _is_for(hook: Hook, review: Review) -> bool:
         case Hook.VALIDATE_BINDINGS:
             return (review.group, review.kind) == ("", "Binding")
         case Hook.VALIDATE_WORKLOADS:
-            return is_workload(review.group, review.kind)
+            return (review.group, review.kind) in chain.workloads
         case _:
             assert_never(hook)
 

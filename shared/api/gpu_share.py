@@ -12,6 +12,7 @@ from typing import Any, Literal
 from shared.api import names
 from shared.api.meta import Object
 
+_SHARE = frozenset(names.SHARE_ANNOTATIONS)
 _NOT_IN_VOLUME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -31,8 +32,7 @@ class ShareTarget:
 
 def wants_share(pod: Object) -> bool:
     """Return whether the pod asks for a share of a GPU; an empty annotation asks, too."""
-    annotations = pod["metadata"].get("annotations") or {}
-    return any(key in annotations for key in names.SHARE_ANNOTATIONS)
+    return not _SHARE.isdisjoint(pod["metadata"].get("annotations") or ())
 
 
 def share_target(pod: Object) -> ShareTarget | None:

@@ -7,7 +7,6 @@ The same object gives the same faults in the same order: plugin order first, the
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from shared.api import names
@@ -18,6 +17,7 @@ from shared.framework import structure
 from shared.framework.config import SYSTEM_NAMESPACES, Settings
 from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
 from shared.framework.plugin import AdmissionInfo, Plugin, overrides
+from shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
 # (plugin, extension point, what it raised): the shell logs and counts; the chain itself stays pure.
@@ -36,6 +36,10 @@ class Judgement:
     def allowed(self) -> bool:
         """Whether the object may be stored."""
         return not self.errors
+
+    def with_patch(self, patch: Iterable[PatchOperation]) -> "Judgement":
+        """Return the same verdict on an object that was mutated before it was judged."""
+        return Judgement(self.errors, self.warnings, tuple(patch))
 
     def under(self, prefix: str) -> "Judgement":
         """Return the same verdict with every path moved below ``prefix``; a patch would be wrong there, so none."""
@@ -63,6 +67,8 @@ class AdmissionChain:
     ) -> None:
         self._settings = settings
         self._excluded = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {""}
+        # The kinds whose pod templates are judged; what is wrong with the configured ones was said when it was read.
+        self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
         self._plugins = tuple(plugins)
         self._mutate_pod = [p for p in plugins if overrides(p, "mutate_pod")]
@@ -83,7 +89,7 @@ class AdmissionChain:
         pod = MutablePod(raw)
         for plugin in self._mutate_pod:
             self._guarded_mutation(plugin, "mutate_pod", pod, info)
-        return replace(self._judge_pod(raw, None, info), patch=tuple(pod.operations))
+        return self._judge_pod(raw, None, info).with_patch(pod.operations)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
         """Judge a pod as it will be stored; on UPDATE only what changed. A pod that is being deleted passes."""
@@ -114,8 +120,7 @@ class AdmissionChain:
 
     def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
         return _judgement(
-            self._guarded_faults(plugin, "validate_pod", partial(plugin.validate_pod, raw, old, info))
-            for plugin in self._validate_pod
+            self._guarded_faults(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
         )
 
     def _settled(self, raw: Object, info: AdmissionInfo) -> Judgement | None:
@@ -148,17 +153,16 @@ class AdmissionChain:
         settled = self._settled(raw, info)
         if settled is not None:
             return settled
-        pod = MutablePod(raw)
+        pod, old = MutablePod(raw), _readable(old)
         for plugin in self._mutate_ephemeral:
             self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, info, old)
-        return replace(self.validate_ephemeral_containers(raw, old, info), patch=tuple(pod.operations))
+        return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
 
     def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Judgement:
         """Judge a pod's new ephemeral containers."""
-        point = "validate_ephemeral_containers"
+        point, old = "validate_ephemeral_containers", _readable(old)
         return self._settled(raw, info) or _judgement(
-            self._guarded_faults(plugin, point, partial(plugin.validate_ephemeral_containers, raw, old, info))
-            for plugin in self._validate_ephemeral
+            self._guarded_faults(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
         )
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Judgement:
@@ -166,8 +170,7 @@ class AdmissionChain:
         if info.namespace in self._excluded:
             return ALLOWED
         return _judgement(
-            self._guarded_faults(plugin, "validate_binding", partial(plugin.validate_binding, pod, info))
-            for plugin in self._validate_binding
+            self._guarded_faults(plugin, "validate_binding", pod, info) for plugin in self._validate_binding
         )
 
     # --- BindRequests ---
@@ -185,7 +188,7 @@ class AdmissionChain:
         for plugin in self._mutate_request:
             self._guarded_mutation(plugin, "mutate_bind_request", request, info)
         judgement = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
-        return replace(judgement, patch=tuple(request.operations))
+        return judgement.with_patch(request.operations)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
         """Judge what a schema sees (a foreign CRD may have none) and what it cannot; on UPDATE only what changed."""
@@ -200,10 +203,7 @@ class AdmissionChain:
         if faults:  # plugins only see requests whose spec can be decoded
             return Judgement(tuple(faults))
         return _judgement(
-            self._guarded_faults(
-                plugin, "validate_bind_request", partial(plugin.validate_bind_request, raw, old, info)
-            )
-            for plugin in self._validate_request
+            self._guarded_faults(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
         )
 
     def _complete(self, request: MutableObject) -> None:
@@ -237,11 +237,9 @@ class AdmissionChain:
             target.revert(mark)
             self._on_error(plugin.name, point, error)
 
-    def _guarded_faults(
-        self, plugin: Plugin, point: str, judge: Callable[[], Iterable[FieldError]]
-    ) -> Sequence[FieldError]:
+    def _guarded_faults(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
         try:
-            faults = list(judge())
+            faults = list(getattr(plugin, point)(*arguments))
             strangers = [fault for fault in faults if not isinstance(fault, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
@@ -267,8 +265,15 @@ def bind_request_faults(raw: Object) -> list[FieldError]:
     return []
 
 
+def _readable(old: Object) -> Object:
+    """Return the pod as plugins may read it; one that no API server would store is as good as none."""
+    return {"metadata": {}, "spec": {}} if structure.pod_faults(old) else old
+
+
 def _judgement(faults: Iterable[Sequence[FieldError]]) -> Judgement:
     flat = [fault for group in faults for fault in group]
+    if not flat:
+        return ALLOWED
     return Judgement(
         tuple(fault for fault in flat if not fault.is_warning), tuple(fault for fault in flat if fault.is_warning)
     )

@@ -20,11 +20,16 @@ def device_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldEr
         message = "GPUs cannot be asked for at pod level; move this to the resources of the container that uses them"
         yield FieldError("gpu_request/pod-level", amount.path, amount.written, message)
     for container in pod.containers:
-        for resource in sorted({*container.limits, *container.requests}):
-            if is_device(resource):
-                yield from _entry_faults(container, resource)
+        if not container.is_plain:
+            yield from _container_faults(container)
     if inventory is not None and pod.whole_gpus > inventory.max_gpus_per_node > 0:
         yield FieldError("gpu_request/whole-inventory", "spec", pod.whole_gpus, too_many(inventory), is_warning=True)
+
+
+def _container_faults(container: Container) -> Iterator[FieldError]:
+    for resource in sorted({*container.limits, *container.requests}):
+        if is_device(resource):
+            yield from _entry_faults(container, resource)
 
 
 def _entry_faults(container: Container, resource: str) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from shared.api import names
-from shared.api.field_error import join_path, shown
+from shared.api.field_error import shown
 from shared.api.meta import Object
 from shared.api.quantity import as_stored, parse_quantity
 
@@ -66,32 +66,32 @@ class Container:
         return f"container {shown(self.name)}" if self.name else self.path
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its resources name no GPU, as with nearly all containers."""
+        return not self.limits and not self.requests
+
+    @property
     def asked(self) -> list[Amount]:
         """What it asks for, each resource once: by its limit or, without one, by its request."""
+        if self.is_plain:
+            return []
         asked = {amount.resource: amount for part in (self.requests, self.limits) for amount in _asked(part)}
         return [asked[resource] for resource in sorted(asked)]
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """The GPU side of a pod. Containers are in the order in which a name is looked up: init containers first."""
+    """The GPU side of a pod. Containers are in the order in which a name is looked up: init containers first.
+
+    ``share`` is the first annotation that asks for a share of a GPU; empty if none does. An empty value asks, too.
+    ``target`` is the container that gets it: the named one, else the first that is no init container.
+    """
 
     annotations: Mapping[str, str]
+    share: str
     containers: tuple[Container, ...]
+    target: Container | None
     pod_level: tuple[Amount, ...]
-
-    @property
-    def share(self) -> str:
-        """The first annotation that asks for a share of a GPU; empty if none does. An empty value asks, too."""
-        return next((key for key in names.SHARE_ANNOTATIONS if key in self.annotations), "")
-
-    @property
-    def target(self) -> Container | None:
-        """The container that gets the share: the named one, else the first that is no init container."""
-        if names.GPU_FRACTION_CONTAINER in self.annotations:
-            wanted = self.annotations[names.GPU_FRACTION_CONTAINER]
-            return next((found for found in self.containers if wanted and found.name == wanted), None)
-        return next((found for found in self.containers if not found.is_init), None)
 
     @property
     def whole_gpus(self) -> int:
@@ -111,16 +111,14 @@ class PodView:
 def view_pod(pod: Object) -> PodView:
     """Read a pod, or a pod template's ``metadata`` and ``spec``."""
     spec = _mapping(_mapping(pod).get("spec"))
-    resources = _mapping(spec.get("resources"))
+    annotations = owned_annotations(pod)
+    containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
     return PodView(
-        annotations=owned_annotations(pod),
-        containers=(*_containers(spec, "initContainers"), *_containers(spec, "containers")),
-        pod_level=tuple(
-            amount
-            for part in ("limits", "requests")
-            for amount in _amounts(resources, part, "spec.resources").values()
-            if is_device(amount.resource)
-        ),
+        annotations=annotations,
+        share=next((key for key in names.SHARE_ANNOTATIONS if key in annotations), ""),
+        containers=containers,
+        target=_target(annotations, containers),
+        pod_level=_pod_level(spec["resources"]) if "resources" in spec else (),
     )
 
 
@@ -134,6 +132,19 @@ def owned_annotations(pod: Object) -> dict[str, str]:
 def is_device(resource: str) -> bool:
     """Return whether the resource is whole GPUs or MIG slices."""
     return resource == names.RESOURCE_GPU or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def _target(annotations: Mapping[str, str], containers: tuple[Container, ...]) -> Container | None:
+    if names.GPU_FRACTION_CONTAINER in annotations:
+        wanted = annotations[names.GPU_FRACTION_CONTAINER]
+        return next((found for found in containers if wanted and found.name == wanted), None)
+    return next((found for found in containers if not found.is_init), None)
+
+
+def _pod_level(raw: Any) -> tuple[Amount, ...]:
+    resources = _mapping(raw)
+    limits, requests = _amounts(resources, "limits", "spec"), _amounts(resources, "requests", "spec")
+    return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
 
 
 def _asked(amounts: Mapping[str, Amount]) -> list[Amount]:
@@ -151,21 +162,25 @@ def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
             path=path,
             is_init=is_init,
             is_sidecar=is_init and container.get("restartPolicy") == "Always",
-            limits=_amounts(resources, "limits", join_path(path, "resources")),
-            requests=_amounts(resources, "requests", join_path(path, "resources")),
-            claims=tuple(
-                claim["name"]
-                for claim in map(_mapping, _array(resources.get("claims")))
-                if isinstance(claim.get("name"), str)
-            ),
+            limits=_amounts(resources, "limits", path),
+            requests=_amounts(resources, "requests", path),
+            claims=_claims(resources),
         )
 
 
 def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
     """Return the GPU entries of ``limits`` or ``requests`` by resource, in the order of their names."""
     entries = _mapping(resources.get(part))
-    wanted = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)]) if entries else ()
-    return {key: Amount(key, f"{path}.{part}[{key}]", entries[key], _quantity(entries[key])) for key in wanted}
+    if not entries:
+        return {}
+    place = f"{path}.resources.{part}"
+    wanted = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
+    return {key: Amount(key, f"{place}[{key}]", entries[key], _quantity(entries[key])) for key in wanted}
+
+
+def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
+    found = [_mapping(claim).get("name") for claim in _array(resources.get("claims"))]
+    return tuple([name for name in found if isinstance(name, str)])
 
 
 def _is_gpu(resource: str) -> bool:

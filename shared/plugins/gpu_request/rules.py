@@ -76,7 +76,7 @@ def _claim_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
     the resources names a class in the pod itself. Looking up the rest would make the verdict depend on the moment.
     """
     target = pod.target
-    if target is None:
+    if target is None or (target.is_plain and not target.claims):
         return
     prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
     classes = [a.resource.removeprefix(prefix) for a in target.asked if a.resource.startswith(prefix)]

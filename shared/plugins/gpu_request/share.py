@@ -23,11 +23,17 @@ _LISTED = 5
 
 def share_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
     """Yield the faults of the annotations' values and of what each needs beside it."""
-    yield from _fraction_faults(pod)
-    yield from _memory_faults(pod, inventory)
-    yield from _num_devices_faults(pod, inventory)
-    yield from _container_faults(pod)
-    yield from _mps_faults(pod)
+    written = pod.annotations
+    if names.GPU_FRACTION in written:
+        yield from _fraction_faults(pod, written[names.GPU_FRACTION])
+    if names.GPU_MEMORY in written:
+        yield from _memory_faults(pod, written[names.GPU_MEMORY], inventory)
+    if names.GPU_FRACTION_NUM_DEVICES in written:
+        yield from _num_devices_faults(pod, written[names.GPU_FRACTION_NUM_DEVICES], inventory)
+    if names.GPU_FRACTION_CONTAINER in written:
+        yield from _container_faults(pod)
+    if names.MPS in written:
+        yield from _mps_faults(pod, written[names.MPS])
 
 
 def listed(words: list[str]) -> str:
@@ -46,10 +52,8 @@ def fault(pod: PodView, rule: str, key: str, message: str, *, is_warning: bool =
     )
 
 
-def _fraction_faults(pod: PodView) -> Iterator[FieldError]:
-    key, text = names.GPU_FRACTION, pod.annotations.get(names.GPU_FRACTION)
-    if text is None:
-        return
+def _fraction_faults(pod: PodView, text: str) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION
     if not _FRACTION.fullmatch(text):
         yield fault(pod, "fraction-format", key, wording.FRACTION_FORMAT)
         return
@@ -63,10 +67,8 @@ def _fraction_faults(pod: PodView) -> Iterator[FieldError]:
         yield fault(pod, "fraction-precision", key, message, is_warning=True)
 
 
-def _memory_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
-    key, text = names.GPU_MEMORY, pod.annotations.get(names.GPU_MEMORY)
-    if text is None:
-        return
+def _memory_faults(pod: PodView, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+    key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
         yield fault(pod, "memory-and-fraction", key, wording.MEMORY_AND_FRACTION)
     if not _is_positive(text):
@@ -78,10 +80,8 @@ def _memory_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldE
         yield fault(pod, "memory-inventory", key, message, is_warning=True)
 
 
-def _num_devices_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
-    key, text = names.GPU_FRACTION_NUM_DEVICES, pod.annotations.get(names.GPU_FRACTION_NUM_DEVICES)
-    if text is None:
-        return
+def _num_devices_faults(pod: PodView, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+    key = names.GPU_FRACTION_NUM_DEVICES
     if not pod.share:
         yield fault(pod, "num-devices-alone", key, wording.NUM_DEVICES_ALONE)
     if not _is_positive(text):
@@ -92,8 +92,6 @@ def _num_devices_faults(pod: PodView, inventory: Inventory | None) -> Iterator[F
 
 def _container_faults(pod: PodView) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_CONTAINER
-    if key not in pod.annotations:
-        return
     if not pod.share:
         message = f"has no effect without {wording.EITHER_SHARE}"
         yield fault(pod, "container-name-unused", key, message, is_warning=True)
@@ -102,11 +100,11 @@ def _container_faults(pod: PodView) -> Iterator[FieldError]:
         yield fault(pod, "container-name", key, wording.container_name(known or "it has none"))
 
 
-def _mps_faults(pod: PodView) -> Iterator[FieldError]:
-    key, text = names.MPS, pod.annotations.get(names.MPS)
+def _mps_faults(pod: PodView, text: str) -> Iterator[FieldError]:
+    key = names.MPS
     if text == "true" and not pod.share:
         yield fault(pod, "mps-alone", key, wording.MPS_ALONE)
-    elif text is not None and text != "true" and text.strip().lower() not in _NOT_MPS:
+    elif text != "true" and text.strip().lower() not in _NOT_MPS:
         yield fault(pod, "mps-spelling", key, 'has no effect: only "true" switches MPS on', is_warning=True)
 
 

@@ -35,6 +35,7 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 # What a ConfigMap's file gets where a volume says nothing.
 _DEFAULT_MODE = 0o644
+_NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -50,9 +51,13 @@ def prepare(pod: MutablePod, seed: str) -> None:
     capabilities = capabilities_map(configmap_prefix(pod.raw), target)
     container = ("spec", target.field, target.index)
     env = target.container.get("env") or []
-    if not _has_env(env, capabilities):
-        kept = [entry for entry in env if entry.get("name") not in SHARE_ENV]
-        pod.set([*kept, *(_env_entry(name, capabilities) for name in SHARE_ENV)], *container, "env")
+    kept = [entry for entry in env if entry.get("name") not in SHARE_ENV]
+    ours = [_env_entry(name, capabilities) for name in SHARE_ENV]
+    if len(kept) == len(env):
+        # As nearly always. A new list in the patch would repeat all that the user has written.
+        pod.extend(ours, *container, "env")
+    elif not _has_env(env, capabilities):
+        pod.set([*kept, *ours], *container, "env")
     if not _has_env_from(target, capabilities):
         direct = {"configMapRef": {"name": direct_env_map(capabilities), "optional": False}}
         pod.append(direct, *container, "envFrom")
@@ -129,10 +134,14 @@ def _env_entry(name: str, capabilities: str) -> dict[str, Any]:
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:
     """Return whether each variable is there once and refers to its key. Of a name given twice the last one counts."""
     found = [entry for entry in env if entry.get("name") in SHARE_ENV]
-    references = [(entry["name"], (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}) for entry in found]
-    return sorted(entry["name"] for entry in found) == sorted(SHARE_ENV) and all(
-        reference.get("name") == capabilities and reference.get("key") == name for name, reference in references
+    return len(found) == len(SHARE_ENV) == len({entry["name"] for entry in found}) and all(
+        _refers(entry, capabilities) for entry in found
     )
+
+
+def _refers(entry: Object, capabilities: str) -> bool:
+    reference = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
+    return bool(reference.get("name") == capabilities and reference.get("key") == entry["name"])
 
 
 def _has_env_from(target: ShareTarget, capabilities: str) -> bool:
@@ -151,7 +160,7 @@ def _has_volume(pod: Object, capabilities: str) -> bool:
 
 def _as_name(base: str, room: int) -> str:
     """Return the base as the beginning of a DNS subdomain, cut to the room. Owners may be called anything."""
-    lowered = re.sub(r"[^a-z0-9.-]+", "-", base.lower())[:room]
+    lowered = _NOT_IN_NAME.sub("-", base.lower())[:room]
     return ".".join(filter(None, (label.strip("-") for label in lowered.split(".")))) or "pod"
 
 

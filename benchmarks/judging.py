@@ -1,0 +1,90 @@
+"""What a review costs by itself: bytes to a verdict to bytes, in this process, without any network.
+
+The chain is that of all default plugins. Beside each figure stands the least that could be done with the same body in
+Python: decode it and encode it again. Both are CPU time and take turns, so that their ratio holds on a busy machine,
+too; it is what changes of the chain, the plugins and ``webhook.review`` are judged by.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import orjson
+
+from benchmarks.admission import HOOKS
+from benchmarks.report import Figure, Report
+from benchmarks.reviews import NAMESPACE, check_answer, review_bodies
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings
+from shared.framework.registry import Registry
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.plugins.catalog import BUILTINS
+from webhook.review import Hook, decode_review, encode_answer, judge
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewSizes:
+    """How much of everything."""
+
+    turns: int = 40
+    turn_bytes: int = 1_000_000  # of bodies in each turn: some 200 small ones, some 30 ms
+
+
+QUICK = ReviewSizes(turns=3, turn_bytes=100_000)
+
+
+async def bench_reviews(sizes: ReviewSizes) -> Report:
+    """Measure each hook with each kind of pod; takes half a minute in full."""
+    report = Report("Reviews, in one process")
+    settings = Settings()
+    chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
+        cluster.make_namespace(NAMESPACE)
+        cluster.make_runtime_class()  # that of shares
+        async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
+            bodies = await review_bodies(client)
+    for (word, kind), body in bodies.items():
+        hook = Hook(HOOKS[word])
+        seen = _mutated(body, chain) if hook is Hook.VALIDATE_PODS else body
+        check_answer(word, kind, _reviewed(seen, hook, chain))
+        bare, ours = _in_turns((partial(_recoded, seen), partial(_reviewed, seen, hook, chain)), len(seen), sizes)
+        least = f"decode and encode: {word}, {kind}"
+        report.add(Figure(least, "us", bare))
+        report.add(Figure(f"{word}: {kind}", "us", ours, least))
+    return report
+
+
+def _reviewed(body: bytes, hook: Hook, chain: AdmissionChain) -> bytes:
+    review = decode_review(body)
+    return encode_answer(review, judge(hook, review, chain))
+
+
+def _recoded(body: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(body))
+
+
+def _mutated(body: bytes, chain: AdmissionChain) -> bytes:
+    """Return the review as it is after mutation: there is no webhook here that would have mutated the pod."""
+    document, review = orjson.loads(body), decode_review(body)
+    judge(Hook.MUTATE_PODS, review, chain)  # in place
+    document["request"]["object"] = review.object
+    return orjson.dumps(document)
+
+
+def _in_turns(
+    calls: tuple[Callable[[], object], ...], size: int, sizes: ReviewSizes
+) -> tuple[tuple[float, ...], ...]:
+    """Return for each of the calls the microseconds of CPU it took, turn by turn."""
+    times = max(1, sizes.turn_bytes // size)
+    took: tuple[list[float], ...] = tuple([] for _ in calls)
+    for _ in range(sizes.turns):
+        for call, found in zip(calls, took, strict=True):
+            began = time.process_time()
+            for _ in range(times):
+                call()
+            found.append(1e6 * (time.process_time() - began) / times)
+    return tuple(map(tuple, took))
