@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.assembly import assemble
 from reconciler.debug import WorkPages, configuration_pages
-from reconciler.leading import end_of, lead
+from reconciler.leading import Work, end_of, first_of, lead
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.options import Options, parse_options
 from reconciler.stores import Stores
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
-from shared.framework.config import Settings
+from shared.framework.config import Client, Settings
 from shared.framework.gates import GATES
 from shared.framework.options import start_with
 from shared.framework.plugin import Plugin
@@ -31,6 +31,7 @@ from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
 from shared.runtime.debugpages import DebugPages
+from shared.runtime.garbage import spare_what_stays
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
@@ -96,7 +97,7 @@ class Process:
             ]
             events = tasks.start("events", recorder.run())
             tasks.start("overdue", parts.observation.overdue.run())
-            leading = tasks.start("leading", lead(client, self._lease, self._timings, parts.work, stop))
+            leading = tasks.start("leading", self._lead(client, parts.work, stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason})
             self._missing = "stopping"
@@ -108,6 +109,11 @@ class Process:
                 ]
             )
 
+    async def _lead(self, client: KubeClient, work: Work, stop: Stop) -> None:
+        await first_of(work.stores.listed(), stop.wait())
+        spare_what_stays()
+        await lead(client, self._lease, self._timings, work, stop)
+
     @property
     def _lease(self) -> ObjectKey:
         return ObjectKey(self._options.lease_namespace, self._options.lease_name)
@@ -118,15 +124,9 @@ class Process:
         return LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
 
     def _client_options(self) -> ClientOptions:
-        limits = self._settings.client
-        qps = {
-            WriteClass.BIND: limits.bind_qps,
-            WriteClass.WRITE: limits.write_qps,
-            WriteClass.STATUS: limits.status_qps,
-        }
         return ClientOptions(
             name=names.FIELD_MANAGER_RECONCILER,
-            limiters={kind: Limiter(rate, burst=max(1, int(rate))) for kind, rate in qps.items() if rate},
+            limiters=write_limiters(self._settings.client),
             metrics=KubeMetrics(self._registry),
             clock=self._clock,
         )
@@ -141,3 +141,13 @@ class Process:
             if not reflector.synced.is_set():
                 return f"{name}: {reflector.problem or 'not listed yet'}"
         return None
+
+
+def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:
+    """Return a limiter for each kind of write that is limited; what was saved up within a second may go at once."""
+    qps = {
+        WriteClass.BIND: limits.bind_qps,
+        WriteClass.WRITE: limits.write_qps,
+        WriteClass.STATUS: limits.status_qps,
+    }
+    return {kind: Limiter(rate, burst=max(1, int(rate))) for kind, rate in qps.items() if rate}

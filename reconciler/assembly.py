@@ -45,7 +45,7 @@ async def assemble(
 ) -> Parts:
     """Set the plugins up and put everything together. Raises what a plugin's setup raises."""
     clock = client.clock
-    lifecycle = PluginLifecycle(plugins, client, settings, clock)
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, metrics.registry)
     await lifecycle.setup()
     recorder = EventRecorder(client, socket.gethostname())
     observation = Observation(metrics, clock)

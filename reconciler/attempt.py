@@ -5,7 +5,8 @@ between, and the Binding's own checks do the rest.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from reconciler.memory import Running
 from shared.framework.binding.context import BindContext
@@ -17,19 +18,23 @@ WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
 async def run_attempt(c: BindContext, runner: Runner, running: Running, stands: Callable[[], bool]) -> Status:
     """Carry out one attempt. ``stands`` says, from the stores, whether the request is still to be carried out."""
-    status = await (_cancellable(c, runner) if runner.prepares else runner.run_pre_bind(c))
-    if status.code is not Code.OK:
-        return status
+    groups = runner.preflight(c)
+    if isinstance(groups, Status):
+        return groups
+    if groups:
+        status = await _cancellable(runner.run_pre_bind(c, groups), c.cancelled)
+        if status.code is not Code.OK:
+            return status
     if c.cancelled.is_set() or not stands():
         return WITHDRAWN
     running.past_point = True
     return await runner.run_bind(c)
 
 
-async def _cancellable(c: BindContext, runner: Runner) -> Status:
-    """Run pre_bind, ended early when the attempt is cancelled; what it has done by then is rolled back later."""
-    preparing = asyncio.create_task(runner.run_pre_bind(c), name="pre_bind")
-    cancelled = asyncio.create_task(c.cancelled.wait(), name="cancelled")
+async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
+    """Run pre_bind, ended early when the attempt is withdrawn; what it has done by then is rolled back later."""
+    preparing = asyncio.create_task(pre_bind, name="pre_bind")
+    cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")
     try:
         await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
         if not preparing.done():

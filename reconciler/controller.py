@@ -62,14 +62,14 @@ class Controller:
 
     def on_change(self, key: ObjectKey) -> None:
         """Something about the request or its pod has changed."""
-        if self._queue is not None and self._reconciler is not None:
-            self._reconciler.note_change(key)
+        if self._queue is not None and self._reconciler is not None and self._reconciler.note_change(key):
             self._queue.add(key)
 
     def on_request_gone(self, key: ObjectKey) -> None:
-        """The request has left the watch: it has Succeeded or is deleted. A pass that knows so costs nothing."""
-        if self._queue is not None and self._reconciler is not None:
-            self._reconciler.note_gone(key)
+        """The request has left the watch: it has Succeeded or is deleted."""
+        if self._queue is None or self._reconciler is None:
+            return
+        if self._reconciler.note_gone(key, in_line=self._queue.holds(key)):
             self._queue.add(key)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:

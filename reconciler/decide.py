@@ -81,9 +81,10 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Too early: look again then."""
+    """Too early: look again then. ``why`` only where nobody would guess it."""
 
     at: datetime
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _first_row(seen: Observed, policy: Policy, now: datetime) -> Decision:
     if isinstance(request, Absent):
         return Forget()
     if request.deleting or request.phase is not Phase.PENDING:
-        return _ended(request, seen.pod)
+        return _ended(request, seen, now)
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
@@ -166,16 +167,20 @@ def wait_deadline(request: BindRequest, timeout: timedelta, contact_since: datet
     return deadline if contact_since is None else max(deadline, contact_since + FRESH_CONTACT)
 
 
-def _ended(request: BindRequest, pod: PodView | Absent) -> Decision:
+def _ended(request: BindRequest, seen: Observed, now: datetime) -> Decision:
     """Rows for a request that is deleting, Succeeded or Failed."""
     if names.FINALIZER not in request.finalizers:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
         return DropFinalizer()
-    if pod is Absent.UNSEEN and request.pod_key.name:
+    if seen.pod is Absent.UNSEEN and request.pod_key.name:
         return Look(Target.POD)
-    if is_bound_as_asked(request, pod):
+    if is_bound_as_asked(request, seen.pod):
         return DropFinalizer()
+    if seen.older is not None:
+        # What is on the pod is that one's; its end brings this one's turn. Not a Wait: nothing is to be told of it.
+        why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
+        return Requeue(now + FRESH_CONTACT, why)
     if request.deleting:
         return RollBack("the request was deleted")
     return RollBack("the request has failed for good", _told_reason(request))

@@ -71,7 +71,7 @@ class Endings:
             request = dropped
         condition = bound_condition(request, c.pod) if c.pod is not None else None
         if condition is not None:
-            await self.writer.pod_condition(request.pod_key, request.pod_uid, condition, self._clock.now())
+            await self.writer.pod_bound(request.pod_key, request.pod_uid, condition, self._clock.now())
         now = self._clock.now()
         memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
         if self._bound_events:
@@ -141,8 +141,8 @@ class Endings:
 
     async def tell_failure(self, c: BindContext, condition: PodBound) -> None:
         """Write the failure into the pod's PodBound condition, if the pod is the one we were asked to bind."""
-        if self._is_asked_pod(c) and not _says_already(c, condition):
-            await self.writer.pod_condition(c.request.pod_key, c.request.pod_uid, condition, self._clock.now())
+        if c.pod is not None and self._is_asked_pod(c) and not _says_already(c, condition):
+            await self.writer.pod_unbound(c.pod, condition, self._clock.now())
 
     def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
         """Queue an event; about the pod if it was seen to exist, else about the request itself."""

@@ -57,7 +57,7 @@ class Journal:
 
     def add(self, over: Pass, seconds: float) -> None:
         """Keep what a pass did; nothing if it did nothing."""
-        if over.decision == Requeue.__name__ or not (over.decision or over.why):
+        if not over.why and over.decision in ("", Requeue.__name__):
             return
         entry = Entry(
             over.began,

@@ -37,7 +37,11 @@ class Work:
 
 
 async def lead(client: KubeClient, lease: ObjectKey, timings: LeaseTimings, work: Work, stop: asyncio.Event) -> None:
-    """Seek leadership and work while it lasts, until ``stop``. Raises what a plugin's start raises."""
+    """Seek leadership and work while it lasts, until ``stop``. Raises what a plugin's start raises.
+
+    Whoever has nothing in its stores yet leaves the Lease to those who have.
+    """
+    await first_of(work.stores.listed(), stop.wait())
     while not stop.is_set():
         elector = LeaderElector(client, lease, f"{socket.gethostname()}_{uuid.uuid4()}", timings)
         release = asyncio.Event()
@@ -58,9 +62,6 @@ async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop:
     working: asyncio.Task[None] | None = None
     sweeping: asyncio.Task[None] | None = None
     try:
-        await first_of(elector.lost.wait(), stop.wait(), _synced(work.stores))
-        if elector.lost.is_set() or stop.is_set():
-            return
         await work.plugins.start()
         sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
         working = asyncio.create_task(
@@ -78,12 +79,6 @@ async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop:
             await _ended(sweeping)
         await work.plugins.stop()
         work.metrics.leader.set(0)
-
-
-async def _synced(stores: Stores) -> None:
-    """Wait until all stores have been listed once; plugins may count on it when they start."""
-    for reflector in stores.reflectors.values():
-        await reflector.synced.wait()
 
 
 async def _failure_of(task: "asyncio.Task[None]") -> None:

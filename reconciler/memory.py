@@ -42,6 +42,7 @@ class Memory:
     unsaved: Unsaved | None = None
     wait_began: datetime | None = None
     wait_told: str = ""  # what has been written and evented about the wait
+    tell_at: datetime | None = None  # its turn to be told about, where many are
     rollback_told: bool = False
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
     not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
@@ -67,6 +68,7 @@ class Memory:
         self.not_before = not_before
         self.wait_began = None
         self.wait_told = ""
+        self.tell_at = None
 
     def newest(self, stored: BindRequest | None) -> BindRequest | None:
         """Return the stored request, or what is known to be newer while the watch has not caught up.

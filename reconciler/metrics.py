@@ -23,6 +23,7 @@ class ReconcilerMetrics:
     """The reconciler's own series in a registry. ``acting`` is which plugins act at which of the POINTS."""
 
     def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
+        self.registry = registry
         calls = [(plugin, point) for point in POINTS for plugin in (acting or {}).get(point, ())]
         self._passes(registry)
         self._plugins(registry, calls)

@@ -55,7 +55,7 @@ class Observed:
     request: BindRequest | Absent
     pod: PodView | Absent = Absent.UNSEEN
     node: NodeView | Absent = Absent.UNSEEN
-    older: ObjectKey | None = None  # an unfinished request for the same pod that came before
+    older: ObjectKey | None = None  # a request for the same pod that goes first: unfinished, or not undone yet
     served: frozenset[Demand] = frozenset()  # demands that enabled plugins fulfil
     contact_since: datetime | None = None  # since when the API server has answered without a break
     not_before: datetime | None = None  # no attempt sooner than this

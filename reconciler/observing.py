@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reconciler.decide import Decision, Fail, RollBack, Wait
+from reconciler.decide import Decision, Fail, Requeue, RollBack, Wait
 from reconciler.journal import MAX_WHY, Journal
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.overdue import OverdueMonitor
@@ -142,7 +142,7 @@ def _why(decision: Decision) -> str:
     match decision:
         case Fail():
             return f"{decision.reason.value}: {decision.message}"
-        case Wait() | RollBack():
+        case Wait() | RollBack() | Requeue():
             return decision.why
         case _:
             return ""

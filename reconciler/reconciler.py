@@ -49,7 +49,7 @@ class Reconciler:
         self._clock = tools.clock
         policy = Policy(tools.settings.scheduler_names, tools.settings.binding.wait_timeout)
         self._lookout = Lookout(tools.client, tools.stores, tools.runner, policy, tools.clock)
-        self._trouble = Trouble(tools.observation.troubled)
+        self._trouble = Trouble(tools.observation.troubled, tools.clock)
         self._attempts = Attempts(tools, self._lookout, self._trouble)
         # Keys whose request in the store may be older than what the last leader has written.
         self._doubtful: set[ObjectKey] = set()
@@ -68,6 +68,9 @@ class Reconciler:
 
     async def reconcile(self, key: ObjectKey) -> Again:
         """Do one pass and return when to do the next. Raises only for faults of Bowline itself."""
+        held = self._trouble.held(key)
+        if held is not None:
+            return held
         self._tools.sleepers.wake(key)
         try:
             again = await self._pass(key)
@@ -85,19 +88,39 @@ class Reconciler:
             self._trouble.over(key)
         return again
 
-    def note_change(self, key: ObjectKey) -> None:
-        """Tell a running attempt, if need be, that it is withdrawn. Called by watches; only records."""
-        memory = self.memories.get(key)
-        if memory is None or memory.running is None or memory.running.past_point:
-            return
-        if not self._tools.stores.stands(memory.running.request):
-            memory.running.cancelled.set()
+    def note_change(self, key: ObjectKey) -> bool:
+        """Tell a running attempt, if need be, that it is withdrawn; return whether there may be something to do.
 
-    def note_gone(self, key: ObjectKey) -> None:
-        """Tell a running attempt that its request has left the watch. It may still stand; the next pass will see."""
+        Called by watches; only records.
+        """
         memory = self.memories.get(key)
-        if memory is not None and memory.running is not None and not memory.running.past_point:
+        if memory is None:
+            return True
+        if memory.running is not None and not memory.running.past_point:
+            if not self._tools.stores.stands(memory.running.request):
+                memory.running.cancelled.set()
+            return True
+        # The echo of what has been ended here: two of them follow every bind.
+        return not (memory.done and self._shows(key, memory))
+
+    def note_gone(self, key: ObjectKey, in_line: bool) -> bool:
+        """The same for a request that has left the watch. It may still stand; the next pass will see.
+
+        ``in_line``: there is a next pass in any case. It would ask the API server what is no longer remembered.
+        """
+        memory = self.memories.get(key)
+        if memory is None:
+            return True
+        if memory.running is not None and not memory.running.past_point:
             memory.running.cancelled.set()
+        if memory.done and not in_line:
+            self.memories.drop(key)
+        return not memory.done
+
+    def _shows(self, key: ObjectKey, memory: Memory) -> bool:
+        """Return whether the store shows the very request that is remembered, in whatever version."""
+        stored = self._tools.stores.request(key)
+        return stored is not None and stored.uid == memory.uid
 
     def begin(self, now: datetime, doubtful: Collection[ObjectKey]) -> None:
         """This process leads from ``now`` on. ``doubtful``: keys that the stores may show as they were before."""

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from reconciler.decide import must_cancel
 from reconciler.observed import Absent, NodeView, PodView, node_view, pod_view
-from shared.api import names
+from reconciler.turns import first_of_pod
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
-from shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, version_of
+from shared.api.meta import Object, ObjectKey, ResourceVersion, is_deleting, key_of, version_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
@@ -74,6 +74,8 @@ class Stores:
         self._client = client
         self._listener = listener
         self._shard = shard
+        # What the store of requests holds, decoded; and the same by pod.
+        self._decoded: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
             client,
@@ -97,6 +99,11 @@ class Stores:
     def by_resource(self) -> dict[Resource, list[Store]]:
         """The stores by what they hold."""
         return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
+
+    async def listed(self) -> None:
+        """Wait until all three have been listed once; plugins may count on it when they start."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
 
     def contact_since(self, now: datetime) -> datetime:
         """Return since when all three have been in contact with the API server; ``now`` if one is not."""
@@ -131,8 +138,7 @@ class Stores:
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the request as last seen; None proves nothing."""
-        raw = self.requests.store.get(key)
-        return decode_bind_request(raw) if raw is not None else None
+        return self._decoded.get(key)
 
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the pod as last seen, if it is unbound; None proves nothing."""
@@ -153,17 +159,11 @@ class Stores:
         return node_view(node) if node is not None else None
 
     def older(self, request: BindRequest) -> ObjectKey | None:
-        """Return the unfinished request for the same pod UID that goes first; None if this one does."""
+        """Return the request for the same pod UID that goes first; None if this one does."""
         rivals = self._by_pod.get(request.pod_key)
         if rivals is None or len(rivals) < 2:
             return None
-        mine = _turn(request)
-        earlier = [
-            rival
-            for key, rival in rivals.items()
-            if key != request.key and rival.pod_uid == request.pod_uid and _unfinished(rival) and _turn(rival) < mine
-        ]
-        return min(earlier, key=_turn).key if earlier else None
+        return first_of_pod(request, rivals.values())
 
     def stands(self, request: BindRequest) -> bool:
         """Return whether, by what was last seen, the request is still to be carried out."""
@@ -178,14 +178,15 @@ class Stores:
         """Return the keys of everything there may be to do."""
         return list(self.requests.store)
 
-    def _request_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        before = decode_bind_request(old) if old is not None else None
-        after = decode_bind_request(new) if new is not None else None
+    def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        before = self._decoded.pop(key, None)
+        after = decode_bind_request(new, before) if new is not None else None
         if before is not None:
             self._unindex(before)
         if after is None:
             self._listener.on_request_gone(key)
         else:
+            self._decoded[key] = after
             self._by_pod.setdefault(after.pod_key, {})[key] = after
             self._listener.on_change(key)
         # Whoever waited for this one to end, or lost its place to it, looks again.
@@ -200,8 +201,13 @@ class Stores:
             self._listener.on_change(request)
         self._listener.on_object(PODS, key)
 
-    def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
+    def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         self._listener.on_object(NODES, key)
+        if new is None or is_deleting(new):
+            # A wait for something else would go on until its deadline. Nodes go so rarely that this needs no index.
+            for request in self._decoded.values():
+                if request.selected_node == key.name:
+                    self._listener.on_change(request.key)
 
     def _unindex(self, request: BindRequest) -> None:
         rivals = self._by_pod.get(request.pod_key)
@@ -209,11 +215,3 @@ class Stores:
             rivals.pop(request.key, None)
             if not rivals:
                 del self._by_pod[request.pod_key]
-
-
-def _unfinished(request: BindRequest) -> bool:
-    return request.phase is Phase.PENDING and not (request.deleting and names.FINALIZER not in request.finalizers)
-
-
-def _turn(request: BindRequest) -> tuple[str, str]:
-    return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)

@@ -16,7 +16,11 @@ from reconciler.settle import QUIET_WAIT, Event, Waiting
 from reconciler.sleepers import Sleep, Sleepers
 from reconciler.trouble import AT_ONCE, Again
 from shared.api.bindrequest import BindRequest
+from shared.runtime.limiter import Limiter
 
+# Waits told about a second: two writes each, that nobody waits for. Thousands of requests that begin to wait together
+# must not hold up those that can be bound.
+TOLD_QPS = 50
 # What no watch shows is looked at again after POLL to twice that, spread so that a crowd does not come at once.
 POLL = timedelta(seconds=30)
 
@@ -34,6 +38,7 @@ class Waits:
         self._ending = ending
         self._sleepers = sleepers
         self._jitter = jitter
+        self._turns = Limiter(TOLD_QPS, burst=TOLD_QPS)
 
     async def wait(self, request: BindRequest, memory: Memory, waiting: Waiting, now: datetime) -> Again:
         """Have the request woken when something changes; write and event the wait if it is no longer short."""
@@ -41,7 +46,12 @@ class Waits:
             memory.wait_began = now
         quiet_until = memory.wait_began + QUIET_WAIT
         if now >= quiet_until and memory.wait_told != waiting.why:
-            await self._tell(request, memory, waiting)
+            if memory.tell_at is None:
+                memory.tell_at = now + timedelta(seconds=self._turns.reserve())
+            quiet_until = memory.tell_at
+            if now >= quiet_until:
+                memory.tell_at = None
+                await self._tell(request, memory, waiting)
         # Last, with no await to follow: what changes from here on finds the request in the index.
         sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)
         if sleep is Sleep.NOT:

@@ -6,6 +6,7 @@ is the caller's to resolve: look again, decide again.
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -13,12 +14,24 @@ from reconciler.blocks import pruned_fields, status_patch
 from reconciler.settle import PodBound
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion, format_time
+from shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    format_time,
+    key_of,
+    uid_of,
+    version_of,
+)
 from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Invalid, NotFound
+from shared.kube.errors import Conflict, Invalid, NotFound
 from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
+
+# At a pod that others write at the same time, the kubelet not among them: it is bound to no node.
+_LOOKS = 5
 
 
 class Writer:
@@ -69,10 +82,34 @@ class Writer:
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
         return await self._patch(request, {"metadata": {"ownerReferences": owners}})
 
-    async def pod_condition(self, pod: ObjectKey, uid: ObjectUID, condition: PodBound, now: datetime) -> None:
-        """Set the pod's PodBound condition. A pod that is gone or another one needs none."""
+    async def pod_bound(self, pod: ObjectKey, uid: ObjectUID, condition: PodBound, now: datetime) -> None:
+        """Say in the pod's PodBound condition that it is bound. A pod that is gone or another one needs none."""
+        with suppress(NotFound):
+            await self._condition(pod, {"uid": uid}, condition, now)
+
+    async def pod_unbound(self, pod: Object, condition: PodBound, now: datetime) -> None:
+        """Say in the pod's PodBound condition why it is not bound, unless it has been bound or is gone since.
+
+        Guarded by the version that was seen to be unbound: what is on its way when somebody else takes over and binds
+        the pod must not say so after that. Our own writes of an attempt have changed the pod, too.
+        """
+        key, uid = key_of(pod), uid_of(pod)
+        with suppress(NotFound):
+            for tries_left in reversed(range(_LOOKS)):
+                guard = {"uid": uid, "resourceVersion": version_of(pod)}
+                try:
+                    return await self._condition(key, guard, condition, now)
+                except Conflict:
+                    if not tries_left:
+                        raise
+                pod = await self._client.get(PODS, key.namespace, key.name)
+                if uid_of(pod) != uid or pod["spec"].get("nodeName"):
+                    return None
+        return None
+
+    async def _condition(self, pod: ObjectKey, guard: Mapping[str, str], condition: PodBound, now: datetime) -> None:
         body = {
-            "metadata": {"uid": uid},
+            "metadata": dict(guard),
             "status": {
                 "conditions": [
                     {
@@ -95,8 +132,6 @@ class Writer:
                 content_type=PatchType.STRATEGIC,
                 field_manager=names.FIELD_MANAGER_RECONCILER,
             )
-        except NotFound:
-            return
         except Invalid as error:
             # The API server's answer to a UID that is not the stored one: another pod by that name.
             if not any(cause.field == "metadata.uid" for cause in error.causes):
@@ -115,6 +150,6 @@ class Writer:
             subresource=subresource,
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
-        written = decode_bind_request(reply)
+        written = decode_bind_request(reply, request)
         self._wrote(written.resource_version)
         return written

@@ -254,10 +254,14 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
         return None, tuple(schema_fault("bindrequest/schema", path, fault) for fault in error.errors())
 
 
-def decode_bind_request(raw: Object) -> BindRequest:
-    """Decode a raw BindRequest. Never raises on content: faults of the spec are in ``faults``."""
+def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRequest:
+    """Decode a raw BindRequest. Never raises on content: faults of the spec are in ``faults``.
+
+    ``known``: another version of it. A decision hardly ever changes, and is judged again only if it has.
+    """
     metadata = raw["metadata"]
-    spec, faults = decode_spec(raw.get("spec"))
+    same = known if known is not None and known.raw.get("spec") == raw.get("spec") else None
+    spec, faults = decode_spec(raw.get("spec")) if same is None else (same.spec, same.faults)
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),

@@ -73,9 +73,14 @@ def parse_time(text: str | None) -> datetime | None:
 
 def format_time(moment: datetime) -> str:
     """Format as metav1.Time: UTC, whole seconds, rounded down."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _iso(moment, "seconds")
 
 
 def format_micro_time(moment: datetime) -> str:
     """Format as metav1.MicroTime: UTC, microseconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _iso(moment, "microseconds")
+
+
+def _iso(moment: datetime, timespec: str) -> str:
+    # Written several times a bind; strftime() takes five times as long.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

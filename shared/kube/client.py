@@ -1,8 +1,8 @@
 """Requests to the API server: one session, raw JSON in, raw JSON out.
 
 Every answer that is not a success is raised as an error of ``shared.kube.errors``; nothing is repeated here, except
-once after the API server has rejected credentials that turn out to have been rotated. Whoever calls has a backoff of
-its own and knows what may be repeated.
+later pages of a list (``paging``) and, once, what the API server has rejected for credentials that turn out to have
+been rotated. Whoever calls has a backoff of its own and knows what may be repeated.
 
 The hot path carries two writes a bind at hundreds of binds a second. Hence: headers are built once, URLs are not
 parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp speaks nothing newer; the pool is the
@@ -23,6 +23,7 @@ from shared.kube.config import ClusterAccess
 from shared.kube.errors import Expired, LostReply, Unreachable, decode_status, from_response, from_status
 from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
+from shared.kube.paging import read_pages
 from shared.kube.resources import Resource, Selection
 from shared.kube.transport import Transport, TransportOptions
 from shared.runtime.clock import Clock, SystemClock
@@ -117,22 +118,20 @@ class KubeClient:
             Call("GET", "list", resource, ObjectKey(namespace, "")), resource.path(namespace) + query(params)
         )
 
-    async def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
+    def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
         """Yield a list page by page. Raises Expired if that takes longer than the API server remembers."""
-        continue_ = ""
-        while True:
-            page = await self.list(
+
+        async def ask(token: str) -> dict[str, Any]:
+            return await self.list(
                 selection.resource,
                 selection.namespace,
                 label_selector=selection.label_selector,
                 field_selector=selection.field_selector,
                 limit=page_size,
-                continue_=continue_,
+                continue_=token,
             )
-            yield page
-            continue_ = page["metadata"].get("continue", "")
-            if not continue_:
-                return
+
+        return read_pages(ask)
 
     async def list_all(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""

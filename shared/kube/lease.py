@@ -146,7 +146,8 @@ class LeaderElector:
                 return
             started = clock.monotonic()
             left_s = deadline_s - (started - renewed_at)
-            if left_s > 0 and await self._tried(left_s):
+            # Half the time for one try: a request that hangs leaves room for another.
+            if left_s > 0 and await self._tried(min(left_s, deadline_s / 2)):
                 # From before the request: the API server may have stored it at once and answered late.
                 renewed_at = started
             elif left_s <= 0 or self.leader not in ("", self.identity):

@@ -81,6 +81,7 @@ class Transport:
             proxy=self._access.proxy,
             read_bufsize=_READ_BUFFER,
             timeout=self._timeout,
+            middlewares=(_sent_once,),
             trust_env=False,
         )
 
@@ -202,6 +203,20 @@ class Transport:
             if hasattr(socket, option):
                 made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         return made
+
+
+async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep the session from sending a GET, PUT or DELETE again by itself when its connection breaks.
+
+    Whoever called would be told of one request where there were two, and take a Conflict with the first for somebody
+    else's doing. aiohttp tells by the error's class what it may send again.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
 
 
 def translated(error: Exception) -> InfrastructureError:

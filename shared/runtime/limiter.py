@@ -18,15 +18,19 @@ class Limiter:
         # When the next caller may go, had nobody saved up any burst.
         self._next = float("-inf")
 
-    async def wait(self) -> float:
-        """Wait for one's turn; returns how many seconds that took."""
+    def reserve(self) -> float:
+        """Take the next turn and return in how many seconds it comes; 0 for now. Whoever takes one uses it."""
         if not self._interval:
             return 0.0
         now = asyncio.get_running_loop().time()
         turn = max(self._next, now - self._slack)
         self._next = turn + self._interval
-        delay = turn - now
-        if delay <= 0:
+        return max(0.0, turn - now)
+
+    async def wait(self) -> float:
+        """Wait for one's turn; returns how many seconds that took."""
+        delay = self.reserve()
+        if not delay:
             return 0.0
         try:
             await asyncio.sleep(delay)

@@ -93,4 +93,7 @@ class ProbeServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
+        # As Prometheus clients do it: all of them take the event loop for some milliseconds, a few do not.
+        asked = request.query.getall("name[]", [])
+        registry = self._registry.restricted_registry(asked) if asked else self._registry
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})

@@ -108,6 +108,10 @@ class WorkQueue(Generic[K]):
         delayed = self._delayed.get(key)
         return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
 
+    def holds(self, key: K) -> bool:
+        """Return whether the key will be handed out again without being added or waited for."""
+        return key in self._ready or key in self._again
+
     def add(self, key: K) -> None:
         """Have the key looked at as soon as possible; its delay, if any, is over."""
         if self._shut_down:

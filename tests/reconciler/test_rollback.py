@@ -130,6 +130,42 @@ async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stag
     assert (await stage.events()).count("RollbackFailed") == 1
 
 
+async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(stage: Stage) -> None:
+    """What the failed one still takes back may be what the other one has just prepared."""
+    plugin = Leaving(Status.fatal("taken"))
+    plugin.refuses = 1_000
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind("first", podName="pod")
+        await stage.phase("first", "Failed")
+        plugin.answer = Status.ok()
+        await stage.request_bind("second", podName="pod")
+        await until(lambda: "Wait" in working.decided(stage.namespace, "second"))
+        assert plugin.points("second") == []
+        plugin.refuses = 0
+        await stage.phase("second", "Succeeded")
+    calls = [(point, name) for point, name, _ in plugin.calls]
+    assert calls.index(("pre_bind", "second")) > max(n for n, call in enumerate(calls) if call[0] == "rollback")
+    assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
+async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under_way(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind("a-first", podName="pod")
+        await hold.reached.wait()
+        await stage.request_bind("b-second", metadata=OURS, podName="pod")
+        await stage.withdraw("b-second")
+        await until(lambda: "Requeue" in working.decided(stage.namespace, "b-second"))
+        assert plugin.points("b-second") == []
+        hold.go.set()
+        await stage.phase("a-first", "Succeeded")
+        await stage.request_gone("b-second")
+    assert plugin.points("b-second") == [], "its pod is on its node: nothing is undone"
+
+
 async def test_a_request_deleted_while_nobody_was_there_is_undone_afterwards(stage: Stage) -> None:
     plugin = Leaving(Status.wait("for ever"))
     async with stage.working(plugin) as working:

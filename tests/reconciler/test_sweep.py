@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from reconciler.sweep import Sweep, completed_at, is_due
+from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
 from shared.framework.status import Status
@@ -19,8 +20,8 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def finished(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    return stored(bind_request(uid="pod-uid"), **metadata) | {"status": {"phase": "Succeeded", **status}}
+def finished(status: dict[str, Any], owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
+    return stored(bind_request(uid=owner), **metadata) | {"status": {"phase": "Succeeded", **status}}
 
 
 OLD, NEW = {"completionTime": "2026-01-01T10:59:59Z"}, {"completionTime": "2026-01-01T11:00:01Z"}
@@ -32,8 +33,16 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
     [
         pytest.param(finished(OLD), True, id="long enough"),
         pytest.param(finished(NEW), False, id="not yet"),
-        pytest.param(finished(OLD | {"phase": "Failed"}), False, id="failed: the scheduler's to read"),
+        pytest.param(finished(OLD | {"phase": "Failed"}), False, id="failed: it goes with its pod"),
+        pytest.param(finished(OLD | {"phase": "Failed"}, owner=""), True, id="failed: it would go with nobody"),
+        pytest.param(finished(NEW | {"phase": "Failed"}, owner=""), False, id="failed: the scheduler's to read"),
+        pytest.param(
+            finished(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]),
+            False,
+            id="failed: not undone",
+        ),
         pytest.param(finished(OLD | {"phase": "Pending"}), False, id="not finished"),
+        pytest.param(finished(OLD | {"phase": "Pending"}, owner=""), False, id="not finished, nobody's"),
         pytest.param(finished(OLD, finalizers=["example.com/keep"]), False, id="somebody holds it"),
         pytest.param(finished(OLD, deletionTimestamp="2026-01-01T11:00:00Z"), False, id="it goes already"),
         pytest.param(finished({}), False, id="nobody knows since when"),
@@ -49,18 +58,25 @@ def test_the_newest_write_stands_for_the_end() -> None:
     assert completed_at(finished({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
 
 
+def owned_by(name: str, uid: str) -> dict[str, Any]:
+    return {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}]}
+
+
+async def refuse(_: BindContext) -> Status:
+    return Status.fatal("never")
+
+
 async def names_left(stage: Stage) -> list[str]:
     return [found["metadata"]["name"] for found in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
 
-async def test_succeeded_requests_go_and_failed_ones_stay(stage: Stage) -> None:
+async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage: Stage) -> None:
     async def by_name(c: BindContext) -> Status:
         return Status.fatal("never") if c.request.key.name == "fails" else Status.ok()
 
     async with stage.working(Scripted(pre_bind=by_name)):
         for name in ("one", "two", "three", "fails"):
-            await stage.create_pod(name)
-            await stage.request_bind(name)
+            await stage.request_bind(name, metadata=owned_by(name, await stage.create_pod(name)))
         for name in ("one", "two", "three", "fails"):
             await stage.phase(name, "Succeeded", "Failed")
     # A page each: the round goes on from page to page.
@@ -70,6 +86,20 @@ async def test_succeeded_requests_go_and_failed_ones_stay(stage: Stage) -> None:
     stage.clock.shift += 2 * HOUR
     assert await due.round() == 3
     assert await names_left(stage) == ["fails"]
+
+
+async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
+    """The garbage collector will never take it, and its name would be lost to every later request."""
+    async with stage.working(Scripted(pre_bind=refuse)):
+        await stage.request_bind("owned", podName="pod", metadata=owned_by("pod", await stage.create_pod()))
+        await stage.request_bind("nobodys", podName="pod")
+        for name in ("owned", "nobodys"):
+            await stage.phase(name, "Failed")
+    due = Sweep(stage.client, HOUR, stage.clock, page=1)
+    assert await due.round() == 0
+    stage.clock.shift += 2 * HOUR
+    assert await due.round() == 1
+    assert await names_left(stage) == ["owned"]
 
 
 async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:

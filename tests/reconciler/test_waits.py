@@ -10,7 +10,7 @@ from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.client import PatchType
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, PODS
+from shared.kube.resources import CONFIGMAPS, NODES, PODS
 from tests.kube.objects import configmap, until
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
@@ -55,6 +55,19 @@ async def test_fault_15_a_wait_holds_no_worker_and_is_woken_by_its_object(stage:
         for number in range(5):
             await stage.phase(f"waits-{number}", "Succeeded")
         assert working.sizes["sleepers"] == 0
+
+
+async def test_a_node_that_goes_ends_the_wait_of_those_who_were_to_run_on_it(stage: Stage) -> None:
+    """Nothing else would wake them before their deadline, minutes later: what they wait for is there and watched."""
+    async with stage.working(needs("data")) as working:
+        await stage.client.create(NODES, "", {"metadata": {"name": f"{stage.namespace}-node"}})
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await stage.create_pod()
+        await stage.request_bind(node=f"{stage.namespace}-node")
+        await stage.past_the_quiet(working, "pod")
+        await stage.client.delete(NODES, "", f"{stage.namespace}-node")
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("NodeGone: ")
 
 
 async def test_an_object_that_comes_into_being_wakes_whoever_waits_for_it(stage: Stage) -> None:

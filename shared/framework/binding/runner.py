@@ -9,7 +9,7 @@ It writes nothing and decides nothing about the request: that is decide and sett
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from shared.api.bindrequest import BindRequest, Demand
@@ -82,26 +82,25 @@ class Runner:
         return any(plugin.leaves_effects(request) for plugin in self._plugins)
 
     @property
-    def prepares(self) -> bool:
-        """Whether any plugin has something to do before the bind."""
-        return bool(self._pre_bind)
-
-    @property
     def remembered(self) -> int:
         """How many requests have in-memory state."""
         return len(self._states)
 
     # --- extension points ---
 
-    async def run_pre_bind(self, c: BindContext) -> Status:
-        """Run every group in turn. The first failure cancels its siblings and ends it; a WAIT lets them finish."""
+    def preflight(self, c: BindContext) -> tuple[Group, ...] | Status:
+        """Return whose pre_bind is to run, by group; for most pods nobody's. A Status is a plugin's failure."""
         answers = []
         for plugin in self._pre_bind:
             answer = self._preflight(plugin, c)
             if isinstance(answer, Status):
                 return self._reclassified(c, answer)
             answers.append((plugin, answer))
-        for group in pre_bind_groups(answers):
+        return pre_bind_groups(answers)
+
+    async def run_pre_bind(self, c: BindContext, groups: Sequence[Group]) -> Status:
+        """Run every group in turn. The first failure cancels its siblings and ends it; a WAIT lets them finish."""
+        for group in groups:
             status = await self._run_group(group, c)
             if status.code is not Code.OK:
                 return self._reclassified(c, status)
@@ -157,7 +156,8 @@ class Runner:
         self._observer.forgotten(key)
         for plugin in self._forget:
             try:
-                await asyncio.wait_for(plugin.forget(key), self._budgets.rollback_s)
+                async with asyncio.timeout(self._budgets.rollback_s):
+                    await plugin.forget(key)
             except Exception as error:  # noqa: BLE001 - reported; every plugin must hear of it
                 self._observer.plugin_raised(plugin.name, "forget", None, error)
 
@@ -171,7 +171,7 @@ class Runner:
         states = self._states.get(c.request.uid)
         if states is None:
             states = self._states[c.request.uid] = _States(c.request.key)
-        return replace(c, state=states.by_plugin.setdefault(plugin.name, {}))
+        return c.with_state(states.by_plugin.setdefault(plugin.name, {}))
 
     def _preflight(self, plugin: Plugin, c: BindContext) -> Preflight | Status:
         answer = self._call_sync(plugin, "preflight", c)

@@ -121,5 +121,42 @@ def test_a_checkpoint_reverts_only_what_came_after_it() -> None:
     assert pod.annotations == {"a": "1"}
 
 
+@pytest.mark.parametrize(
+    ("before", "operations"),
+    [
+        pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array comes whole"),
+        pytest.param({"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="so does a null one"),
+        pytest.param(
+            {"list": [0]},
+            [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-", "value": {}}],
+            id="what is in the array is not repeated",
+        ),
+    ],
+)
+def test_extend(before: dict[str, Any], operations: list[PatchOperation]) -> None:
+    target = MutableObject(copy.deepcopy(before))
+    target.extend([1, {}], "list")
+    assert target.operations == operations
+    target.revert(0)
+    assert target.raw == before
+
+
+def test_a_recorded_value_does_not_change_with_the_object() -> None:
+    target = MutableObject({"list": []})
+    target.append({"a": [1]}, "list")
+    target.append(2, "list", 0, "a")
+    assert [operation["value"] for operation in target.operations] == [{"a": [1]}, 2]
+
+
+@pytest.mark.parametrize("tokens", [("x",), ("new", "x"), ("list",)])
+def test_a_value_that_is_no_json_is_refused_and_changes_nothing(tokens: tuple[str, ...]) -> None:
+    target = MutableObject({"x": 1, "list": [1]})
+    change = target.append if tokens == ("list",) else target.set
+    with pytest.raises(TypeError):
+        change({"when": object()}, *tokens)
+    assert target.raw == {"x": 1, "list": [1]}
+    assert not target.operations
+
+
 def test_pointer_escapes_its_tokens() -> None:
     assert pointer("a/b", 0, "~x", "-") == "/a~1b/0/~0x/-"

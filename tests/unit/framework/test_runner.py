@@ -78,9 +78,14 @@ def raises(error: Exception) -> Callable[[], Any]:
     return act
 
 
+async def pre_bind(run: Runner, c: BindContext) -> Status:
+    groups = run.preflight(c)
+    return groups if isinstance(groups, Status) else await run.run_pre_bind(c, groups)
+
+
 async def whole(run: Runner, c: BindContext) -> Status:
     """What an attempt does with the Runner."""
-    status = await run.run_pre_bind(c)
+    status = await pre_bind(run, c)
     if status.code is Code.OK:
         status = await run.run_bind(c)
     if status.code is Code.OK:
@@ -158,14 +163,14 @@ async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str)
 
 async def test_an_answer_that_is_no_status_is_a_fault_of_the_plugin() -> None:
     run, _ = runner(RecordingPlugin("a", [], {"pre_bind": lambda: None}))
-    status = await run.run_pre_bind(context())
+    status = await pre_bind(run, context())
     assert status.code is Code.FATAL
     assert "NoneType" in status.message
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
     run, _ = runner(RecordingPlugin("a", [], {"pre_bind": says(Status.skip())}))
-    assert (await run.run_pre_bind(context())).code is Code.OK
+    assert (await pre_bind(run, context())).code is Code.OK
 
 
 async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
@@ -214,7 +219,7 @@ async def test_a_plugin_that_hangs_is_cut_off() -> None:
             return Status.ok()
 
     run, _ = runner(Hangs(PluginConfig(), Settings()), budgets=Budgets(call_s=0.01))
-    status = await run.run_pre_bind(context())
+    status = await pre_bind(run, context())
     assert status.code is Code.RETRY
     assert "longer than" in status.message
 
@@ -224,7 +229,7 @@ async def test_on_failure_may_reclassify_in_order() -> None:
     a = RecordingPlugin("a", [], {"pre_bind": says(Status.retry("busy")), "on_failure": says(hint)})
     b = RecordingPlugin("b", [], {"on_failure": raises(RuntimeError("broken observer"))})
     run, seen = runner(a, b)
-    assert await run.run_pre_bind(context()) == hint.from_plugin("a")
+    assert await pre_bind(run, context()) == hint.from_plugin("a")
     assert seen.raised == [("b", "on_failure")]
 
 
@@ -244,10 +249,10 @@ async def test_state_is_private_and_survives_until_forget() -> None:
 
     run, _ = runner(Stateful(PluginConfig(), Settings()), Other(PluginConfig(), Settings()))
     c = context()
-    await run.run_pre_bind(c)
-    await run.run_pre_bind(c)
+    await pre_bind(run, c)
+    await pre_bind(run, c)
     await run.forget(c.request.key, c.request.uid)
-    await run.run_pre_bind(c)
+    await pre_bind(run, c)
     assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
 
 
@@ -320,7 +325,7 @@ async def test_the_first_failure_cancels_its_siblings() -> None:
     stuck = Parallel("stuck", asyncio.Event(), Status.ok(), log)
     fails = Parallel("fails", opened(), Status.retry("no"), log)
     run, _ = runner(stuck, fails)
-    assert await run.run_pre_bind(context()) == Status.retry("no").from_plugin("fails")
+    assert await pre_bind(run, context()) == Status.retry("no").from_plugin("fails")
     assert log == ["fails done", "stuck cancelled"]
 
 
@@ -330,7 +335,7 @@ async def test_a_wait_lets_its_siblings_finish_and_waits_are_joined() -> None:
     b = Parallel("b", opened(), WAIT_B, log)
     c = Parallel("c", opened(), Status.ok(), log)
     run, _ = runner(a, b, c)
-    status = await run.run_pre_bind(context())
+    status = await pre_bind(run, context())
     assert status.code is Code.WAIT
     assert [ref.key.name for ref in status.wake_on] == ["a", "b"]
     assert sorted(log) == ["a done", "b done", "c done"]
@@ -338,7 +343,7 @@ async def test_a_wait_lets_its_siblings_finish_and_waits_are_joined() -> None:
 
 async def test_a_failure_beats_a_wait() -> None:
     run, _ = runner(Parallel("a", opened(), WAIT_A, []), Parallel("b", opened(), Status.fatal("no"), []))
-    assert (await run.run_pre_bind(context())).code is Code.FATAL
+    assert (await pre_bind(run, context())).code is Code.FATAL
 
 
 async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
@@ -346,7 +351,7 @@ async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
     run, _ = runner(
         Parallel("a", asyncio.Event(), Status.ok(), log), Parallel("b", asyncio.Event(), Status.ok(), log)
     )
-    attempt = asyncio.create_task(run.run_pre_bind(context()))
+    attempt = asyncio.create_task(pre_bind(run, context()))
     await asyncio.sleep(0)  # lets the attempt start its plugins
     await asyncio.sleep(0)
     attempt.cancel()
@@ -363,7 +368,7 @@ def test_a_method_that_is_not_overridden_is_not_called() -> None:
         name = "plain"
 
     run, _ = runner(Plain(PluginConfig(), Settings()))
-    assert not run.prepares
+    assert run.preflight(context()) == ()
     assert all(not names for names in order_by_point([Plain(PluginConfig(), Settings())]).values())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.decide import (
+    FRESH_CONTACT,
     Attempt,
     Decision,
     DropFinalizer,
@@ -166,6 +167,41 @@ def test_the_older_request_for_a_pod_goes_first() -> None:
     decision = decide(seen(older=older, pod=ON_NODE), POLICY, NOW)
     assert isinstance(decision, Wait)
     assert decision.on.key == older
+
+
+LATER_THAN_FIRST = Requeue(
+    NOW + FRESH_CONTACT,
+    "BindRequest default/first for the same pod comes first: what is prepared on the pod is its own",
+)
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            seen(request(**OURS, **DELETING), older=ObjectKey("default", "first")),
+            LATER_THAN_FIRST,
+            id="deleting: what the older one has prepared is not undone",
+        ),
+        pytest.param(
+            seen(request({"phase": "Failed"}, **OURS), older=ObjectKey("default", "first")),
+            LATER_THAN_FIRST,
+            id="failed: what the older one has prepared is not undone",
+        ),
+        pytest.param(
+            seen(request(**OURS, **DELETING), older=ObjectKey("default", "first"), pod=ON_NODE),
+            DropFinalizer(),
+            id="the pod is on its node: nothing is undone, nothing is waited for",
+        ),
+        pytest.param(
+            seen(request(**DELETING), older=ObjectKey("default", "first")),
+            Forget(),
+            id="nothing to undo, nothing to wait for",
+        ),
+    ],
+)
+def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Decision) -> None:
+    assert decide(observed, POLICY, NOW) == expected
 
 
 def test_a_gated_pod_is_waited_for_until_the_deadline() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,8 +12,12 @@ from prometheus_client.metrics_core import Metric
 from reconciler.metrics import OUTCOMES, POINTS, ReconcilerMetrics
 from reconciler.observing import Observation
 from shared.api.meta import ObjectKey
+from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.config import Settings
 from shared.framework.status import Reason
+from shared.kube.client import KubeClient
 from shared.kube.metrics import KubeMetrics
+from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
 from shared.runtime.metrics import BIND_BUCKETS
 from tests.unit.reconciler.watching import ACTING
@@ -26,6 +31,8 @@ _ROW = re.compile(
 LABELS = {
     *("outcome", "reason", "plugin", "point", "code", "step", "change", "write_class"),
     *("verb", "resource", "cause", "hook", "allowed", "certificate"),
+    # Of plugins.
+    *("worker", "state", "how"),
 }
 
 
@@ -37,10 +44,12 @@ class Nothing:
 
 
 @pytest.fixture
-def exported() -> dict[str, Metric]:
+async def exported() -> dict[str, Metric]:
     """What both processes export, by the name as documented."""
     reconciler, webhook = CollectorRegistry(), CollectorRegistry()
     Observation(ReconcilerMetrics(reconciler, ACTING), SystemClock())
+    every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
+    await PluginLifecycle(every, cast(KubeClient, None), Settings(), SystemClock(), reconciler).setup()
     followed = Nothing()
     kube = KubeMetrics(reconciler)
     kube.follow("pods", followed)

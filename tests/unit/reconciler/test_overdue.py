@@ -65,7 +65,9 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
     watched, stuck, c = Watched(), Stuck(), context()
     runner, monitor = Runner((stuck,), watched.observation), watched.observation.overdue
     with watched.observation.passing(c.request.key):
-        attempt = asyncio.create_task(runner.run_pre_bind(c))
+        groups = runner.preflight(c)
+        assert not isinstance(groups, Status)
+        attempt = asyncio.create_task(runner.run_pre_bind(c, groups))
         await stuck.entered.wait()
         monitor.scan()
         assert told(caplog) == []

@@ -78,6 +78,13 @@ async def test_metrics_are_there_before_anything_is_counted(base: str) -> None:
     assert {'bowline_seen_total{kind="pod"} 0.0', 'bowline_seen_total{kind="node"} 0.0'} <= set(text.splitlines())
 
 
+async def test_one_metric_can_be_asked_for_alone(base: str) -> None:
+    status, text = await answer(f"{base}/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
+    assert status == 200
+    shown = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert shown == {"bowline_seen_total"}
+
+
 async def test_an_address_in_use_is_the_callers_error(base: str) -> None:
     second = ProbeServer(parse_listen(base.removeprefix("http://")), CollectorRegistry(), {})
     with pytest.raises(OSError, match="address already in use"):

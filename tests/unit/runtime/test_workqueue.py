@@ -241,4 +241,5 @@ async def test_a_queue_can_be_looked_at() -> None:
     assert queue.place("first") == "ready since 1.000 s"
     assert queue.place("later-0") == "due in 9.000 s"
     assert queue.place("nobody") is None
+    assert [queue.holds(key) for key in ("taken", "first", "later-0", "nobody")] == [True, True, False, False]
     assert (queue.depth, queue.delayed, queue.processing) == (2, 3, 1)

@@ -1,0 +1,94 @@
+"""Kubernetes' selectors over labels, read from raw objects. Pure.
+
+Three kinds meet where a pod's volumes and devices meet its node: selectors of nodes (the node affinity of a
+PersistentVolume, the nodes on which an allocation of devices can be used), label selectors, and the allowed
+topologies of a StorageClass. What has no meaning (an unknown operator, a bound that is no number) selects nothing, as
+in Kubernetes itself: a pod beside the wrong volume or device is worse than one that is told why it is not bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What selectors look at in a node."""
+
+    name: str
+    labels: Labels = field(default_factory=dict)
+
+
+def node_selector_admits(selector: Mapping[str, Any] | None, node: Node) -> bool:
+    """Return whether a NodeSelector admits the node; none admits all."""
+    return selector is None or any(_term_admits(term, node) for term in _terms(selector))
+
+
+def reads_labels(selector: Mapping[str, Any] | None) -> bool:
+    """Return whether a NodeSelector says anything of a node's labels; most name a node and no more."""
+    return selector is not None and any(term.get("matchExpressions") for term in _terms(selector))
+
+
+def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return selector.get("nodeSelectorTerms") or ()
+
+
+def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
+    """Return whether the labels fit a label selector; absent and empty ones fit all."""
+    if not selector:
+        return True
+    equal: Labels = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in equal.items()) and all(
+        _admits(expression, labels) for expression in selector.get("matchExpressions") or ()
+    )
+
+
+def topologies_admit(terms: Sequence[Mapping[str, Any]], labels: Labels) -> bool:
+    """Return whether a StorageClass with these ``allowedTopologies`` serves nodes with the labels; none allow all."""
+    return not terms or any(_topology_admits(term, labels) for term in terms)
+
+
+def _term_admits(term: Mapping[str, Any], node: Node) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    # The only field of a node that can be selected by.
+    own = {"metadata.name": node.name}
+    return all(_admits(expression, node.labels) for expression in expressions) and all(
+        _admits(expression, own) for expression in fields
+    )
+
+
+def _topology_admits(term: Mapping[str, Any], labels: Labels) -> bool:
+    expressions = term.get("matchLabelExpressions") or ()
+    return bool(expressions) and all(
+        labels.get(expression.get("key", "")) in (expression.get("values") or ()) for expression in expressions
+    )
+
+
+def _admits(expression: Mapping[str, Any], labels: Labels) -> bool:
+    value = labels.get(expression.get("key", ""))
+    values: Sequence[str] = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            return _compares(value, values, operator)
+    return False
+
+
+def _compares(value: str | None, values: Sequence[str], operator: str) -> bool:
+    try:
+        (bound,) = values
+        own, other = int(value or ""), int(bound)
+    except ValueError:
+        return False
+    return own > other if operator == "Gt" else own < other

@@ -1,0 +1,124 @@
+"""Selectors over labels: what selects what, and what selects nothing."""
+
+from typing import Any
+
+import pytest
+
+from shared.api.selectors import Node, node_selector_admits, reads_labels, selector_admits, topologies_admit
+
+NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
+
+
+def expression(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
+    return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
+
+
+EXPRESSIONS = [
+    pytest.param(expression("In", "a", "b"), True, id="one of the values"),
+    pytest.param(expression("In", "b"), False, id="none of the values"),
+    pytest.param(expression("In", "a", key="gone"), False, id="a label that is not there is in nothing"),
+    pytest.param(expression("NotIn", "b"), True, id="not among the values"),
+    pytest.param(expression("NotIn", "a"), False, id="among those it must not be"),
+    pytest.param(expression("NotIn", "a", key="gone"), True, id="a label that is not there is among none"),
+    pytest.param(expression("Exists"), True, id="there"),
+    pytest.param(expression("Exists", key="gone"), False, id="not there"),
+    pytest.param(expression("DoesNotExist", key="gone"), True, id="rightly not there"),
+    pytest.param(expression("DoesNotExist"), False, id="there, though it must not be"),
+    pytest.param(expression("Gt", "4", key="rank"), True, id="greater"),
+    pytest.param(expression("Gt", "5", key="rank"), False, id="equal is not greater"),
+    pytest.param(expression("Lt", "6", key="rank"), True, id="less"),
+    pytest.param(expression("Lt", "10", key="rank"), True, id="compared as numbers, not as text"),
+    pytest.param(expression("Gt", "4"), False, id="a label that is no number"),
+    pytest.param(expression("Gt", "x", key="rank"), False, id="a bound that is no number"),
+    pytest.param(expression("Gt", "1", "2", key="rank"), False, id="two bounds"),
+    pytest.param(expression("Gt", "4", key="gone"), False, id="nothing to compare"),
+    pytest.param(expression("Like", "a"), False, id="an operator nobody knows"),
+]
+
+
+@pytest.mark.parametrize(("part", "admitted"), EXPRESSIONS)
+def test_expression(part: dict[str, Any], admitted: bool) -> None:
+    assert node_selector_admits({"nodeSelectorTerms": [{"matchExpressions": [part]}]}, NODE) is admitted
+
+
+IS_A, IS_B = expression("In", "a"), expression("In", "b")
+
+
+@pytest.mark.parametrize(
+    ("required", "admitted"),
+    [
+        pytest.param(None, True, id="no affinity: every node"),
+        pytest.param({"nodeSelectorTerms": []}, False, id="no term: no node"),
+        pytest.param({"nodeSelectorTerms": [{}]}, False, id="an empty term: no node"),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_A, IS_B]}]}, False, id="all of a term"),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [IS_B]}, {"matchExpressions": [IS_A]}]}, True, id="any term"
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="metadata.name")]}]},
+            True,
+            id="the node by its name",
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchFields": [expression("In", "node-0", key="spec.x")]}]},
+            False,
+            id="another field",
+        ),
+    ],
+)
+def test_affinity(required: Any, admitted: bool) -> None:
+    assert node_selector_admits(required, NODE) is admitted
+
+
+def test_a_node_without_labels_is_reached_by_name_only() -> None:
+    by_name = {"nodeSelectorTerms": [{"matchFields": [expression("In", "bare", key="metadata.name")]}]}
+    assert node_selector_admits(by_name, Node("bare"))
+    assert not node_selector_admits({"nodeSelectorTerms": [{"matchExpressions": [IS_A]}]}, Node("bare"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "admitted"),
+    [
+        pytest.param(None, True, id="no selector"),
+        pytest.param({}, True, id="an empty one"),
+        pytest.param({"matchLabels": {"zone": "a"}}, True, id="equal"),
+        pytest.param({"matchLabels": {"zone": "a", "gone": "x"}}, False, id="one label missing"),
+        pytest.param({"matchLabels": {"zone": "a"}, "matchExpressions": [IS_B]}, False, id="both parts must fit"),
+    ],
+)
+def test_label_selector(selector: Any, admitted: bool) -> None:
+    assert selector_admits(selector, NODE.labels) is admitted
+
+
+def term(*values: str, key: str = "zone") -> dict[str, Any]:
+    return {"matchLabelExpressions": [{"key": key, "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("terms", "admitted"),
+    [
+        pytest.param([], True, id="none: everywhere"),
+        pytest.param([{}], False, id="an empty one: nowhere"),
+        pytest.param([term("b"), term("a")], True, id="any of them"),
+        pytest.param([term("b")], False, id="none of them"),
+        pytest.param([term("a", key="gone")], False, id="a label the node has not"),
+    ],
+)
+def test_allowed_topologies(terms: Any, admitted: bool) -> None:
+    assert topologies_admit(terms, NODE.labels) is admitted
+
+
+@pytest.mark.parametrize(
+    ("selector", "read"),
+    [
+        pytest.param(None, False, id="none"),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchFields": [expression("In", "n", key="metadata.name")]}]}, False, id="a name"
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchFields": []}, {"matchExpressions": [IS_A]}]}, True, id="a label in one term"
+        ),
+    ],
+)
+def test_labels_are_read_only_where_a_selector_speaks_of_them(selector: Any, read: bool) -> None:
+    assert reads_labels(selector) is read

@@ -1,0 +1,104 @@
+"""Series of a plugin's own: their names, their values from the start, and names that cannot be had."""
+
+import asyncio
+from datetime import timedelta
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.api.meta import ObjectKey
+from shared.framework.binding.handle import Handle
+from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin, PluginConfig
+from shared.kube.client import KubeClient
+from shared.runtime.clock import SystemClock
+
+NOBODY = cast(KubeClient, None)  # nothing here calls the API server
+
+
+def test_series_are_named_after_their_plugin_and_begin_at_zero() -> None:
+    registry = CollectorRegistry()
+    metrics = PluginMetrics("my-plugin", registry)
+    metrics.counter("things_total", "Things.", how=("fast", "slow"))
+    metrics.gauge("level", "A level.")
+    metrics.histogram("wait_seconds", "A wait.", how=("fast",))
+    named = [
+        ("bowline_my_plugin_things_total", {"how": "fast"}),
+        ("bowline_my_plugin_things_total", {"how": "slow"}),
+        ("bowline_my_plugin_level", {}),
+        ("bowline_my_plugin_wait_seconds_count", {"how": "fast"}),
+    ]
+    assert [registry.get_sample_value(name, labels) for name, labels in named] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "labels", "rule"),
+    [
+        pytest.param("counter", "things", {}, "a counter's name ends with _total", id="a counter of another name"),
+        pytest.param("histogram", "wait", {}, "a histogram's name ends with _seconds", id="a wait without its unit"),
+        pytest.param("gauge", "Level-1", {}, "a name consists of small letters, digits and _", id="no name"),
+        pytest.param("gauge", "level", {"node": ()}, "label node is declared with all", id="a label without values"),
+        pytest.param("gauge", "level", {"node": "n1"}, "label node is declared with all", id="a text for a list"),
+        pytest.param("counter", "taken_total", {}, "bowline_mine_taken_total is registered already", id="twice"),
+    ],
+)
+def test_a_name_that_cannot_be_had_is_refused_with_the_plugin_and_the_rule(
+    kind: str, name: str, labels: dict[str, tuple[str, ...]], rule: str
+) -> None:
+    metrics = PluginMetrics("mine", CollectorRegistry())
+    metrics.counter("taken_total", "The first.")
+    with pytest.raises(ValueError, match="plugin mine: metric '") as caught:
+        getattr(metrics, kind)(name, "A meaning.", **labels)
+    assert rule in str(caught.value)
+
+
+def test_two_plugins_do_not_meet_and_one_that_would_is_refused() -> None:
+    registry = CollectorRegistry()
+    PluginMetrics("gpu", registry).counter("sharing_things_total", "Things.")
+    with pytest.raises(ValueError, match="bowline_gpu_sharing_things_total is registered already"):
+        PluginMetrics("gpu_sharing", registry).counter("things_total", "Things.")
+
+
+class Counting(Plugin):
+    """A plugin from elsewhere: counts, and has a queue whose work it holds back."""
+
+    name = "counting"
+
+    async def setup(self, handle: Handle) -> None:
+        self.done = handle.metrics.counter("passes_total", "Passes of its queue.")
+        self.began, self.go = asyncio.Event(), asyncio.Event()
+        self.add = handle.worker("slow", self._pass)
+
+    async def _pass(self, key: ObjectKey) -> timedelta | None:
+        self.began.set()
+        await self.go.wait()
+        self.done.inc()
+        return None
+
+
+async def test_a_plugin_counts_through_its_handle_and_its_queues_show_their_depth() -> None:
+    registry = CollectorRegistry()
+    plugin = Counting(PluginConfig(), Settings())
+    lifecycle = PluginLifecycle([plugin], NOBODY, Settings(), SystemClock(), registry)
+    await lifecycle.setup()
+
+    def depth() -> float | None:
+        return registry.get_sample_value("bowline_plugin_queue_depth", {"plugin": "counting", "worker": "slow"})
+
+    plugin.add(ObjectKey("", "before anybody leads"))
+    assert depth() == 0
+    await lifecycle.start()
+    for name in ("a", "b", "c"):
+        plugin.add(ObjectKey("", name))
+    await plugin.began.wait()
+    assert depth() == 2  # the first is being worked on
+    plugin.go.set()
+    async with asyncio.timeout(30):
+        while registry.get_sample_value("bowline_counting_passes_total") != 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    assert depth() == 0
+    await lifecycle.stop()
+    assert depth() == 0

@@ -1,0 +1,205 @@
+"""Which kinds are judged, what the configuration may say of them, and where their pod templates are found."""
+
+from typing import Any
+
+import pytest
+
+from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, parse_settings
+from shared.framework.workloads import BUILT_IN, READY, Workload, as_yaml, main, resolve_workloads
+from tests.chart.rendering import CHART
+
+HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"
+
+
+def kinds(text: str) -> dict[str, Workload]:
+    """Return what is judged by a configuration with these workloads, by kind."""
+    found, faults = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
+    assert faults == []
+    return {workload.kind: workload for workload in found.values()}
+
+
+def refused(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_settings(f"{HEAD}workloads: {text}")
+    return [str(fault) for fault in caught.value.faults]
+
+
+# --- what the configuration says ---
+
+
+def test_without_a_word_the_built_in_kinds_are_judged_and_refused() -> None:
+    found, faults = resolve_workloads(())
+    assert (list(found.values()), faults) == (list(BUILT_IN), [])
+    assert {workload.action for workload in BUILT_IN} == {"Deny"}
+
+
+def test_every_known_kind_has_a_name_and_a_key_of_its_own() -> None:
+    known = (*BUILT_IN, *READY)
+    assert len({workload.kind for workload in known}) == len({workload.key for workload in known}) == len(known)
+
+
+@pytest.mark.parametrize("ready", [pytest.param(workload, id=workload.kind) for workload in READY])
+def test_a_ready_kind_is_switched_on_by_its_name(ready: Workload) -> None:
+    assert kinds(f"[{{kind: {ready.kind}}}]")[ready.kind] == ready
+    assert kinds(f"[{{kind: {ready.kind}, group: {ready.group}}}]")[ready.kind] == ready
+
+
+def test_what_a_kind_of_ones_own_needs_is_given_with_it() -> None:
+    own = kinds("[{group: a.b, kind: Own, resource: owns, templates: [spec.x, 'spec.y[*].z', spec.w.*.t]}]")["Own"]
+    assert (own.key, own.resource, own.action) == (("a.b", "Own"), "owns", "Deny")
+    steps = [("spec", "x"), ("spec", "y", "[*]", "z"), ("spec", "w", "*", "t")]
+    assert [template.steps for template in own.templates] == steps
+
+
+def test_a_known_name_in_another_group_is_a_kind_of_ones_own() -> None:
+    volcano = "{group: batch.volcano.sh, kind: Job, resource: jobs, templates: ['spec.tasks[*].template']}"
+    found, _ = resolve_workloads(parse_settings(f"{HEAD}workloads: [{volcano}]").workloads)
+    assert {group for group, kind in found if kind == "Job"} == {"batch", "batch.volcano.sh"}
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "ReplicationController", "JobSet"])
+def test_each_kind_can_be_warned_about_only(kind: str) -> None:
+    found = kinds(f"[{{kind: {kind}, action: Warn}}]")
+    assert found[kind].action == "Warn"
+    assert {workload.action for workload in found.values() if workload.kind != kind} == {"Deny"}
+
+
+NOT_KNOWN = "is not known by its name ("
+PATH_RULE = "must lead from spec to a pod template, such as spec.groups[*].template: "
+REFUSED = [
+    pytest.param("[{kind: Jobset}]", [f'workloads[0].kind: "Jobset": {NOT_KNOWN}'], id="a misspelt name"),
+    pytest.param("[{action: Warn}]", ["workloads[0].kind: null: is required"], id="no name"),
+    pytest.param("[{kind: 'A b'}]", ['workloads[0].kind: "A b": '], id="a name that no kind can have"),
+    pytest.param("[{kind: JobSet, mode: Warn}]", ['workloads[0].mode: "Warn": is not a known key'], id="unknown key"),
+    pytest.param("[{kind: JobSet, action: Ignore}]", ['workloads[0].action: "Ignore": '], id="an unknown action"),
+    pytest.param("[{kind: JobSet}, {kind: JobSet}]", ["is given twice, see workloads[0]"], id="a kind given twice"),
+    pytest.param(
+        "[{kind: JobSet}, {kind: JobSet, group: jobset.x-k8s.io, action: Warn}]",
+        ["is given twice, see workloads[0]"],
+        id="given twice, once with its group",
+    ),
+    pytest.param(f"[{OWN}, {OWN}]", ["workloads[1]: "], id="a kind of one's own given twice"),
+    pytest.param(
+        "[{kind: Deployment, resource: deployments, templates: [spec.template]}]",
+        ['workloads[0].resource: "deployments": is known', 'workloads[0].templates: "spec.template": is known'],
+        id="more than is to be said of a known kind",
+    ),
+    pytest.param(
+        "[{group: a.b, kind: Own}]",
+        ["workloads[0].resource: null: is required", "workloads[0].templates: null: is required"],
+        id="less than is to be said of one's own",
+    ),
+    pytest.param(
+        "[{kind: Own, resource: owns, templates: [spec.t]}]", ["workloads[0].group: null: "], id="one without a group"
+    ),
+    *(
+        pytest.param(
+            f"[{{group: a.b, kind: Own, resource: owns, templates: [spec.t, '{path}']}}]",
+            [f'workloads[0].templates[1]: "{path}": {PATH_RULE}'],
+            id=why,
+        )
+        for path, why in (
+            ("template", "a path outside spec"),
+            ("spec", "a path to all of spec"),
+            ("", "an empty path"),
+            ("spec.", "a path that ends with a dot"),
+            ("spec..t", "a path with a hole"),
+            ("spec.a[0].t", "a path to one item"),
+            ("spec.a.[*].t", "a list without a name"),
+            ("spec[*].t", "spec as a list"),
+            ("spec.*[*].t", "both kinds of each at once"),
+            ("spec.a-b.t", "a field that expressions cannot name"),
+            ("$.spec.t", "another language of paths"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "parts"), REFUSED)
+def test_what_cannot_be_meant_is_refused_with_its_place(text: str, parts: list[str]) -> None:
+    found = refused(text)
+    assert len(found) == len(parts), found
+    for fault, part in zip(found, parts, strict=True):
+        assert part in fault
+        assert fault.startswith("workloads[")
+
+
+def test_who_misspells_a_name_is_told_those_that_are_known() -> None:
+    (fault,) = refused("[{kind: PytorchJob}]")
+    assert all(workload.kind in fault for workload in (*BUILT_IN, *READY))
+
+
+def test_a_faulty_entry_is_one_fault_of_many() -> None:
+    found = refused("[{kind: Nope}, {group: a.b, kind: Own}]\nbinding: {backoff: {base: 2m}}")
+    assert [fault.split(":")[0] for fault in found] == [
+        "binding.backoff.max",
+        "workloads[0].kind",
+        "workloads[1].resource",
+        "workloads[1].templates",
+    ]
+
+
+def test_the_defaults_are_those_of_an_empty_list() -> None:
+    assert Settings().workloads == parse_settings(HEAD + "workloads: []").workloads == ()
+
+
+# --- where the templates are ---
+
+
+def own(*templates: str) -> Workload:
+    entry = WorkloadEntry(group="a.b", kind="Own", resource="owns", templates=templates)
+    found, faults = resolve_workloads((entry,))
+    assert not faults
+    return found["a.b", "Own"]
+
+
+RAW: dict[str, Any] = {
+    "template": "not below spec",
+    "spec": {
+        "head": {"template": "h"},
+        "groups": [{"template": "g0"}, {"other": 1}, {"template": "g2"}],
+        "roles": {"Worker": {"template": "w"}, "Master": {"template": "m"}, "Empty": {}},
+        "nested": [{"a": {"x": {"t": [1]}}}, {"a": {"y": {"t": 2}}}],
+        "null": None,
+        "text": "x",
+    },
+}
+FOUND = [
+    pytest.param("spec.head.template", ["spec.head.template"], id="one"),
+    pytest.param(
+        "spec.groups[*].template", ["spec.groups[0].template", "spec.groups[2].template"], id="of items that have one"
+    ),
+    pytest.param(
+        "spec.roles.*.template", ["spec.roles[Master].template", "spec.roles[Worker].template"], id="by sorted key"
+    ),
+    pytest.param(
+        "spec.nested[*].a.*.t", ["spec.nested[0].a[x].t", "spec.nested[1].a[y].t"], id="one within the other"
+    ),
+    pytest.param("spec.absent.template", [], id="nothing there"),
+    pytest.param("spec.null", [], id="null there"),
+    pytest.param("spec.null.template", [], id="nothing below null"),
+    pytest.param("spec.text.template", [], id="nothing below a string"),
+    pytest.param("spec.text[*].template", [], id="a string is no list"),
+    pytest.param("spec.roles[*].template", [], id="an object is no list"),
+    pytest.param("spec.groups.*.template", [], id="a list is no object"),
+    pytest.param("spec.groups.template", [], id="a list has no fields"),
+]
+
+
+@pytest.mark.parametrize(("path", "found"), FOUND)
+def test_templates_are_found_where_the_path_leads(path: str, found: list[str]) -> None:
+    assert [where for where, _ in own(path).templates_in(RAW)] == found
+
+
+def test_templates_come_in_the_order_of_their_paths() -> None:
+    both = own("spec.groups[*].template", "spec.head.template").templates_in(RAW)
+    assert [content for _, content in both] == ["g0", "g2", "h"]
+
+
+# --- the chart's copy ---
+
+
+def test_the_chart_knows_the_same_kinds() -> None:
+    assert (CHART / "files" / "workloads.yaml").read_text("utf-8") == as_yaml()
+    assert main(["--check", str(CHART)]) == 0

@@ -1,0 +1,67 @@
+"""Reading a list to its end although some of its pages do not come at once."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.kube.errors import ApiStatus, Expired, KubeError, LostReply, TooManyRequests
+from shared.kube.paging import read_pages
+
+pytestmark = pytest.mark.looptime
+
+PAGES = {"": ("one", "a"), "a": ("two", "b"), "b": ("three", "")}
+
+
+BUSY = TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=30)))
+EXPIRED = Expired(ApiStatus(410))
+
+
+class Server:
+    """Answers by a script of errors for each token, then with the page."""
+
+    def __init__(self, **errors: Sequence[KubeError]) -> None:
+        self.errors = {token.removeprefix("at_"): list(some) for token, some in errors.items()}
+        self.asked: list[str] = []
+
+    async def ask(self, token: str) -> dict[str, Any]:
+        self.asked.append(token)
+        script = self.errors.get(token)
+        if script:
+            raise script.pop(0)
+        item, onward = PAGES[token]
+        return {"metadata": {"continue": onward} if onward else {}, "items": [item]}
+
+    async def read(self) -> list[str]:
+        return [item async for page in read_pages(self.ask) for item in page["items"]]
+
+
+async def test_all_pages_in_order() -> None:
+    assert await Server().read() == ["one", "two", "three"]
+
+
+async def test_a_page_that_does_not_come_is_asked_for_again_and_nothing_else_is() -> None:
+    server = Server(at_a=[LostReply("lost"), LostReply("lost")], at_b=[LostReply("lost")])
+    assert await server.read() == ["one", "two", "three"]
+    assert server.asked == ["", "a", "a", "a", "b", "b"]
+
+
+async def test_a_wait_that_was_asked_for_is_kept() -> None:
+    await Server(at_a=[BUSY]).read()
+    assert asyncio.get_running_loop().time() >= 30
+
+
+@pytest.mark.parametrize(
+    ("server", "error", "asked"),
+    [
+        pytest.param(Server(at_=[LostReply("lost")]), LostReply, [""], id="the first page: the reader's own matter"),
+        pytest.param(Server(at_a=[EXPIRED]), Expired, ["", "a"], id="the API server has forgotten the list"),
+        pytest.param(Server(at_a=[LostReply("lost")] * 9), LostReply, ["", *["a"] * 6], id="it never comes"),
+    ],
+)
+async def test_what_ends_a_list(server: Server, error: type[KubeError], asked: list[str]) -> None:
+    with pytest.raises(error):
+        await server.read()
+    assert server.asked == asked

@@ -1,0 +1,64 @@
+"""Whose turn it is among the requests for one pod: attempts and rollbacks of them never meet."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.turns import first_of_pod
+from shared.api import names
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey
+from shared.testing.builders import bind_request, stored
+
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+OURS: dict[str, Any] = {"finalizers": [names.FINALIZER]}
+DELETING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:30Z"}
+
+
+def request(name: str, created: str, phase: str = "", uid: str = "pod-uid", **metadata: Any) -> BindRequest:
+    raw = stored(bind_request(name, podName="pod", podUID=uid), uid=name, creationTimestamp=created, **metadata)
+    return decode_bind_request(raw | {"status": {"phase": phase}})
+
+
+MINE = request("mine", LATE)
+
+
+@pytest.mark.parametrize(
+    ("mine", "rivals", "first"),
+    [
+        pytest.param(MINE, [], None, id="it is alone"),
+        pytest.param(MINE, [request("other", EARLY)], "other", id="an older one is unfinished"),
+        pytest.param(request("mine", EARLY), [request("other", LATE)], None, id="it is the older one"),
+        pytest.param(MINE, [request("a", LATE)], "a", id="of the same second: by name"),
+        pytest.param(MINE, [request("z", LATE)], None, id="of the same second: by name, the other way round"),
+        pytest.param(MINE, [request("b", EARLY), request("a", EARLY)], "a", id="the first of several"),
+        pytest.param(MINE, [request("other", EARLY, uid="another")], None, id="of another pod of that name"),
+        pytest.param(MINE, [request("other", EARLY, "Succeeded")], None, id="the older one has succeeded"),
+        pytest.param(MINE, [request("other", EARLY, "Failed")], None, id="the older one has failed"),
+        pytest.param(
+            MINE,
+            [request("other", EARLY, "Failed", **OURS)],
+            "other",
+            id="the older one has failed and is undone yet",
+        ),
+        pytest.param(MINE, [request("other", EARLY, **DELETING)], None, id="the older one goes, nothing is to undo"),
+        pytest.param(
+            MINE, [request("other", EARLY, **DELETING, **OURS)], "other", id="the older one is being undone"
+        ),
+        pytest.param(
+            MINE,
+            [request("other", EARLY, "Failed", finalizers=["example.com/keep"])],
+            None,
+            id="the older one is held by somebody else",
+        ),
+        pytest.param(
+            request("mine", LATE, **DELETING, **OURS),
+            [request("other", EARLY)],
+            "other",
+            id="what is to be undone waits as well",
+        ),
+    ],
+)
+def test_whose_turn_it_is(mine: BindRequest, rivals: list[BindRequest], first: str | None) -> None:
+    found = first_of_pod(mine, [mine, *rivals])
+    assert found == (ObjectKey("default", first) if first else None)

@@ -1,0 +1,96 @@
+"""Telling of waits: once it takes a while, once per cause, and not of a crowd all at once."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from reconciler.decide import Wait
+from reconciler.endings import Endings
+from reconciler.memory import Memory
+from reconciler.settle import QUIET_WAIT, Event
+from reconciler.sleepers import Sleepers
+from reconciler.waits import TOLD_QPS, Waits, decided_wait
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.testing.builders import bind_request, stored
+
+pytestmark = pytest.mark.looptime
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+DUE = BEGAN + QUIET_WAIT
+UNTIL = BEGAN + timedelta(minutes=10)
+
+
+class Told:
+    """Stands where endings write and tell; keeps of whom."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.evented: list[str] = []
+        self.writer = self
+
+    async def status(self, request: BindRequest, block: Mapping[str, Any]) -> BindRequest:
+        self.written.append(request.key.name)
+        return request
+
+    def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
+        self.evented.append(request.key.name)
+
+
+class Crowd:
+    """Requests that wait for their pods' gates."""
+
+    def __init__(self, count: int) -> None:
+        self.told = Told()
+        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: 0.0)
+        self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
+        self._memories = [Memory(request.uid) for request in self._requests]
+
+    async def look(self, number: int, now: datetime, why: str = "gated") -> timedelta | None:
+        """One pass; returns when the next is to come."""
+        request = self._requests[number]
+        wait = Wait(ObjectRef("v1", "Pod", ObjectKey("default", "pod")), why, UNTIL)
+        waiting = decided_wait(request, wait, now)
+        return (await self._waits.wait(request, self._memories[number], waiting, now)).delay
+
+
+async def test_a_short_wait_is_not_told() -> None:
+    crowd = Crowd(1)
+    assert await crowd.look(0, BEGAN) == QUIET_WAIT
+    assert crowd.told.written == []
+
+
+async def test_a_longer_one_is_told_once_per_cause() -> None:
+    crowd = Crowd(1)
+    await crowd.look(0, BEGAN)
+    for why in ("gated", "gated", "another", "another"):
+        await crowd.look(0, DUE, why)
+    assert crowd.told.written == crowd.told.evented == ["r0", "r0"]
+
+
+async def test_a_crowd_is_told_of_at_a_pace_and_in_whole() -> None:
+    count = 3 * TOLD_QPS
+    crowd = Crowd(count)
+    for number in range(count):
+        await crowd.look(number, BEGAN)
+    delays = [await crowd.look(number, DUE) for number in range(count)]
+    assert crowd.told.written == [f"r{number}" for number in range(TOLD_QPS)]
+    later = [delay for delay in delays[TOLD_QPS:] if delay is not None]
+    assert sorted(later) == later, "in the order in which they came"
+    assert later[-1] == timedelta(seconds=2), "as many a second as allowed"
+    # Woken by something else before its turn: still not told, and its turn stays where it was.
+    assert await crowd.look(count - 1, DUE + timedelta(seconds=1)) == timedelta(seconds=1)
+    for number, delay in enumerate(later, TOLD_QPS):
+        await crowd.look(number, DUE + delay)
+    assert crowd.told.written == [f"r{number}" for number in range(count)]
+
+
+async def test_the_deadline_goes_before_the_turn() -> None:
+    crowd = Crowd(2 * TOLD_QPS)
+    for number in range(2 * TOLD_QPS):
+        await crowd.look(number, BEGAN)
+    late = UNTIL - timedelta(milliseconds=10)
+    delays = [await crowd.look(number, late) for number in range(2 * TOLD_QPS)]
+    assert delays[-1] == timedelta(milliseconds=10)
