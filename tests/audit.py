@@ -1,11 +1,14 @@
 """What the API server's audit log says that somebody did."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from tests.live import Live
 
+# How often each verb was used on each resource.
+Calls = Counter[tuple[str, str]]
 WRITES = ("create", "update", "patch", "delete")
 
 
@@ -22,11 +25,24 @@ def calls_about(live: Live, user: str) -> Iterator[dict[str, Any]]:
 
 def writes_about(live: Live, user: str) -> list[tuple[str, str]]:
     """Verb and resource of the writes among them."""
-    return [
-        (
-            event["verb"],
-            "/".join(filter(None, (event["objectRef"]["resource"], event["objectRef"].get("subresource")))),
-        )
-        for event in calls_about(live, user)
-        if event["verb"] in WRITES
-    ]
+    return [_what(event) for event in calls_about(live, user) if event["verb"] in WRITES]
+
+
+def counted(live: Live, user: str, expected: Calls) -> Calls:
+    """The calls in the namespace, once there are as many as expected: the log is written after the answer.
+
+    Without reads of pods: two watches have no common order, so a request may be seen before its pod, which is then
+    asked for.
+    """
+
+    def look() -> Calls | None:
+        calls: Calls = Counter(map(_what, calls_about(live, user)))
+        del calls["get", "pods"]
+        return calls if calls.total() >= expected.total() else None
+
+    return live.until(f"{expected.total()} calls in the audit log", look)
+
+
+def _what(event: dict[str, Any]) -> tuple[str, str]:
+    reference = event["objectRef"]
+    return event["verb"], "/".join(filter(None, (reference["resource"], reference.get("subresource"))))

@@ -4,22 +4,23 @@ Three clusters' worth of state never mix: ``cluster`` has nodes and nothing of B
 the chart installed and webhook and reconciler running from its objects as their ServiceAccounts.
 """
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.helm import find_helm
-from localcluster.pair import Pair, PairOptions
+from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
 from tests.live import Live
+from tests.pairs import own_namespace, running_pair
 
 # What the tests' plugins need of the configuration; everything else is the chart's default.
 TEST_CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
     # Long for kwok, which plays the agents, and short for a test in which one is silent.
     "config.gpuSharing": {"agentTimeout": "10s", "fakeGPUs": True},
+    # Kinds of other projects, of which tests install the CRDs; a hook for a kind that is not there costs nothing.
+    "config.workloads": [{"kind": "JobSet"}, {"kind": "PyTorchJob"}, {"kind": "RayCluster", "action": "Warn"}],
     # Within seconds of its start a reconciler waits this long before it undoes anything, for its predecessor's sake.
     "config.binding.inFlightTimeout": "2s",
 }
@@ -36,22 +37,12 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
     """A control plane with the chart installed by Helm and both processes running from its objects."""
-    with Cluster.start(ClusterSpec(audit="Metadata")) as started:
-        started.make_nodes(4)
-        started.make_runtime_class()
-        pair = Pair.install(started, find_helm(), PairOptions(set_values=TEST_CONFIG))
-        pair.start()
-        yield started, pair
+    with running_pair(4, TEST_CONFIG) as started:
+        yield started
 
 
 @pytest.fixture
 def pair(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
     """The running pair, in a namespace of this test's own."""
-    started, running = pair_cluster
-    yield from _live(Live(started, f"test-{uuid.uuid4().hex[:8]}", running))
-
-
-def _live(live: Live) -> Iterator[Live]:
-    live.cluster.make_namespace(live.namespace)
-    yield live
-    live.cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")
+    with own_namespace(*pair_cluster) as live:
+        yield live

@@ -2,33 +2,16 @@
 
 from collections import Counter
 
-from tests.audit import calls_about
+from shared.testing.builders import bind_request, pod
+from tests.audit import Calls, counted
 from tests.live import Live
 
-# Verb and resource.
-Calls = Counter[tuple[str, str]]
-
-
-def calls(live: Live) -> Calls:
-    """The reconciler's calls in the test's namespace; its watches are of all namespaces."""
-    counted = Counter(
-        (
-            event["verb"],
-            "/".join(filter(None, (event["objectRef"]["resource"], event["objectRef"].get("subresource")))),
-        )
-        for event in calls_about(live, "bowline-reconciler")
-    )
-    # Two watches have no common order: a request may be seen before its pod, which is then asked for.
-    del counted["get", "pods"]
-    return counted
+RECONCILER = "bowline-reconciler"
 
 
 def spent(live: Live, expected: Calls) -> Calls:
-    """The calls, once there are as many as expected: the log is written after the answer."""
-    return live.until(
-        f"{expected.total()} calls in the audit log",
-        lambda: found if (found := calls(live)).total() >= expected.total() else None,
-    )
+    """The reconciler's calls in the test's namespace; its watches are of all namespaces."""
+    return counted(live, RECONCILER, expected)
 
 
 def test_fault_39_a_pod_that_is_refused_costs_a_handful_of_calls_and_then_none(pair: Live) -> None:
@@ -69,3 +52,27 @@ def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_look(pair: Liv
     # Nodes are looked at outside of any namespace.
     lost: Calls = Counter({("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1})
     assert spent(pair, lost) == lost
+
+
+def test_many_binds_at_once_cost_no_look_at_what_is_over(pair: Live) -> None:
+    """What watches tell of a request that has ended finds a long line before it, and asks nothing in the end."""
+    (reconciler,) = pair.pair.reconcilers
+    assert reconciler.stop()
+    pods = [f"pod-{number}" for number in range(100)]
+    pair.create(*(pod(name) for name in pods))
+    found = pair.cluster.api.get(f"/api/v1/namespaces/{pair.namespace}/pods")["items"]
+    uids = {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
+    pair.create(*(bind_request(name, "gpu-node-0", uid=uids[name]) for name in pods))
+    pair.pair.launch_reconciler().wait_ready()
+    for name in pods:
+        pair.phase(name, "Succeeded")
+    bind = (("create", "pods/binding"), ("patch", "bindrequests/status"), ("create", "events"))
+    hundred: Calls = Counter(dict.fromkeys(bind, 100))
+    assert spent(pair, hundred) == hundred
+    # The watches have told everything of them before they tell of one more.
+    pair.create_pod("last")
+    pair.request_bind("last")
+    pair.phase("last", "Succeeded")
+    pair.event("last", "Bound")
+    expected: Calls = Counter(dict.fromkeys(bind, 101))
+    assert spent(pair, expected) == expected

@@ -4,12 +4,10 @@ The process is the real one, with a plugin that is slow, waits or raises as a po
 """
 
 import http.client
-import http.server
 import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from shared.api import crd, names
 from shared.framework.binding.runner import Budgets
 from shared.testing.builders import bind_request
 from tests.live import LiveCluster
+from tests.otlp import Receiver, receiving
 from tests.unit.reconciler.test_metrics import LABELS, documented
 
 PLUGINS = Path(__file__).parent / "plugins"
@@ -81,35 +80,11 @@ class Watched(LiveCluster):
         self.request_bind(name, node)
 
 
-class Receiver(http.server.ThreadingHTTPServer):
-    """Takes traces as a collector does, and keeps the bodies."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Take)
-        self.bodies: list[bytes] = []
-
-
-class _Take(http.server.BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Say nothing."""
-
-
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
     """Where the reconciler sends its traces."""
-    with Receiver() as server:
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
+    with receiving() as server:
         yield server
-        server.shutdown()
-        serving.join()
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +103,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Ite
         environment = {
             **os.environ,
             "PYTHONPATH": str(PLUGINS),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.server_port}",
-            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            **receiver.environment,
         }
         launch = Launch("watched", argv, cluster.layout.logs / "watched.log", CHECKOUT, environment)
         process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig)
@@ -289,10 +263,6 @@ def test_every_line_of_an_attempt_names_it_and_no_message_holds_a_value(watched:
 
 
 def test_a_bind_goes_on_with_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:
-    messages = pytest.importorskip(
-        "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
-        reason="the extra bowline[tracing] is not installed",
-    )
     trace, admission = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     uid = watched.create_pod("traced")
     request = bind_request("traced", "gpu-node-0", "default", uid)
@@ -301,9 +271,7 @@ def test_a_bind_goes_on_with_the_trace_that_admission_began(watched: Watched, re
     watched.phase("traced", "Succeeded")
 
     def spans() -> dict[str, Any] | None:
-        batches = [messages.ExportTraceServiceRequest.FromString(body) for body in receiver.bodies]
-        scopes = [scope for batch in batches for sent in batch.resource_spans for scope in sent.scope_spans]
-        found = {span.name: span for scope in scopes for span in scope.spans if span.trace_id.hex() == trace}
+        found = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
         return found if "attempt" in found else None
 
     found = watched.until("the spans are sent", spans)

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from localcluster.cluster import Cluster
+from localcluster.podsplace import has_pods_place
 from localcluster.ports import free_port
 from localcluster.process import Launch, Process
 from localcluster.spec import ClusterSpec
-from localcluster.workload import CHECKOUT, LocalProcess
+from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
 from shared.api import crd
 from shared.testing.builders import pod
-from tests.live import LiveCluster
+from tests.live import Live, LiveCluster
 
 BAD_CONFIG = """
 apiVersion: config.bowline.dev/v1alpha1
@@ -177,3 +178,17 @@ def test_a_pod_is_never_bound_without_its_device(own_cluster: Cluster, tmp_path:
     )
     assert "nodeName" not in live.pod("sharer")["spec"]
     assert process.stop()
+
+
+@pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
+def test_a_pods_own_credentials_will_do(pair: Live) -> None:
+    standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))
+    try:
+        standby.wait_ready()
+        assert standby.kubeconfig is None
+        assert not Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), "nobody else sees the files"
+        _, page = standby.get("/metrics?name[]=bowline_reflector_relists_total")
+        assert 'bowline_reflector_relists_total{resource="bindrequests"} 1.0' in page
+    finally:
+        standby.stop()
+        pair.pair.reconcilers.remove(standby)

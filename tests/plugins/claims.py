@@ -5,7 +5,7 @@ from typing import Any
 
 from localcluster.cluster import Cluster
 from shared.api import names
-from tests.live import Live
+from tests.live import LiveCluster
 
 API = "/apis/resource.k8s.io/v1"
 CLASS = "gpu.example.com"
@@ -90,12 +90,12 @@ def extended(resource: str, device: str = "d0") -> dict[str, Any]:
     }
 
 
-def get_claim(live: Live, name: str) -> Any:
+def get_claim(live: LiveCluster, name: str) -> Any:
     """The claim as stored."""
     return live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims/{name}")
 
 
-def claims(live: Live) -> list[Any]:
+def claims(live: LiveCluster) -> list[Any]:
     """All claims of the test's namespace."""
     items: list[Any] = live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims")["items"]
     return items

@@ -110,17 +110,6 @@ class Shares:
             return False
         return str(about.get("name", "")).startswith(tuple(wanted))
 
-    def left(self) -> list[str]:
-        """What is still there: reservation pods, and ConfigMaps, labels and finalizers in the namespace."""
-        found = [f"pod {one['metadata']['name']} of group {group_of(one)}" for one in self.reservations()]
-        found += [f"ConfigMap {name}" for name in self.maps()]
-        for one in self.api.get(self.pods)["items"]:
-            found += [f"label on pod {one['metadata']['name']}"] if self.labels(one["metadata"]["name"]) else []
-        requests = self.api.get(self.live.request_path("").rstrip("/"))["items"]
-        return found + [
-            f"finalizer on {one['metadata']['name']}" for one in requests if one["metadata"].get("finalizers")
-        ]
-
 
 def group_of(reservation: dict[str, Any]) -> str:
     """The group of a reservation pod."""

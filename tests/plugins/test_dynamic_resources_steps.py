@@ -5,77 +5,27 @@ after any single write and take up from what is stored.
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
-from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import ObjectUID
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import Handle
-from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
 from shared.framework.status import Code, Reason, Status
 from shared.kube.client import KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import PODS, RESOURCECLAIMS, Resource
-from shared.plugins.dynamic_resources import DynamicResources
-from shared.runtime.clock import SystemClock
-from shared.testing.builders import bind_request, pod, stored
+from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
 GIVEN_UP = Status.fatal("given up by the test")
-
-
-class CrashError(Exception):
-    """The process ended here."""
-
-
-class CrashingClient(KubeClient):
-    """Does so many writes, and ends the process when the last of them is stored."""
-
-    writes_left = -1
-
-    def _written(self) -> None:
-        self.writes_left -= 1
-        if self.writes_left == 0:
-            raise CrashError
-
-    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().create(*args, **kwargs)
-        self._written()
-        return answer
-
-    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().patch(*args, **kwargs)
-        self._written()
-        return answer
-
-    async def update(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().update(*args, **kwargs)
-        self._written()
-        return answer
-
-    async def delete(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        answer = await super().delete(*args, **kwargs)
-        self._written()
-        return answer
-
-
-async def new_plugin(client: KubeClient) -> DynamicResources:
-    """A plugin that remembers nothing, as after a restart."""
-    plugin = DynamicResources(PluginConfig(), Settings())
-    await plugin.setup(Handle(Settings(), client, SystemClock(), lambda name, reconcile: lambda key: None))
-    return plugin
 
 
 class SlowClient(KubeClient):
@@ -103,42 +53,6 @@ class MeddledClient(KubeClient):
             meddled = {"metadata": {"labels": {"read": str(self.reads)}}}
             await self.patch(RESOURCECLAIMS, answer["metadata"]["namespace"], answer["metadata"]["name"], meddled)
         return answer
-
-
-class Case:
-    """A namespace, and what a pass of the reconciler would hand to the plugin."""
-
-    def __init__(self, client: CrashingClient, namespace: str) -> None:
-        self.client = client
-        self.namespace = namespace
-
-    async def pod(self, name: str = "pod", **spec: Any) -> dict[str, Any]:
-        return await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
-
-    async def create(self, body: dict[str, Any]) -> dict[str, Any]:
-        return await self.client.create(RESOURCECLAIMS, self.namespace, body)
-
-    async def claim(self, name: str = "one") -> dict[str, Any]:
-        return await self.client.get(RESOURCECLAIMS, self.namespace, name)
-
-    async def claims(self) -> list[dict[str, Any]]:
-        return await self.client.list_all(RESOURCECLAIMS, self.namespace)
-
-    async def context(self, of: dict[str, Any], **spec: Any) -> BindContext:
-        """What the plugin is called with for the pod as it is stored now."""
-        metadata = of["metadata"]
-        fresh = await self.client.get(PODS, self.namespace, metadata["name"])
-        request = stored(bind_request(metadata["name"], NODE, self.namespace, metadata["uid"], **spec))
-        return BindContext(
-            request=decode_bind_request(request),
-            pod=fresh,
-            node=None,
-            attempt=1,
-            attempt_id="test",
-            deadline=datetime.max.replace(tzinfo=UTC),
-            client=self.client,
-            log=logging.LoggerAdapter(logging.getLogger(__name__)),
-        )
 
 
 @pytest.fixture
@@ -190,6 +104,72 @@ async def test_a_crash_after_any_write_is_taken_up_and_given_back(
         assert "extendedResourceClaimStatus" not in now["status"]
     # Claim: finalizer, status, and the same back. Extended: claim, status, pod; delete, finalizer, pod.
     assert crashes == (4 if "resourceClaims" in spec else 6)
+
+
+def placed(decision: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
+    """The same decision for devices that other nodes can use."""
+    if "extendedResourceClaimAllocation" in decision:
+        given = decision["extendedResourceClaimAllocation"]
+        allocation = {**given["allocation"], "nodeSelector": selector}
+        return {"extendedResourceClaimAllocation": {**given, "allocation": allocation}}
+    (given,) = decision["resourceClaimAllocations"]
+    allocation = {**given["allocation"], "nodeSelector": selector}
+    return {"resourceClaimAllocations": [{**given, "allocation": allocation}]}
+
+
+def of_host(*names: str) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
+    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+
+
+@pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
+async def test_devices_that_the_node_cannot_use_are_not_taken(
+    case: Case, spec: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    """Their labels are read from the API server; the reconciler keeps few of them."""
+    await case.create(claim("one"))
+    before = {found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in await case.claims()}
+    made = await case.pod(**spec)
+    plugin = await new_plugin(case.client)
+    answer = await plugin.pre_bind(await case.context(made, **placed(wanted, of_host("elsewhere"))))
+    assert (answer.code, answer.reason) == (Code.FATAL, Reason.DEVICE_CONFLICT)
+    assert f"cannot be used on node {NODE}" in answer.message
+    assert {
+        found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in await case.claims()
+    } == before
+    context = await case.context(made, **placed(wanted, of_host("elsewhere", NODE)))
+    assert await plugin.pre_bind(context) == Status.ok()
+
+
+async def test_what_is_taken_given_back_and_waited_for_is_counted(case: Case) -> None:
+    registry = CollectorRegistry()
+    plugin = await new_plugin(case.client, registry)
+    await case.create(claim("one"))
+    made = await case.pod(resourceClaims=CLAIMED)
+
+    def counts() -> list[float | None]:
+        changes = [
+            registry.get_sample_value("bowline_dynamic_resources_reservations_total", {"change": change})
+            for change in ("made", "released")
+        ]
+        return [*changes, registry.get_sample_value("bowline_dynamic_resources_device_wait_seconds_count")]
+
+    assert counts() == [0, 0, 0]
+    context = await case.context(made, **decided("d0", bindingConditions=["ready"], bindingFailureConditions=["bad"]))
+    for _ in range(2):
+        assert (await plugin.pre_bind(context)).code is Code.WAIT
+    assert counts() == [1, 0, 0]
+    said = {"type": "ready", "status": "True", "reason": "Test", "message": ""}
+    said["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [said]}
+    await case.client.patch(
+        RESOURCECLAIMS, case.namespace, "one", {"status": {"devices": [device]}}, subresource="status"
+    )
+    for _ in range(2):
+        assert await plugin.pre_bind(context) == Status.ok()
+    assert counts() == [1, 0, 1]
+    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert counts() == [1, 1, 1]
 
 
 async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:

@@ -1,13 +1,18 @@
-"""Shared GPUs on the real API server: bound, joined, ended, given up. kwok plays kubelets and agents."""
+"""Shared GPUs on the real API server: bound, joined, ended, given up. kwok plays kubelets and agents.
 
+``BOWLINE_SHARING_SEEDS=20`` takes that many random orders of sixteen halves instead of two.
+"""
+
+import os
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from shared.api import names
 from shared.plugins.gpu_sharing.reservation import reservation_name
 from tests.live import Live
+from tests.plugins.leftovers import left
+from tests.plugins.series import Series
 from tests.plugins.sharing import SILENT, Shares, device_of, group_of
 
 FRESH = [
@@ -21,17 +26,18 @@ FRESH = [
 ]
 
 
+# One order is as good as another, but all of them together take minutes.
+SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "2")))
+
+
 @pytest.fixture
-def shares(pair: Live) -> Iterator[Shares]:
-    """Sharing pods in the test's namespace. Whatever a test does: when its pods are gone, nothing of them is left."""
-    made = Shares(pair)
-    yield made
-    for one in made.api.get(made.pods)["items"]:
-        made.delete(one["metadata"]["name"])
-    pair.until("nothing of the test's pods is left", lambda: not made.left())
+def shares(pair: Live) -> Shares:
+    """Sharing pods in the test's namespace."""
+    return Shares(pair)
 
 
 def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> None:
+    series = Series(shares.live)
     shares.share("half-a", "two-halves")
     shares.share("half-b", "two-halves")
     for name in ("half-a", "half-b"):
@@ -48,8 +54,13 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
     shares.delete("half-a")
     shares.live.until("its ConfigMaps are gone", lambda: len(shares.maps()) == 2)
     assert shares.device("two-halves") == device
+    series.until(1, "gpu_sharing_reservations", state="held")
     shares.delete("half-b")
     shares.freed()
+    series.until(0, "gpu_sharing_reservations", state="held")
+    assert series.grown("gpu_sharing_devices_total", change="reserved") == 1
+    # Counted when the deletion is answered, which may be after it is seen.
+    shares.live.until("it is counted", lambda: series.grown("gpu_sharing_devices_total", change="freed") == 1)
 
 
 def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one(shares: Shares) -> None:
@@ -61,7 +72,7 @@ def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one
     assert sorted(shares.writes("second")) == sorted(FRESH[1:])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - an order, not a secret
     halves = [(f"half-{group}-{number}", f"s{seed}-{group}") for group in range(8) for number in range(2)]
@@ -116,14 +127,18 @@ def test_fault_13_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> No
 
 
 def test_fault_38_a_pod_deleted_while_its_agent_is_silent_frees_the_device_at_once(shares: Shares) -> None:
+    series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)
     shares.ask("silent", ["silent-1", "silent-2"])
     shares.live.until("devices are reserved", lambda: len(shares.reservations()) == 2)
+    series.until(2, "gpu_sharing_reservations", state="waiting")
     shares.delete("silent")
     shares.freed()
+    series.until(0, "gpu_sharing_reservations", state="waiting")
 
 
 def test_fault_15_a_silent_agent_is_given_up_and_its_device_freed(shares: Shares) -> None:
+    series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)
     shares.ask("silent", ["never"], backoffLimit=0)
     assert "waiting for Pod kai-resource-reservation/gpu-reservation-" in shares.live.event(
@@ -137,6 +152,7 @@ def test_fault_15_a_silent_agent_is_given_up_and_its_device_freed(shares: Shares
     assert "has not told its device within 10 s" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
     shares.freed("never")
+    assert series.grown("gpu_sharing_reservations_failed_total", cause="silent") == 1
     assert shares.labels("silent") == {}
 
 
@@ -149,13 +165,14 @@ def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
     shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
     shares.live.cluster.api.delete(shares.live.request_path("flaky"))
     shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("flaky")))
-    assert shares.left() == []
+    assert left(shares.live) == []
     pod = shares.live.pod("flaky")
     assert pod["metadata"]["uid"] == admitted["metadata"]["uid"]
     assert "nodeName" not in pod["spec"]
 
 
 def test_fault_34_a_remade_decision_leaves_nothing_of_the_former(shares: Shares) -> None:
+    series = Series(shares.live)
     shares.make("moved", {"example.bowline.dev/fail-attempts": "1"})
     shares.ask("moved", ["former"])
     shares.live.until("the pod is labelled", lambda: shares.labels("moved") != {})
@@ -163,6 +180,8 @@ def test_fault_34_a_remade_decision_leaves_nothing_of_the_former(shares: Shares)
     shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("moved")))
     shares.ask("moved", ["latter"], node="gpu-node-1")
     shares.live.phase("moved", "Succeeded")
+    # The latter's own, and perhaps the former's; a plugin from elsewhere counts as the built-ins do.
+    assert series.grown("example_flaky_failures_total") >= 1
     assert shares.labels("moved")["runai-gpu-group"] == "latter"
     assert [group_of(one) for one in shares.reservations()] == ["latter"]
 

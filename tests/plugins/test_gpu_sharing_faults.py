@@ -1,22 +1,17 @@
 """Shared GPUs where something is not as it should be: dead reservations, foreign objects, no leader."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from shared.api import names
 from tests.live import Live
+from tests.plugins.series import Series
 from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, Shares, device_of
 
 
 @pytest.fixture
-def shares(pair: Live) -> Iterator[Shares]:
-    """Sharing pods in the test's namespace; when they are gone, nothing of them is left but what is foreign."""
-    made = Shares(pair)
-    yield made
-    for one in made.api.get(made.pods)["items"]:
-        made.delete(one["metadata"]["name"])
-    pair.until("nothing is left", lambda: [one for one in made.left() if "foreign" not in one] == [])
+def shares(pair: Live) -> Shares:
+    """Sharing pods in the test's namespace."""
+    return Shares(pair)
 
 
 def fail_reservation(shares: Shares, group: str) -> str:
@@ -28,6 +23,7 @@ def fail_reservation(shares: Shares, group: str) -> str:
 
 
 def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_anew(shares: Shares) -> None:
+    series = Series(shares.live)
     shares.make("refused", tolerations=SILENT)
     shares.ask("refused", ["refused"])
     shares.live.until("a device is reserved", lambda: len(shares.reservations()) == 1)
@@ -38,6 +34,7 @@ def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_an
         "another reservation is made",
         lambda: any(one["metadata"]["uid"] != former for one in shares.reservations("refused")),
     )
+    assert series.grown("gpu_sharing_reservations_failed_total", cause="ended") == 1
 
 
 def test_fault_14_a_dead_reservation_is_not_taken_for_its_device(shares: Shares) -> None:
@@ -68,6 +65,7 @@ def test_a_device_that_nothing_holds_any_more_is_not_joined(shares: Shares) -> N
 
 
 def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(shares: Shares) -> None:
+    series = Series(shares.live)
     path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
     foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
     stored = shares.api.post(path, foreign)
@@ -79,6 +77,7 @@ def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(sh
     assert status["suggestion"] == "DeletePod"
     shares.freed()
     assert shares.api.get(f"{path}/foreign-0") == stored
+    assert series.grown("gpu_sharing_configmaps_refused_total") == 1
 
 
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
@@ -122,7 +121,8 @@ def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> Non
     shares.share("ends", "while-away")
     shares.share("double", "while-1", "while-2")
     shares.share("stays", "still-used")
-    for name in ("ends", "double", "stays"):
+    shares.share("bare", "unheld")
+    for name in ("ends", "double", "stays", "bare"):
         shares.live.phase(name, "Succeeded")
     shares.make("waits", tolerations=SILENT)
     shares.ask("waits", ["still-wanted"])
@@ -131,10 +131,14 @@ def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> Non
     reconciler.stop()
     shares.delete("ends")
     shares.complete("double")
+    (one,) = shares.reservations("unheld")
+    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
     # A pod that another binder has bound: without our label nobody would watch it.
     shares.api.patch(f"{shares.pods}/stays", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
     shares.live.pair.launch_reconciler().wait_ready()
     shares.freed("while-away", "while-1", "while-2")
+    # Nothing is done about it that would end somebody's pod; the operator is told.
+    Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
     shares.live.until("the pod is labelled", lambda: shares.labels("stays").get(names.LABEL_GPU_SHARING) == "true")
     shares.delete("stays")

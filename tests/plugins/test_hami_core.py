@@ -1,4 +1,4 @@
-"""The memory limit of a share, written into a real ConfigMap."""
+"""The memory limit of a share, written into a real ConfigMap: by the plugin alone, and by the whole pair."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 
 from localcluster.cluster import Cluster
+from localcluster.nodes import GPU_MEMORY_MIB
+from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
@@ -21,6 +23,8 @@ from shared.kube.resources import CONFIGMAPS, PODS
 from shared.plugins.gpu_sharing.rules import configmap_object
 from shared.plugins.hami_core import HamiCore
 from shared.testing.builders import bind_request, pod, stored
+from tests.live import Live
+from tests.plugins.sharing import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +107,15 @@ async def test_fault_16_a_configmap_of_another_pod_is_not_written(case: Case) ->
 
 async def test_a_configmap_that_is_not_there_yet_is_no_failure_of_the_request(case: Case) -> None:
     assert (await case.limited(LABELS)).code is Code.INFRA
+
+
+def test_a_half_on_the_whole_pair_is_held_to_half_of_the_memory(guarded: Live) -> None:
+    shares = Shares(guarded)
+    shares.share("half", "limited")
+    guarded.phase("half", "Succeeded")
+    stored = guarded.pod("half")
+    name = f"{stored['metadata']['annotations'][names.SHARED_GPU_CONFIGMAP]}-0"
+    assert shares.maps()[name][names.DEVICE_MEMORY_LIMIT] == f"{GPU_MEMORY_MIB // 2}m"
+    env = {one["name"]: one for one in stored["spec"]["containers"][0]["env"]}
+    reference = {"name": name, "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
+    assert env[names.DEVICE_MEMORY_LIMIT]["valueFrom"] == {"configMapKeyRef": reference}

@@ -11,6 +11,8 @@ from localcluster.nodes import node_object
 from shared.api import names
 from shared.testing.builders import bind_request, pod
 from tests.live import Live
+from tests.plugins.series import Series
+from tests.plugins.sharing import Shares
 
 
 def container(**requests: str) -> dict[str, Any]:
@@ -107,3 +109,14 @@ def test_a_look_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Liv
         and node in event["requestURI"]
     ]
     assert asked == [f"/api/v1/nodes/{node}", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"]
+
+
+def test_the_pod_that_holds_a_shared_device_takes_its_room(guarded: Live, node: str) -> None:
+    series = Series(guarded)
+    shares = Shares(guarded)
+    for name in ("half", "other-half"):
+        shares.share(name, "room", node=node)
+        guarded.phase(name, "Succeeded")
+    status = bind(guarded, "whole", node, "Failed", gpu="2")
+    assert f"node {node} has too little left of nvidia.com/gpu (asked for 2, free 1 of 2)" in status["reason"]
+    assert series.grown("node_fit_misfits_total", resource="gpu") == 1

@@ -8,6 +8,7 @@ import pytest
 from shared.api import names
 from tests.audit import writes_about
 from tests.live import Live
+from tests.plugins.series import Series
 from tests.plugins.storage import PROVISIONER, Storage
 
 
@@ -31,6 +32,7 @@ def failure(live: Live, name: str = "pod") -> dict[str, Any]:
 
 
 def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: Storage) -> None:
+    series = Series(pair)
     storage.make_class()
     storage.make_volume("elsewhere", "gpu-node-1")
     storage.make_volume("large", size="5Gi")
@@ -41,6 +43,7 @@ def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: 
     claim = storage.claim()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
+    assert series.grown("volume_binding_claim_bound_seconds_count", how="static") == 1
     assert storage.volume_of() == "right"
     volume = storage.volume("right")
     assert volume["metadata"]["annotations"][names.BOUND_BY_CONTROLLER] == "yes"
@@ -145,6 +148,7 @@ def test_without_a_volume_the_scheduler_is_told_and_nothing_is_written(pair: Liv
 
 
 def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> None:
+    series = Series(pair)
     storage.make_class(PROVISIONER)
     storage.make_claim()
     pair.kubectl("annotate", "pvc", "data", "example.com/note=kept")
@@ -155,18 +159,21 @@ def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> N
     storage.provision()
     done = pair.phase("pod", "Succeeded")
     assert "failedAttempts" not in done["status"]
+    assert series.grown("volume_binding_claim_bound_seconds_count", how="dynamic") == 1
     assert storage.claim()["metadata"]["annotations"]["example.com/note"] == "kept"
     writes = [what for verb, what in writes_about(pair, user="bowline-reconciler") if verb != "create"]
     assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
 
 
 def test_fault_18_a_refusal_is_final_for_the_node_and_is_not_asked_again(pair: Live, storage: Storage) -> None:
+    series = Series(pair)
     storage.make_class(PROVISIONER)
     storage.make_claim()
     storage.make_pod()
     pair.request_bind()
     storage.refuse()
     status = failure(pair)
+    assert series.grown("volume_binding_decisions_handed_back_total") == 1
     assert status["reason"].startswith("VolumeConflict: volume_binding: the provisioner csi.example.com cannot make")
     assert status["suggestion"] == "RescheduleElsewhere"
     assert names.SELECTED_NODE not in storage.claim()["metadata"]["annotations"]

@@ -14,7 +14,7 @@ from localcluster.helm import find_helm
 from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
 from tests.live import Live
-from tests.plugins.kube_scheduler import needs_kube_scheduler
+from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 from tests.plugins.storage import PROVISIONER, Storage
 
 pytestmark = needs_kube_scheduler
@@ -94,7 +94,7 @@ def test_both_leave_the_same(storage: Storage, provisioner: str, make: Callable[
                 live.request_bind(name)
             if provisioner == PROVISIONER:
                 storage.provision(name)
-            live.until(f"pod {name} is bound", lambda n=name: live.pod(n)["spec"].get("nodeName") == "gpu-node-0")  # type: ignore[misc]
+            assert bound(live, name)["spec"]["nodeName"] == "gpu-node-0"
         assert left(storage, f"ours-{word}") == left(storage, f"theirs-{word}")
     finally:
         storage.clean()

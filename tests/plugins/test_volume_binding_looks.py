@@ -17,7 +17,6 @@ from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import Handle
 from shared.framework.config import Settings
 from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, PluginConfig
 from shared.framework.status import Code, Reason, Status, Suggestion
@@ -29,6 +28,7 @@ from shared.kube.resources import PERSISTENTVOLUMES, Resource, Selection
 from shared.plugins.volume_binding import VolumeBinding
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
+from shared.testing.handles import handle_for
 from tests.live import DEADLINE_S, LiveCluster
 from tests.plugins.storage import Storage, mounts
 
@@ -56,7 +56,7 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 async def process(client: KubeClient) -> VolumeBinding:
     """Return the plugin as a process has it."""
     plugin = VolumeBinding(PluginConfig(), Settings())
-    await plugin.setup(Handle(Settings(), client, SystemClock(), lambda *_: lambda _: None))
+    await plugin.setup(handle_for(plugin.name, client))
     return plugin
 
 

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import Handle
 from shared.framework.plugin import RUN, SKIP, Plugin, PluginConfig, Preflight
 from shared.framework.status import Status
 
@@ -29,6 +30,10 @@ class Flaky(Plugin):
     name = "example_flaky"
     config_model = FlakyConfig
 
+    async def setup(self, handle: Handle) -> None:
+        """Count what only this plugin knows; the framework counts its calls and their answers."""
+        self._failures = handle.metrics.counter("failures_total", "Attempts that were failed on purpose.")
+
     def preflight(self, c: BindContext) -> Preflight:
         """Only pods with the annotation are slowed down by this plugin."""
         return RUN if self._failures_wanted(c) else SKIP
@@ -37,6 +42,7 @@ class Flaky(Plugin):
         """Fail while the attempt's number is not above the wanted failures."""
         wanted = self._failures_wanted(c)
         if c.attempt <= wanted:
+            self._failures.inc()
             return Status.retry(f"failing on purpose, {wanted - c.attempt} more to come")
         return Status.ok()
 

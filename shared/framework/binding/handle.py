@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.kube.client import KubeClient
 from shared.kube.reflector import Reflector, Slim
@@ -51,9 +52,13 @@ Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Given to ``Plugin.setup``. ``worker`` registers a leader-only keyed queue and returns its ``add``."""
+    """Given to ``Plugin.setup``. ``worker`` registers a leader-only keyed queue and returns its ``add``.
+
+    ``metrics`` makes series of the plugin's own.
+    """
 
     settings: Settings
     client: KubeClient
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]
+    metrics: PluginMetrics

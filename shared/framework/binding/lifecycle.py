@@ -10,8 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
+from prometheus_client import CollectorRegistry, Gauge
+
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
+from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin, overrides
 from shared.kube.client import KubeClient
@@ -28,20 +31,37 @@ CALL_S = 60.0
 
 
 class PluginLifecycle:
-    """Sets plugins up, starts and stops them, and runs what they asked for."""
+    """Sets plugins up, starts and stops them, and runs what they asked for. What they count is in ``registry``."""
 
-    def __init__(self, plugins: Sequence[Plugin], client: KubeClient, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        plugins: Sequence[Plugin],
+        client: KubeClient,
+        settings: Settings,
+        clock: Clock,
+        registry: CollectorRegistry,
+    ) -> None:
         self._plugins = tuple(plugins)
         self._client = client
         self._settings = settings
         self._clock = clock
+        self._registry = registry
+        self._depth = Gauge(
+            "bowline_plugin_queue_depth", "Keys in line in a plugin's queue.", ["plugin", "worker"], registry=registry
+        )
         self._workers: dict[str, _Worker] = {}
         self._started: list[Plugin] = []
 
     async def setup(self) -> None:
         """Set every plugin up. Raises what a plugin raises."""
         for plugin in self._plugins:
-            handle = Handle(self._settings, self._client, self._clock, partial(self._add_worker, plugin.name))
+            handle = Handle(
+                self._settings,
+                self._client,
+                self._clock,
+                partial(self._add_worker, plugin.name),
+                PluginMetrics(plugin.name, self._registry),
+            )
             await asyncio.wait_for(plugin.setup(handle), CALL_S)
 
     def reflectors(
@@ -92,6 +112,7 @@ class PluginLifecycle:
         if full in self._workers:
             raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
         worker = self._workers[full] = _Worker(full, reconcile)
+        self._depth.labels(plugin, name).set_function(worker.depth)
         return worker.add
 
 
@@ -125,6 +146,9 @@ class _Worker:
     def add(self, key: ObjectKey) -> None:
         if self._queue is not None:
             self._queue.add(key)
+
+    def depth(self) -> int:
+        return self._queue.depth if self._queue is not None else 0
 
     def start(self) -> None:
         self._queue = WorkQueue()

@@ -18,6 +18,7 @@ from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, 
 from shared.framework.status import Reason, Status
 from shared.kube.errors import ApiError
 from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.preparation import Preparation
 from shared.plugins.dynamic_resources.rules import request_faults
 from shared.plugins.dynamic_resources.writer import ClaimsNotServedError
@@ -53,7 +54,7 @@ class DynamicResources(Plugin):
     # --- binding ---
 
     async def setup(self, handle: "Handle") -> None:
-        self._preparation = Preparation(handle.client)
+        self._preparation = Preparation(handle.client, ClaimMetrics(handle.metrics))
 
     def preflight(self, c: "BindContext") -> Preflight:
         """Claims depend on no volume and no GPU group, so neighbours may run at the same time."""
@@ -64,7 +65,7 @@ class DynamicResources(Plugin):
         """Take the pod's claims; a pod is never bound without all of them."""
         assert c.pod is not None  # noqa: S101 - an attempt is only made of a pod that is there
         try:
-            return await self._preparation.take(c.pod, c.spec)
+            return await self._preparation.take(c.pod, c.spec, c.state)
         except ClaimsNotServedError:
             return NOT_SERVED
         except ApiError as error:

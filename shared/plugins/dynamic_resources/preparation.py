@@ -5,15 +5,17 @@ asks the API server for the pod first: claims of a pod that is bound, wherever, 
 gone are kube-controller-manager's to free.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
 from shared.api.meta import Object, is_deleting, key_of, uid_of
-from shared.framework.status import Code, Reason, Status
+from shared.api.selectors import Node, reads_labels
+from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import Invalid, NotFound
-from shared.kube.resources import PODS
-from shared.plugins.dynamic_resources.claim import claim_ref
+from shared.kube.resources import NODES, PODS
+from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref
 from shared.plugins.dynamic_resources.extended import (
     claim_of,
     pod_status,
@@ -21,11 +23,13 @@ from shared.plugins.dynamic_resources.extended import (
     wanted_extended,
     wanted_new,
 )
+from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.rules import (
     Wanted,
     missing,
     objection,
     together,
+    unreachable,
     wanted_claims,
 )
 from shared.plugins.dynamic_resources.writer import Claims, busy, uncut
@@ -34,15 +38,21 @@ from shared.plugins.dynamic_resources.writer import Claims, busy, uncut
 class Preparation:
     """Takes and gives back the claims of pods. Methods raise what the client raises."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, metrics: ClaimMetrics) -> None:
         self._client = client
-        self._claims = Claims(client)
+        self._metrics = metrics
+        self._claims = Claims(client, metrics)
 
     # --- before the bind ---
 
-    async def take(self, pod: Object, spec: BindRequestSpec) -> Status:
-        """Make every claim the pod's; what is so already is left as it is."""
-        looked = [await self._look(one, pod) for one in wanted_claims(pod, spec)]
+    async def take(self, pod: Object, spec: BindRequestSpec, state: dict[str, Any]) -> Status:
+        """Make every claim the pod's; what is so already is left as it is. ``state``: kept between attempts."""
+        looked = [await self._look(one, pod, spec.selected_node) for one in wanted_claims(pod, spec)]
+        extended = spec.extended_resource_claim_allocation
+        if extended is not None:
+            label = wanted_extended(pod, extended).label
+            against = await self._unreachable(label, extended.allocation, spec.selected_node)
+            looked += [against] if against is not None else []
         unready = [answer for answer in looked if isinstance(answer, Status)]
         if unready:
             return together(unready)
@@ -51,17 +61,36 @@ class Preparation:
             answers.append(await self._claims.take(claim, wanted, pod))
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
-        if spec.extended_resource_claim_allocation is not None:
-            answers.append(await self._take_extended(pod, spec.extended_resource_claim_allocation))
-        return together(answers)
+        if extended is not None:
+            answers.append(await self._take_extended(pod, extended))
+        answer = together(answers)
+        if answer.code in (Code.OK, Code.WAIT):
+            self._metrics.devices(state, pending=answer.code is Code.WAIT, now=self._client.clock.monotonic())
+        return answer
 
-    async def _look(self, one: Wanted | Status, pod: Object) -> tuple[Wanted, Object] | Status:
+    async def _look(self, one: Wanted | Status, pod: Object, node: str) -> tuple[Wanted, Object] | Status:
         if isinstance(one, Status):
             return one
         claim = await self._claims.get(one.key)
         if claim is None:
             return missing(one)
-        return objection(claim, one, pod) or (one, claim)
+        against = objection(claim, one, pod)
+        if against is None:
+            # What is stored is what the pod gets; it may be reserved already, and the request says nothing of it.
+            allocation = allocation_of(claim) or one.allocation or {}
+            against = await self._unreachable(one.label, allocation, node)
+        return against or (one, claim)
+
+    async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: str) -> Status | None:
+        """Return why the devices cannot be used on the node. Its labels are only read where they matter."""
+        labels: dict[str, str] = {}
+        if reads_labels(allocation.get("nodeSelector")):
+            try:
+                found = await self._client.get(NODES.as_metadata(), "", node)
+            except NotFound:
+                return Status.fatal(f"node {node} is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+            labels = found["metadata"].get("labels") or {}
+        return unreachable(label, allocation, Node(node, labels))
 
     async def _take_extended(self, pod: Object, extended: ExtendedResourceClaimAllocation) -> Status:
         """Make the claim that nobody else makes, take it, and tell the kubelet of it by the pod's status."""

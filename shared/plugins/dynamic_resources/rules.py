@@ -2,9 +2,10 @@
 
 Pure. A claim is judged as it is stored now, never by what an earlier pass did, so that the same call serves the first
 pass, the pass after a conflict and the pass after a crash. Each function answers one question: may the pod have the
-claim at all (``objection``), what is the next thing to write (``next_write``, ``next_release``), are its devices
-ready (``readiness``). The order of the writes is the promise: the finalizer stands before anything is allocated and
-goes after nothing is, or a claim could vanish, or stay allocated, under a running pod.
+claim at all (``objection``) and use it on its node (``unreachable``), what is the next thing to write
+(``next_write``, ``next_release``), are its devices ready (``readiness``). The order of the writes is the promise: the
+finalizer stands before anything is allocated and goes after nothing is, or a claim could vanish, or stay allocated,
+under a running pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from shared.api import names
 from shared.api.bindrequest import BindRequestSpec
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, uid_of
+from shared.api.selectors import Node, node_selector_admits
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.dynamic_resources.claim import (
     allocation_of,
@@ -155,6 +157,18 @@ def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
     if not reserved and len(consumers) >= MAX_CONSUMERS:
         return _conflict(f"{wanted.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
     return None
+
+
+def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status | None:
+    """Return why the pod cannot use its devices on its node; None if it can.
+
+    Nobody after this looks: the pod would be bound, and its kubelet would try for ever to prepare them.
+    """
+    if node_selector_admits(allocation.get("nodeSelector"), node):
+        return None
+    devices = shown_devices(allocation)
+    why = f"{label}: {devices} cannot be used on node {node.name} (nodeSelector of the allocation)"
+    return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def _undecided(claim: Object, wanted: Wanted) -> Status:

@@ -15,6 +15,8 @@ from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources.claim import consumers_of
+from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
@@ -40,8 +42,9 @@ class ClaimsNotServedError(Exception):
 class Claims:
     """The claims of one cluster. Methods raise what the client raises, Conflict excepted."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, metrics: ClaimMetrics) -> None:
         self._client = client
+        self._metrics = metrics
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: ObjectKey) -> Object | None:
@@ -119,9 +122,12 @@ class Claims:
             case ClaimStatus(status):
                 # Not a patch: a merge patch would drop a null in a driver's own parameters.
                 body = {**claim, "status": status}
-                return await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+                stored = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+                self._metrics.consumers(len(consumers_of(claim)), len(consumers_of(stored)))
+                return stored
             case Delete():
                 left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
+                self._metrics.consumers(len(consumers_of(claim)), 0)
                 return left if left.get("kind") == RESOURCECLAIMS.kind else None
 
     def _lock(self, key: ObjectKey) -> asyncio.Lock:

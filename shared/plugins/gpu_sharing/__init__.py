@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, ResourceType
 from shared.api.field_error import FieldError
-from shared.api.gpu_share import direct_env_map, gpu_groups
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, uid_of
+from shared.api.gpu_share import direct_env_map
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from shared.framework.binding.handle import EventSource, Handle
 from shared.framework.binding.post import refusal
 from shared.framework.config import Settings
@@ -27,6 +27,7 @@ from shared.kube.resources import PODS
 from shared.plugins.gpu_sharing.admission import prefix_faults, prepare, unprepared_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
+from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec
 from shared.plugins.gpu_sharing.reservation import (
@@ -41,6 +42,7 @@ from shared.plugins.gpu_sharing.reservation import (
 from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removals, request_fault, share_maps, share_of
 from shared.plugins.gpu_sharing.site import APP, Site
 from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, Sweep
+from shared.plugins.gpu_sharing.watches import groups_of, slim_other, slim_reservation, slim_user
 
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
@@ -95,8 +97,9 @@ class GpuSharing(Plugin):
             fake=sharing.fake_gpus,
         )
         self._site = Site(handle.client, spec, self.args.scale_adjust_namespace)
-        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout)
-        self._sweep = Sweep(self._site, self._owner)
+        self._metrics = SharingMetrics(handle.metrics)
+        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout, self._metrics)
+        self._sweep = Sweep(self._site, self._owner, self._metrics)
         self._sweep_soon = handle.worker("sweep", self._sweep.run)
 
     async def start(self) -> None:
@@ -106,6 +109,7 @@ class GpuSharing(Plugin):
 
     async def stop(self) -> None:
         self._owner.clear()
+        self._metrics.unreserved.set(0)
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch sharing pods, whose end may free a device, and what requests wait for and name in ``wake_on``."""
@@ -116,22 +120,23 @@ class GpuSharing(Plugin):
             _nobody,
             label_selector=APP,
             field_selector=f"metadata.namespace={self._site.spec.namespace}",
-            slim=_slim,
+            slim=slim_reservation,
+            attach=lambda reflector: self._metrics.follow(reflector.store),
         )
         yield EventSource(
             PODS.as_metadata(),
             _nobody,
             label_selector=SHARING,
             field_selector=RUNNING,
-            slim=_slim,
+            slim=slim_user,
             on_change=self._user_changed,
         )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
-            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=_slim)
+            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=slim_other)
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
-        before, now = (_groups(pod) for pod in (old, new))
+        before, now = (groups_of(pod) for pod in (old, new))
         self._owner.look(before - now)
 
     # --- binding ---
@@ -178,6 +183,8 @@ class GpuSharing(Plugin):
         status = await write_maps(c.client, maps, pod)
         if status.code is Code.OK:
             c.state["given"] = devices
+        elif status.code is Code.FATAL:
+            self._metrics.refused.inc()
         return status
 
     async def post_bind(self, c: "BindContext") -> None:
@@ -261,18 +268,6 @@ def _unfit(answers: list[Answer]) -> Status | None:
     return None
 
 
-def _groups(pod: Object | None) -> frozenset[str]:
-    return gpu_groups(pod["metadata"].get("labels") or {}) if pod is not None else frozenset()
-
-
 def _nobody(_: Object) -> Iterable[ObjectKey]:
     """Wake no request by itself: those who wait for an object are known by their waits."""
     return ()
-
-
-def _slim(pod: dict[str, Any]) -> Object:
-    """Keep whose user the pod is."""
-    key, metadata = key_of(pod), pod["metadata"]
-    labels = {name: value for name, value in (metadata.get("labels") or {}).items() if gpu_groups({name: value})}
-    identity = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-    return {"metadata": {"name": key.name, "namespace": key.namespace, **identity, "labels": labels}}

@@ -24,6 +24,7 @@ from typing import assert_never
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.handle import Handle
 from shared.kube.errors import KubeError
+from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.reservation import (
     Answer,
     Claim,
@@ -60,8 +61,9 @@ class _Asked:
 class GroupOwner:
     """Answers for all groups of the cluster while this process leads."""
 
-    def __init__(self, handle: Handle, site: Site, agent_timeout: timedelta) -> None:
+    def __init__(self, handle: Handle, site: Site, agent_timeout: timedelta, metrics: SharingMetrics) -> None:
         self._site = site
+        self._metrics = metrics
         self._clock = handle.clock
         self._timeout = agent_timeout
         self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
@@ -155,6 +157,7 @@ class GroupOwner:
             case Lost():
                 if verdict.remove is not None and await self._site.remove(verdict.remove):
                     seen.remove(verdict.remove)
+                    self._metrics.ended.inc()
                 return verdict
             case Create():
                 return await self._create(claim, verdict, seen)
@@ -178,6 +181,7 @@ class GroupOwner:
         made = await self._site.create(claim)
         if isinstance(made, str):
             return Lost(made)
+        self._metrics.reserved.inc()
         log.info("device reserved", extra={"group": claim.group, "node": claim.node, "reservation": str(made.key)})
         seen.append(made)
         return Pending(made)
@@ -189,6 +193,7 @@ class GroupOwner:
             if await self._site.remove(late):
                 seen.remove(late)
                 self._gave_up.setdefault(group, {})[late.uid] = reasons[late.uid]
+                self._metrics.silent.inc()
                 log.warning("reservation given up", extra={"group": group, "why": reasons[late.uid]})
 
     def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
@@ -219,6 +224,7 @@ class GroupOwner:
             if not unused([one], users, self._claimed(group), asking):
                 continue
             if await self._site.remove(one):
+                self._metrics.freed.inc()
                 log.info("device given up", extra={"group": group, "node": one.node, "reservation": str(one.key)})
             else:
                 again = AGAIN

@@ -15,6 +15,7 @@ from shared.api.gpu_share import gpu_groups
 from shared.api.meta import Object, ObjectKey
 from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
+from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.site import Site
 
@@ -28,9 +29,10 @@ RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 class Sweep:
     """One sweep a call; ``first`` ones adopt."""
 
-    def __init__(self, site: Site, owner: GroupOwner) -> None:
+    def __init__(self, site: Site, owner: GroupOwner, metrics: SharingMetrics) -> None:
         self._site = site
         self._owner = owner
+        self._metrics = metrics
         self._adopts = True
 
     def begin(self) -> None:
@@ -48,6 +50,7 @@ class Sweep:
         self._adopts = False
         self._owner.look(reserved - used)
         unheld = used - reserved
+        self._metrics.unreserved.set(len(unheld))
         if unheld:
             # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
             log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})

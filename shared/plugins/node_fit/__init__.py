@@ -7,6 +7,7 @@ is told to choose another node. Off by default: it costs a read of the node and 
 The rules are in ``rules``; ``holds`` keeps two attempts from counting on the same room. It writes nothing.
 """
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from shared.api.bindrequest import BindRequestSpec
@@ -18,10 +19,12 @@ from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.errors import ApiError, Expired, NotFound
 from shared.kube.resources import NODES, PODS
 from shared.plugins.node_fit.holds import Hold, Holds, unseen
+from shared.plugins.node_fit.metrics import FitMetrics
 from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
 
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
+    from shared.framework.binding.handle import Handle
 
 
 class NodeFit(Plugin):
@@ -34,6 +37,9 @@ class NodeFit(Plugin):
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
         self._holds = Holds()
+
+    async def setup(self, handle: "Handle") -> None:
+        self._metrics = FitMetrics(handle.metrics)
 
     async def stop(self) -> None:
         self._holds.clear()
@@ -58,7 +64,8 @@ class NodeFit(Plugin):
         # No await from here on: between the verdict and the promise nobody else is to be promised the same room.
         others = [pod for pod in pods if uid_of(pod) != own]
         promised = unseen(check.promised, frozenset(map(uid_of, others)), own)
-        status = verdict(found, wanted, occupied(others), total(promised))
+        status, short = verdict(found, wanted, occupied(others), total(promised))
+        self._metrics.misfit(short)
         if status.code is Code.OK:
             self._holds.put(c.request.key, Hold(node, own, wanted))
         else:
@@ -80,16 +87,20 @@ def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
     )
 
 
-def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) -> Status:
-    """Return OK if the pod fits beside what the node's pods have taken and what others were promised."""
+def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) -> tuple[Status, Collection[str]]:
+    """Return OK if the pod fits beside what the node's pods have taken and what others were promised.
+
+    Else why not, and the resources of which there is too little.
+    """
     name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
     short = shortages(wanted, has, taken)
     if short:
-        why = f"node {name} has too little left of {', '.join(short)}; choose another node"
-        return Status.fatal(why, Reason.REJECTED, elsewhere)
+        why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
+        return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
     short = shortages(wanted, has, total((taken, promised)))
     if short:
         # Those on their way may not arrive, so this is not final.
-        why = f"node {name} has too little left beside pods that are about to run there: {', '.join(short)}"
-        return Status(Code.RETRY, (why,), suggestion=elsewhere)
-    return Status.ok()
+        listed = ", ".join(short.values())
+        why = f"node {name} has too little left beside pods that are about to run there: {listed}"
+        return Status(Code.RETRY, (why,), suggestion=elsewhere), short.keys()
+    return Status.ok(), ()

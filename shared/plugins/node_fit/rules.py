@@ -18,6 +18,9 @@ from shared.api.quantity import parse_quantity
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 ENDED = ("Succeeded", "Failed")
 
+# What the resources that are compared are called where only a few words may be used.
+KINDS = ("cpu", "memory", "pods", "gpu", "mig")
+
 # Resource to quantity; what is not there is not asked for.
 Amounts = Mapping[str, Decimal]
 
@@ -25,6 +28,13 @@ Amounts = Mapping[str, Decimal]
 def is_counted(resource: str) -> bool:
     """Return whether the resource is one that is compared here, besides the number of pods."""
     return resource in (CPU, MEMORY, names.RESOURCE_GPU) or resource.startswith(names.RESOURCE_MIG_PREFIX)
+
+
+def kind_of(resource: str) -> str:
+    """Return which of KINDS the resource is."""
+    if resource == names.RESOURCE_GPU:
+        return "gpu"
+    return "mig" if resource.startswith(names.RESOURCE_MIG_PREFIX) else resource
 
 
 def needs(pod: Object) -> Amounts:
@@ -72,13 +82,14 @@ def has_ended(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> list[str]:
-    """Return, for each resource of which too little is left, what a message says of it; empty if the pod fits."""
-    return [
-        f"{resource} (asked for {_shown(amount)}, free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
+def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> dict[str, str]:
+    """Return what a message says of each resource of which too little is left; empty if the pod fits."""
+    return {
+        resource: f"{resource} (asked for {_shown(amount)}, "
+        f"free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
         for resource, amount in sorted(wanted.items())
         if amount > (free := has.get(resource, Decimal(0)) - taken.get(resource, Decimal(0)))
-    ]
+    }
 
 
 def total(several: Iterable[Amounts]) -> Amounts:

@@ -16,6 +16,7 @@ from shared.framework.status import Status
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from shared.plugins.volume_binding.assumptions import Assumptions
 from shared.plugins.volume_binding.look import Looks, Remembered, Subject
+from shared.plugins.volume_binding.metrics import VolumeMetrics
 from shared.plugins.volume_binding.storage import Storage, slim_claim, slim_class, slim_volume
 from shared.plugins.volume_binding.volumes import mounts_claims
 
@@ -32,7 +33,7 @@ class VolumeBinding(Plugin):
     async def setup(self, handle: "Handle") -> None:
         self._storage = Storage(handle.client)
         self._assumptions = Assumptions()
-        self._looks = Looks(handle.client, self._storage, self._assumptions)
+        self._looks = Looks(handle.client, self._storage, self._assumptions, VolumeMetrics(handle.metrics))
 
     async def stop(self) -> None:
         """Let go of everything: from here on another process chooses."""

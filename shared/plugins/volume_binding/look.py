@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared.api.meta import Object, ObjectKey, ObjectUID
+from shared.api.selectors import Node
 from shared.framework.binding.post import refusal
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES
 from shared.plugins.volume_binding.assumptions import Assumptions
+from shared.plugins.volume_binding.metrics import DYNAMIC, STATIC, VolumeMetrics
 from shared.plugins.volume_binding.rules import (
     Asked,
     AskProvisioner,
     Bound,
+    HandedBack,
     TakeVolume,
     Unbound,
     capacity_hint,
@@ -32,7 +35,6 @@ from shared.plugins.volume_binding.rules import (
     selected_node_patch,
     waits_for_volumes,
 )
-from shared.plugins.volume_binding.selectors import Node
 from shared.plugins.volume_binding.storage import Storage
 from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, wanted_claims
 
@@ -49,6 +51,8 @@ class Remembered:
     asked: dict[ObjectUID, float] = field(default_factory=dict)  # since when a volume has been asked for here
     hints: dict[str, str] = field(default_factory=dict)  # by claim name
     verified: set[str] = field(default_factory=set)  # volumes known to reach the node
+    # By claim: how and since when its volume has been asked for by a write of this process.
+    written: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +76,13 @@ class _LookAgain(Exception):  # noqa: N818 - not an error: somebody else was fas
 class Looks:
     """Looks and writes, for all requests."""
 
-    def __init__(self, client: KubeClient, storage: Storage, assumptions: Assumptions) -> None:
+    def __init__(
+        self, client: KubeClient, storage: Storage, assumptions: Assumptions, metrics: VolumeMetrics
+    ) -> None:
         self._client = client
         self._storage = storage
         self._assumptions = assumptions
+        self._metrics = metrics
 
     async def settle(self, subject: Subject) -> Status:
         """Look until there is an answer. Raises InfrastructureError, nothing else of the API server's."""
@@ -96,10 +103,11 @@ class Looks:
             name = subject.node["metadata"]["name"]
             return Status.fatal(f"node {name} is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         verdicts = [await self._judged(one, claim, subject, node) for one, claim in zip(wanted, claims, strict=True)]
+        bound = [verdict.claim for verdict in verdicts if isinstance(verdict, Bound)]
+        self._observe(bound, subject.remembered)
         stop = _first_of([verdict for verdict in verdicts if isinstance(verdict, Status)])
         if stop is not None:
             return stop
-        bound = [verdict.claim for verdict in verdicts if isinstance(verdict, Bound)]
         asked = [verdict.claim for verdict in verdicts if isinstance(verdict, Asked)]
         unbound = [verdict for verdict in verdicts if isinstance(verdict, Unbound)]
         conflict = await self._conflict(bound, node, subject.remembered)
@@ -110,10 +118,10 @@ class Looks:
             return choices
         taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
         for take in taking:
-            await self._take(take)
+            await self._take(take, subject.remembered)
         for choice in choices:
             if isinstance(choice, AskProvisioner):
-                asked.append(await self._ask(choice.claim, node))
+                asked.append(await self._ask(choice.claim, node, subject.remembered))
         if not taking and not asked:
             return Status.ok()
         return waits_for_volumes(taking, asked, await self._hints(asked, node, subject.remembered))
@@ -125,7 +133,11 @@ class Looks:
         if not isinstance(verdict, Claim):
             return verdict
         cls = await self._storage.class_of(verdict)
-        return judge_unbound(verdict, cls, node, verdict.uid in subject.remembered.asked)
+        judged = judge_unbound(verdict, cls, node, verdict.uid in subject.remembered.asked)
+        if isinstance(judged, HandedBack):
+            self._metrics.handed_back.inc()
+            return judged.status
+        return judged
 
     async def _conflict(self, bound: Sequence[Claim], node: Node, remembered: Remembered) -> Status | None:
         """Return why the volume of a bound claim cannot be used on the node."""
@@ -181,13 +193,26 @@ class Looks:
 
     # --- writing ---
 
-    async def _take(self, take: TakeVolume) -> None:
+    async def _take(self, take: TakeVolume, remembered: Remembered) -> None:
         patch = claim_ref_patch(take.volume, take.claim)
         if patch is not None:
+            since = self._client.clock.monotonic()
             await self._patch(PERSISTENTVOLUMES, ObjectKey("", take.volume.name), patch)
+            remembered.written[take.claim.uid] = (STATIC, since)
 
-    async def _ask(self, claim: Claim, node: Node) -> Claim:
-        return read_claim(await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node)))
+    async def _ask(self, claim: Claim, node: Node, remembered: Remembered) -> Claim:
+        since = self._client.clock.monotonic()
+        stored = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
+        remembered.written[claim.uid] = (DYNAMIC, since)
+        return read_claim(stored)
+
+    def _observe(self, bound: Sequence[Claim], remembered: Remembered) -> None:
+        """Count the claims that have got what this process has written."""
+        for claim in bound:
+            written = remembered.written.pop(claim.uid, None)
+            if written is not None:
+                how, since = written
+                self._metrics.bound.labels(how).observe(self._client.clock.monotonic() - since)
 
     async def _patch(self, resource: Any, key: ObjectKey, patch: dict[str, Any]) -> dict[str, Any]:
         try:

@@ -8,7 +8,7 @@ API server's versions tell them apart.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from shared.plugins.volume_binding.selectors import Node, selector_admits
+from shared.api.selectors import Node, selector_admits
 from shared.plugins.volume_binding.volumes import Claim, Volume
 
 AVAILABLE = "Available"

@@ -19,9 +19,9 @@ from typing import Any
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, ObjectRef, uid_of
 from shared.api.quantity import parse_quantity
+from shared.api.selectors import Node, selector_admits, topologies_admit
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.volume_binding.matching import find_volume
-from shared.plugins.volume_binding.selectors import Node, selector_admits, topologies_admit
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted
 
 
@@ -45,6 +45,13 @@ class Unbound:
 
     claim: Claim
     cls: Class
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The provisioner cannot make a volume on the node, and has said so; final for this decision."""
+
+    status: Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,9 @@ def _not_made_for(wanted: Wanted, claim: Claim, pod: Object) -> Status | None:
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
 
 
-def judge_unbound(claim: Claim, cls: Class | None, node: Node, asked_before: bool) -> Status | Asked | Unbound:
+def judge_unbound(
+    claim: Claim, cls: Class | None, node: Node, asked_before: bool
+) -> Status | HandedBack | Asked | Unbound:
     """Judge a claim that has no volume yet. ``asked_before``: for this pod, a volume was asked for on this node."""
     if cls is None or not cls.delayed or claim.volume_name:
         return _bound_by_others(claim, cls)
@@ -122,10 +131,11 @@ def judge_unbound(claim: Claim, cls: Class | None, node: Node, asked_before: boo
     if claim.selected_node:
         return elsewhere(f"a volume for claim {name} is being made for node {claim.selected_node}")
     if asked_before:
-        return elsewhere(
+        why = (
             f"the provisioner {cls.provisioner} cannot make a volume for claim {name} on node {node.name}: "
             "it has handed the decision back"
         )
+        return HandedBack(elsewhere(why))
     return Unbound(claim, cls)
 
 

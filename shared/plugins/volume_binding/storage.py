@@ -11,6 +11,7 @@ from typing import Any
 
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, key_of, version_of
+from shared.api.selectors import Node
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.reflector import Reflector
@@ -23,7 +24,6 @@ from shared.kube.resources import (
     STORAGECLASSES,
 )
 from shared.plugins.volume_binding.matching import is_free
-from shared.plugins.volume_binding.selectors import Node
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
 
 # Labels of this many nodes are remembered; enough for a burst over all nodes of a large cluster.

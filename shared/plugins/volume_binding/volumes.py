@@ -18,7 +18,7 @@ from shared.api.meta import (
     version_of,
 )
 from shared.api.quantity import parse_quantity
-from shared.plugins.volume_binding.selectors import Labels, Node, affinity_admits
+from shared.api.selectors import Labels, Node, node_selector_admits
 
 # What an absent volumeMode means.
 _FILESYSTEM = "Filesystem"
@@ -104,7 +104,7 @@ class Volume:
 
     def reaches(self, node: Node) -> bool:
         """Return whether pods on the node can use it."""
-        return affinity_admits(self.affinity, node)
+        return node_selector_admits(self.affinity, node)
 
 
 @dataclass(frozen=True, slots=True)

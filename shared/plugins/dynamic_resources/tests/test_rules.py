@@ -7,6 +7,7 @@ import pytest
 
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
+from shared.api.selectors import Node
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
@@ -19,6 +20,7 @@ from shared.plugins.dynamic_resources.rules import (
     next_take,
     request_faults,
     together,
+    unreachable,
     wanted_claims,
 )
 from shared.plugins.dynamic_resources.tests.builders import (
@@ -78,6 +80,33 @@ TAKE = [
         id="the 256th consumer has its place",
     ),
 ]
+
+
+HERE = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]}
+ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("selector", "node", "reached"),
+    [
+        pytest.param(None, Node("node"), True, id="devices that can be used everywhere"),
+        pytest.param(HERE, Node("node"), True, id="devices of the node"),
+        pytest.param(HERE, Node("other"), False, id="devices of another node"),
+        pytest.param(ZONE_A, Node("node", {"zone": "a"}), True, id="devices that several nodes reach, this one too"),
+        pytest.param(ZONE_A, Node("node", {"zone": "b"}), False, id="devices that other nodes reach"),
+    ],
+)
+def test_devices_must_be_of_use_on_the_pods_node(selector: Any, node: Node, reached: bool) -> None:
+    against = unreachable("claim dev of the pod (one)", {**allocation(), "nodeSelector": selector}, node)
+    if reached:
+        assert against is None
+    else:
+        assert against == Status.fatal(
+            f"claim dev of the pod (one): dra.example/node/d0 cannot be used on node {node.name} "
+            "(nodeSelector of the allocation)",
+            Reason.DEVICE_CONFLICT,
+            Suggestion.RESCHEDULE_ELSEWHERE,
+        )
 
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)

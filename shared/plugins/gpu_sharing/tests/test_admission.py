@@ -128,6 +128,13 @@ def test_the_recorded_patch_makes_the_prepared_pod() -> None:
     assert jsonpatch.apply_patch(before, pod.operations) == raw
 
 
+def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -> None:
+    pod = MutablePod(sharing_pod(PREFIX, containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}]))
+    prepare(pod, "seed")
+    added = [change for change in pod.operations if change["path"].startswith("/spec/containers/0/env/")]
+    assert added == [{"op": "add", "path": "/spec/containers/0/env/-", "value": entry} for entry in OURS]
+
+
 @pytest.mark.parametrize(
     ("metadata", "base"),
     [

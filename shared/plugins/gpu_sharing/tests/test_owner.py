@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.handle import Handle, Reconcile
+from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.kube.errors import LostReply
+from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec
 from shared.plugins.gpu_sharing.reservation import Reservation
@@ -51,7 +54,9 @@ class Passes:
 
 def owner(passes: Passes, error: Exception) -> GroupOwner:
     site = FailingSite(NOBODY, ReservationSpec("res", "image"), "", error)
-    return GroupOwner(Handle(Settings(), NOBODY, SystemClock(), passes.worker), site, timedelta(seconds=40))
+    metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
+    handle = Handle(Settings(), NOBODY, SystemClock(), passes.worker, metrics)
+    return GroupOwner(handle, site, timedelta(seconds=40), SharingMetrics(metrics))
 
 
 @pytest.mark.parametrize(

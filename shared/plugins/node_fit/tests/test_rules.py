@@ -7,7 +7,17 @@ import pytest
 
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.node_fit import verdict
-from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
+from shared.plugins.node_fit.rules import (
+    KINDS,
+    Amounts,
+    allocatable,
+    kind_of,
+    needs,
+    occupied,
+    shortages,
+    total,
+    without,
+)
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
@@ -188,7 +198,7 @@ NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
     ],
 )
 def test_what_is_too_little(wanted: Amounts, taken: Amounts, short: list[str]) -> None:
-    assert shortages(wanted, NODE, taken) == short
+    assert list(shortages(wanted, NODE, taken).values()) == short
 
 
 FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}}
@@ -214,14 +224,23 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
     ],
 )
 def test_the_verdict_on_a_node(taken: Amounts, promised: Amounts, code: Code, suggestion: Suggestion | None) -> None:
-    found = verdict(FULL, one(cpu=1), taken, promised)
+    found, short = verdict(FULL, one(cpu=1), taken, promised)
     assert (found.code, found.suggestion) == (code, suggestion)
+    assert list(short) == ([] if code is Code.OK else ["cpu"])
 
 
 def test_the_words_of_a_full_node() -> None:
-    found = verdict(FULL, one(cpu="0.5"), amounts(cpu=4), {})
+    found, _ = verdict(FULL, one(cpu="0.5"), amounts(cpu=4), {})
     assert found == Status.fatal(
         "node n has too little left of cpu (asked for 0.5, free 0 of 4); choose another node",
         Reason.REJECTED,
         Suggestion.RESCHEDULE_ELSEWHERE,
     )
+
+
+def test_every_resource_that_is_compared_has_a_word_of_a_closed_list() -> None:
+    compared = {key: kind_of(key) for key in ("cpu", "memory", "pods", GPU, MIG, "nvidia.com/mig-7g.80gb")}
+    assert compared == {**dict.fromkeys((MIG, "nvidia.com/mig-7g.80gb"), "mig"), GPU: "gpu"} | {
+        word: word for word in ("cpu", "memory", "pods")
+    }
+    assert set(compared.values()) == set(KINDS)

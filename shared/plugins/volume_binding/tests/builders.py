@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared.api.meta import ObjectKey
-from shared.plugins.volume_binding.selectors import Node
+from shared.api.selectors import Node
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
 
 NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})

@@ -5,7 +5,6 @@ with a claim just like it, and the two claims are compared field by field. So is
 resources.
 """
 
-import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -15,46 +14,33 @@ from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from shared.framework.status import Status
 from shared.kube.config import load_access
-from shared.testing.builders import pod
-from tests.plugins.claims import API, CLASS, claim, publish
-from tests.plugins.kube_scheduler import needs_kube_scheduler
-from tests.plugins.test_dynamic_resources_steps import Case, CrashingClient, new_plugin
+from tests.live import LiveCluster
+from tests.plugins.claim_case import Case, CrashingClient, new_plugin
+from tests.plugins.claims import API, CLASS, claim, get_claim, publish
+from tests.plugins.kube_scheduler import bound, needs_kube_scheduler
 
 pytestmark = needs_kube_scheduler
 
 RESOURCE = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {RESOURCE: "1"}}}]
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def scheduled() -> Iterator[Cluster]:
+def scheduled() -> Iterator[LiveCluster]:
     """A control plane with the real kube-scheduler."""
     with Cluster.start(ClusterSpec(scheduler=True)) as started:
         started.make_nodes(1)
         publish(started)
         started.api.patch(f"{API}/deviceclasses/{CLASS}", {"spec": {"extendedResourceName": RESOURCE}})
-        yield started
+        yield LiveCluster(started, "default")
 
 
 @pytest.fixture
-async def case(scheduled: Cluster) -> AsyncIterator[Case]:
+async def case(scheduled: LiveCluster) -> AsyncIterator[Case]:
     """What the plugin is called with there."""
-    client = CrashingClient(await load_access(scheduled.kubeconfig))
+    client = CrashingClient(await load_access(scheduled.cluster.kubeconfig))
     async with client:
-        yield Case(client, "default")
-
-
-def until_bound(cluster: Cluster, name: str) -> dict[str, Any]:
-    """Wait until kube-scheduler has bound the pod."""
-
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found: dict[str, Any] = cluster.api.get(f"/api/v1/namespaces/default/pods/{name}")
-        if found["spec"].get("nodeName"):
-            return found
-        assert time.monotonic() < deadline, f"kube-scheduler has not bound the pod: {found['status']}"
-        time.sleep(0.05)
+        yield Case(client, scheduled.namespace)
 
 
 def comparable(stored: dict[str, Any]) -> dict[str, Any]:
@@ -71,14 +57,11 @@ def comparable(stored: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "owners": owners, "spec": stored["spec"], "status": status}
 
 
-async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: Cluster, case: Case) -> None:
-    path = f"{API}/namespaces/default/resourceclaims"
-    for name in ("theirs", "ours"):
-        scheduled.api.post(path, claim(name))
-    wanted = pod("theirs", schedulerName="default-scheduler", resourceClaims=claimed("theirs"))
-    scheduled.api.post("/api/v1/namespaces/default/pods", wanted)
-    until_bound(scheduled, "theirs")
-    theirs = scheduled.api.get(f"{path}/theirs")
+async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: LiveCluster, case: Case) -> None:
+    scheduled.create(claim("theirs"), claim("ours"))
+    scheduled.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=claimed("theirs"))
+    bound(scheduled, "theirs")
+    theirs = get_claim(scheduled, "theirs")
     decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
     made = await case.pod("ours", resourceClaims=claimed("ours"))
     context = await case.context(made, resourceClaimAllocations=[{"name": "dev", "allocation": decision}])
@@ -86,12 +69,10 @@ async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: Cluster, c
     assert comparable(await case.claim("ours")) == comparable(theirs)
 
 
-async def test_a_claim_of_extended_resources_is_what_kube_scheduler_makes(scheduled: Cluster, case: Case) -> None:
-    scheduled.api.post(
-        "/api/v1/namespaces/default/pods", pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
-    )
-    told = until_bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
-    theirs = scheduled.api.get(f"{API}/namespaces/default/resourceclaims/{told['resourceClaimName']}")
+async def test_a_claim_of_extended_resources_is_what_kube_scheduler_makes(scheduled: LiveCluster, case: Case) -> None:
+    scheduled.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
+    told = bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
+    theirs = get_claim(scheduled, told["resourceClaimName"])
     decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
     extended = {
         "allocation": decision,

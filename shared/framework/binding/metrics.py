@@ -1,0 +1,70 @@
+"""What a plugin counts of its own, beside what the framework counts of every plugin's calls.
+
+A plugin asks its Handle for series in ``setup``, once a process, and keeps what it is given. Their names begin with
+``bowline_<plugin>_``, so that nobody meets another's; a name that is taken all the same is refused. A label is
+declared with all its values: series exist from the start, and none can ever hold the name of an object.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from shared.runtime.metrics import BIND_BUCKETS, preset
+
+M = TypeVar("M", Counter, Gauge, Histogram)
+
+_WORD = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class PluginMetrics:
+    """Makes the series of one plugin. Every method raises ValueError for a name that cannot be had."""
+
+    def __init__(self, plugin: str, registry: CollectorRegistry) -> None:
+        self._plugin = plugin
+        self._registry = registry
+
+    def counter(self, name: str, meaning: str, **labels: Collection[str]) -> Counter:
+        """Return a counter; its name ends with ``_total``."""
+        if not name.endswith("_total"):
+            raise self._refusal(name, "a counter's name ends with _total")
+        return self._made(Counter(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
+
+    def gauge(self, name: str, meaning: str, **labels: Collection[str]) -> Gauge:
+        """Return a gauge, which its plugin sets, or tells how to read with ``set_function``."""
+        return self._made(Gauge(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
+
+    def histogram(self, name: str, meaning: str, **labels: Collection[str]) -> Histogram:
+        """Return a histogram of seconds, from a millisecond to a quarter of an hour; its name says ``_seconds``."""
+        if not name.endswith("_seconds"):
+            raise self._refusal(name, "a histogram's name ends with _seconds")
+        words = self._words(name, labels)
+        return self._made(
+            Histogram(self._full(name), meaning, words, registry=None, buckets=BIND_BUCKETS), name, labels
+        )
+
+    def _full(self, name: str) -> str:
+        if not _WORD.fullmatch(name):
+            raise self._refusal(name, "a name consists of small letters, digits and _")
+        return f"bowline_{self._plugin.replace('-', '_')}_{name}"
+
+    def _words(self, name: str, labels: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+        for label, values in labels.items():
+            if isinstance(values, str) or not values:
+                raise self._refusal(name, f"label {label} is declared with all the values it may have")
+        return tuple(labels)
+
+    def _made(self, metric: M, name: str, labels: Mapping[str, Collection[str]]) -> M:
+        try:
+            self._registry.register(metric)
+        except ValueError as error:
+            raise self._refusal(
+                name, f"{self._full(name)} is registered already; each name is, once a process"
+            ) from error
+        if labels:
+            preset(metric, **labels)
+        return metric
+
+    def _refusal(self, name: str, rule: str) -> ValueError:
+        return ValueError(f"plugin {self._plugin}: metric {name!r} cannot be registered: {rule}")

@@ -1,0 +1,43 @@
+"""What the plugin serves and what it tells the pod. Its Binding is tested on a real API server, in tests/pair."""
+
+import logging
+from typing import Any, cast
+
+import pytest
+
+from shared.api.bindrequest import Demand, decode_bind_request
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Settings
+from shared.framework.plugin import PluginConfig
+from shared.kube.client import KubeClient
+from shared.plugins.default_binder import DefaultBinder
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.clock import START
+
+
+def context(**spec: Any) -> BindContext:
+    request = decode_bind_request(stored(bind_request(uid="pod-uid", **spec), uid="request-uid"))
+    log = logging.LoggerAdapter(logging.getLogger(__name__))
+    nobody = cast(KubeClient, None)  # nothing here calls the API server
+    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, nobody, log)
+
+
+@pytest.mark.parametrize(
+    ("received", "told"),
+    [
+        pytest.param({}, "Regular", id="a request that says nothing, of a CPU pod"),
+        pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
+        pytest.param({"receivedResourceType": "Regular"}, "Regular", id="whole GPUs"),
+        pytest.param({"receivedResourceType": "MigInstance"}, "MigInstance", id="MIG devices"),
+        pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
+    ],
+)
+def test_the_pod_is_told_what_it_received(received: dict[str, str], told: str) -> None:
+    plugin = DefaultBinder(PluginConfig(), Settings())
+    assert plugin.before_bind(context(**received)) == {"received-resource-type": told}
+
+
+def test_it_serves_what_needs_no_device_of_its_own_making_and_leaves_nothing_to_undo() -> None:
+    plugin = DefaultBinder(PluginConfig(), Settings())
+    assert set(plugin.serves(context().request)) == {Demand.REGULAR, Demand.MIG}
+    assert not plugin.leaves_effects(context().request)

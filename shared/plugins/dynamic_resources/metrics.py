@@ -1,0 +1,33 @@
+"""What an operator wants to know of claims, beside what the framework counts of every plugin."""
+
+from typing import Any
+
+from shared.framework.binding.metrics import PluginMetrics
+
+_WAITS_SINCE = "devices_wait_since"
+
+
+class ClaimMetrics:
+    """The plugin's own series."""
+
+    def __init__(self, metrics: PluginMetrics) -> None:
+        changes = metrics.counter(
+            "reservations_total",
+            "Pods entered into claims before their bind, and taken out again because it was given up.",
+            change=("made", "released"),
+        )
+        self._made, self._released = changes.labels("made"), changes.labels("released")
+        self._wait = metrics.histogram(
+            "device_wait_seconds", "From a pod's first look at devices that have to get ready until they are."
+        )
+
+    def consumers(self, before: int, after: int) -> None:
+        """A claim with so many consumers has been written, and has so many now."""
+        (self._made if after > before else self._released).inc(abs(after - before))
+
+    def devices(self, state: dict[str, Any], *, pending: bool, now: float) -> None:
+        """Devices of the pod whose state this is have still to get ready, or are."""
+        if pending:
+            state.setdefault(_WAITS_SINCE, now)
+        elif _WAITS_SINCE in state:
+            self._wait.observe(now - state.pop(_WAITS_SINCE))

@@ -1,0 +1,36 @@
+"""What an operator wants to know of shared devices, beside what the framework counts of every plugin."""
+
+from shared.framework.binding.metrics import PluginMetrics
+from shared.kube.store import Store
+from shared.plugins.gpu_sharing.watches import has_told
+
+
+class SharingMetrics:
+    """The plugin's own series."""
+
+    def __init__(self, metrics: PluginMetrics) -> None:
+        self._reservations = metrics.gauge(
+            "reservations", "Reservation pods, by whether the agent has told the device.", state=("held", "waiting")
+        )
+        devices = metrics.counter("devices_total", "Devices reserved and given up.", change=("reserved", "freed"))
+        self.reserved, self.freed = devices.labels("reserved"), devices.labels("freed")
+        failed = metrics.counter(
+            "reservations_failed_total",
+            "Reservation pods given up before they told a device: the agent was silent too long, or the pod ended.",
+            cause=("silent", "ended"),
+        )
+        self.silent, self.ended = failed.labels("silent"), failed.labels("ended")
+        self.refused = metrics.counter(
+            "configmaps_refused_total", "ConfigMaps that were not written because they are somebody else's."
+        )
+        self.unreserved = metrics.gauge(
+            "groups_unreserved", "Groups that pods use and nothing reserves, by the last sweep of this process."
+        )
+
+    def follow(self, reservations: Store) -> None:
+        """Show the reservation pods that the watch shows; asked for when metrics are read."""
+        told = self._reservations.labels("held")
+        told.set_function(lambda: sum(map(has_told, reservations.values())))
+        self._reservations.labels("waiting").set_function(
+            lambda: sum(not has_told(one) for one in reservations.values())
+        )

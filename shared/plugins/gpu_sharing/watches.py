@@ -1,0 +1,49 @@
+"""What the plugin keeps of the pods it watches. Pure.
+
+Memory follows the number of sharing pods and devices, so of each no more is kept than somebody reads.
+"""
+
+from typing import Any
+
+from shared.api import names
+from shared.api.gpu_share import gpu_groups
+from shared.api.meta import Object, key_of
+
+
+def groups_of(pod: Object | None) -> frozenset[str]:
+    """Return the groups that a pod is labelled with."""
+    return gpu_groups(pod["metadata"].get("labels") or {}) if pod is not None else frozenset()
+
+
+def slim_user(pod: dict[str, Any]) -> Object:
+    """Keep whose user the pod is."""
+    labels = {
+        name: value for name, value in (pod["metadata"].get("labels") or {}).items() if gpu_groups({name: value})
+    }
+    return {"metadata": {**_identity(pod), "labels": labels}}
+
+
+def slim_reservation(pod: dict[str, Any]) -> Object:
+    """Keep whether the agent has told its device."""
+    told = bool((pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE))
+    return {"metadata": _identity(pod), "told": told}
+
+
+def slim_other(pod: dict[str, Any]) -> Object:
+    """Keep that the pod is there, and in which version."""
+    return {"metadata": _identity(pod)}
+
+
+def has_told(reservation: Object) -> bool:
+    """Return whether the agent of a slim reservation pod has told its device."""
+    return bool(reservation["told"])
+
+
+def _identity(pod: Object) -> dict[str, Any]:
+    key, metadata = key_of(pod), pod["metadata"]
+    return {
+        "name": key.name,
+        "namespace": key.namespace,
+        "uid": metadata["uid"],
+        "resourceVersion": metadata["resourceVersion"],
+    }

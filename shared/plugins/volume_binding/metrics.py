@@ -1,0 +1,20 @@
+"""What an operator wants to know of volumes, beside what the framework counts of every plugin."""
+
+from shared.framework.binding.metrics import PluginMetrics
+
+# A volume that was there and is kept for the claim; one that a provisioner makes.
+STATIC, DYNAMIC = "static", "dynamic"
+
+
+class VolumeMetrics:
+    """The plugin's own series."""
+
+    def __init__(self, metrics: PluginMetrics) -> None:
+        self.bound = metrics.histogram(
+            "claim_bound_seconds",
+            "From the write that asks for a claim's volume until the claim is seen bound.",
+            how=(STATIC, DYNAMIC),
+        )
+        self.handed_back = metrics.counter(
+            "decisions_handed_back_total", "Claims for which a provisioner could not make a volume on the node."
+        )

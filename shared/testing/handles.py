@@ -1,0 +1,27 @@
+"""A Handle for a plugin that is called by a test instead of the reconciler.
+
+Its workers do nothing: what a plugin's own queue does is a matter of the running reconciler.
+"""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from shared.api.meta import ObjectKey
+from shared.framework.binding.handle import Handle, Reconcile
+from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.config import Settings
+from shared.kube.client import KubeClient
+from shared.runtime.clock import SystemClock
+
+
+def handle_for(
+    plugin: str, client: KubeClient, settings: Settings | None = None, registry: CollectorRegistry | None = None
+) -> Handle:
+    """Return what ``Plugin.setup`` is given; read what the plugin counts from ``registry``."""
+    metrics = PluginMetrics(plugin, registry or CollectorRegistry())
+    return Handle(settings or Settings(), client, SystemClock(), _idle, metrics)
+
+
+def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:
+    return lambda _: None

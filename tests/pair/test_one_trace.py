@@ -1,0 +1,49 @@
+"""From the request's admission by the webhook to the reconciler's Binding: one trace, begun by nobody else."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.workload import WorkloadOptions
+from shared.api import names
+from tests.live import Live
+from tests.otlp import Receiver, receiving
+
+
+@pytest.fixture
+def receiver(pair: Live) -> Iterator[Receiver]:
+    """Takes the traces of both processes, which are started anew for it and again after it."""
+    assert pair.pair.webhook is not None
+    with receiving() as server:
+        _restart(pair, WorkloadOptions(env=server.environment))
+        yield server
+    _restart(pair, WorkloadOptions())
+
+
+def _restart(pair: Live, options: WorkloadOptions) -> None:
+    pair.pair.stop()
+    webhook, reconciler = pair.pair.launch_webhook(options), pair.pair.launch_reconciler(options)
+    webhook.wait_ready()
+    reconciler.wait_ready()
+
+
+def test_admission_and_bind_are_one_trace(pair: Live, receiver: Receiver) -> None:
+    pair.create_pod()
+    pair.request_bind()
+    pair.phase("pod", "Succeeded")
+    carried = pair.request()["metadata"]["annotations"][names.TRACEPARENT]
+    _, trace, admission, _ = carried.split("-")
+
+    def spans() -> dict[str, Any] | None:
+        found = {span.name: span for span in receiver.spans() if span.trace_id.hex() == trace}
+        return found if "attempt" in found else None
+
+    def mutation() -> Any | None:
+        return next((span for span in receiver.spans() if span.span_id.hex() == admission), None)
+
+    found = pair.until("the reconciler's spans are sent", spans)
+    begun = pair.until("the webhook's span is sent", mutation)
+    assert (begun.name, begun.parent_span_id) == ("admission", b"")
+    assert found["attempt"].parent_span_id.hex() == admission
+    assert found["default_binder.bind"].parent_span_id == found["attempt"].span_id

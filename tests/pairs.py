@@ -1,0 +1,36 @@
+"""A control plane with the chart installed and both processes running from it, and a namespace of a test's own on it.
+
+Starting one takes seconds, so fixtures keep it for a session, and tests keep apart by namespace.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from localcluster.cluster import Cluster
+from localcluster.helm import find_helm
+from localcluster.pair import Pair, PairOptions
+from localcluster.spec import ClusterSpec
+from tests.live import Live
+
+
+@contextmanager
+def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Cluster, Pair]]:
+    """Start everything, the chart installed with these values; gone when the block is left."""
+    with Cluster.start(ClusterSpec(audit="Metadata")) as started:
+        started.make_nodes(nodes)
+        started.make_runtime_class()
+        pair = Pair.install(started, find_helm(), PairOptions(set_values=values))
+        pair.start()
+        yield started, pair
+
+
+@contextmanager
+def own_namespace(cluster: Cluster, pair: Pair) -> Iterator[Live]:
+    """The pair in a new namespace, which is deleted when the block is left, but not waited for."""
+    live = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
+    cluster.make_namespace(live.namespace)
+    try:
+        yield live
+    finally:
+        cluster.kubectl("delete", "namespace", live.namespace, "--wait=false")

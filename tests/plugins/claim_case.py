@@ -1,0 +1,99 @@
+"""The plugin of resource claims in the test's own process, with all that a pass of the reconciler would hand to it.
+
+A client that ends the process after any single write lets a test take up from what is stored.
+"""
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from shared.api.bindrequest import decode_bind_request
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Settings
+from shared.framework.plugin import PluginConfig
+from shared.kube.client import KubeClient
+from shared.kube.resources import PODS, RESOURCECLAIMS
+from shared.plugins.dynamic_resources import DynamicResources
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.handles import handle_for
+from tests.plugins.claims import NODE
+
+
+class CrashError(Exception):
+    """The process ended here."""
+
+
+class CrashingClient(KubeClient):
+    """Does so many writes, and ends the process when the last of them is stored."""
+
+    writes_left = -1
+
+    def _written(self) -> None:
+        self.writes_left -= 1
+        if self.writes_left == 0:
+            raise CrashError
+
+    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().create(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().patch(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def update(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().update(*args, **kwargs)
+        self._written()
+        return answer
+
+    async def delete(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        answer = await super().delete(*args, **kwargs)
+        self._written()
+        return answer
+
+
+async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = None) -> DynamicResources:
+    """A plugin that remembers nothing, as after a restart."""
+    plugin = DynamicResources(PluginConfig(), Settings())
+    await plugin.setup(handle_for(plugin.name, client, registry=registry))
+    return plugin
+
+
+class Case:
+    """A namespace, and what a pass of the reconciler would hand to the plugin."""
+
+    def __init__(self, client: CrashingClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    async def pod(self, name: str = "pod", **spec: Any) -> dict[str, Any]:
+        return await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
+
+    async def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        return await self.client.create(RESOURCECLAIMS, self.namespace, body)
+
+    async def claim(self, name: str = "one") -> dict[str, Any]:
+        return await self.client.get(RESOURCECLAIMS, self.namespace, name)
+
+    async def claims(self) -> list[dict[str, Any]]:
+        return await self.client.list_all(RESOURCECLAIMS, self.namespace)
+
+    async def context(self, of: dict[str, Any], **spec: Any) -> BindContext:
+        """What the plugin is called with for the pod as it is stored now."""
+        metadata = of["metadata"]
+        fresh = await self.client.get(PODS, self.namespace, metadata["name"])
+        request = stored(bind_request(metadata["name"], NODE, self.namespace, metadata["uid"], **spec))
+        return BindContext(
+            request=decode_bind_request(request),
+            pod=fresh,
+            node=None,
+            attempt=1,
+            attempt_id="test",
+            deadline=datetime.max.replace(tzinfo=UTC),
+            client=self.client,
+            log=logging.LoggerAdapter(logging.getLogger(__name__)),
+        )

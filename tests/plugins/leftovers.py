@@ -1,0 +1,81 @@
+"""What plugins may leave behind, counted by the API server itself: nothing once pods and requests are gone.
+
+Volumes are not among it: what a claim has got stays the claim's, for the next decision.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.api import names
+from shared.api.gpu_share import gpu_groups
+from tests.live import Live
+from tests.plugins.claims import claims, is_free
+from tests.plugins.sharing import RESERVATIONS, group_of
+
+
+def left(live: Live) -> list[str]:
+    """Reservation pods of anybody, and in the namespace ConfigMaps and labels of shares, held claims, finalizers."""
+    return [*_reservations(live), *_of_shares(live), *_of_claims(live), *_of_requests(live)]
+
+
+def clean_up(live: Live) -> None:
+    """Delete the test's pods and requests, as their owners do, and wait until nothing is left of them."""
+    live.kubectl("delete", "pods", "--all", "--grace-period=0", "--force")
+    live.kubectl("delete", "bindrequests", "--all", "--wait=false")
+    found: list[str] = []
+
+    def look() -> bool:
+        found[:] = [*left(live), *(f"pod {one['metadata']['name']}" for one in _items(live, _pods(live)))]
+        found.extend(f"request {one['metadata']['name']}" for one in _items(live, _requests(live)))
+        return not found
+
+    try:
+        live.until("nothing of the test's pods is left", look)
+    except AssertionError:
+        # Devices are reserved outside of the test's namespace: one failure is to be one, not that of all who follow.
+        live.cluster.kubectl(
+            "delete", "pods", "--all", f"--namespace={names.RESERVATION_APP}", "--grace-period=0", "--force"
+        )
+        raise AssertionError(f"left behind: {found}\n{live.cluster.log_tails(15)}") from None
+
+
+def _reservations(live: Live) -> Iterator[str]:
+    for one in _items(live, RESERVATIONS):
+        yield f"reservation pod {one['metadata']['name']} of group {group_of(one)}"
+
+
+def _of_shares(live: Live) -> Iterator[str]:
+    for one in _items(live, f"/api/v1/namespaces/{live.namespace}/configmaps"):
+        # Those that a test has made itself have no owner.
+        if one["metadata"].get("ownerReferences"):
+            yield f"ConfigMap {one['metadata']['name']}"
+    for one in _items(live, _pods(live)):
+        labels = one["metadata"].get("labels") or {}
+        if gpu_groups(labels) or names.LABEL_GPU_SHARING in labels:
+            yield f"labels of a share on pod {one['metadata']['name']}"
+
+
+def _of_claims(live: Live) -> Iterator[str]:
+    for one in claims(live):
+        if not is_free(one):
+            held = (one.get("status") or {}).get("reservedFor")
+            yield f"claim {one['metadata']['name']} with finalizers, an allocation or users: {held}"
+
+
+def _of_requests(live: Live) -> Iterator[str]:
+    for one in _items(live, _requests(live)):
+        if one["metadata"].get("finalizers"):
+            yield f"finalizer on request {one['metadata']['name']}"
+
+
+def _pods(live: Live) -> str:
+    return f"/api/v1/namespaces/{live.namespace}/pods"
+
+
+def _requests(live: Live) -> str:
+    return live.request_path("").rstrip("/")
+
+
+def _items(live: Live, path: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = live.cluster.api.get(path)["items"]
+    return items

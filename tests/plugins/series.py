@@ -1,0 +1,37 @@
+"""What plugins count of their own, as the running reconciler serves it."""
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.live import Live
+
+# Name and labels of a sample; plugins' labels have closed values, so this is always the same few.
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+class Series:
+    """Samples of the reconciler, and by how much they have grown since this was made."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._before = self._read()
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sample as it is now; it is there from the process's start."""
+        return self._read()["bowline_" + name, frozenset(labels.items())]
+
+    def grown(self, name: str, **labels: str) -> float:
+        """By how much the sample has grown."""
+        return self.value(name, **labels) - self._before["bowline_" + name, frozenset(labels.items())]
+
+    def until(self, wanted: float, name: str, **labels: str) -> None:
+        """Wait until the sample has this value."""
+        self._live.until(f"{name} {labels} is {wanted:g}", lambda: self.value(name, **labels) == wanted)
+
+    def _read(self) -> dict[Sample, float]:
+        status, text = self._live.pair.reconcilers[0].get("/metrics")
+        assert status == 200
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for metric in text_string_to_metric_families(text)
+            for sample in metric.samples
+        }

@@ -1,0 +1,68 @@
+"""What a pod asks of GPUs is fixed when it is created: the container's environment is, too, by then."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.testing.builders import pod
+from tests.live import Live
+
+ASKED = {names.GPU_FRACTION: "0.5", names.MPS: "true", names.GPU_FRACTION_CONTAINER: "main"}
+
+
+def stored(live: Live) -> dict[str, Any]:
+    """Create the pod; returns its annotations as admitted."""
+    wanted = pod("pod", live.namespace)
+    wanted["metadata"]["annotations"] = ASKED
+    live.create(wanted)
+    annotations: dict[str, Any] = live.pod()["metadata"]["annotations"]
+    return annotations
+
+
+def refusal(live: Live, annotations: dict[str, str | None]) -> str:
+    """What the API server says to a change of annotations; empty if it makes it."""
+    patch = json.dumps({"metadata": {"annotations": annotations}})
+    return live.kubectl("patch", "pod", "pod", "--type=merge", f"-p={patch}", check=False).stderr
+
+
+def changes() -> list[Any]:
+    """Of each owned annotation: change and removal where the pod has it, addition where it has not."""
+    rows = []
+    for key in names.OWNED_ANNOTATIONS:
+        had = key in ASKED or key == names.SHARED_GPU_CONFIGMAP
+        rows += [pytest.param(key, "2", id=f"{key} {'changed' if had else 'added'}")]
+        rows += [pytest.param(key, None, id=f"{key} removed")] if had else []
+    return rows
+
+
+@pytest.mark.parametrize(("key", "value"), changes())
+def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, key: str, value: str | None) -> None:
+    before = stored(guarded)
+    said = refusal(guarded, {key: value})
+    assert f"metadata.annotations[{key}]" in said
+    assert "is fixed when the pod is created" in said
+    assert guarded.pod()["metadata"]["annotations"] == before
+
+
+def test_every_change_is_told_at_once_and_what_is_not_owned_may_change(guarded: Live) -> None:
+    stored(guarded)
+    said = refusal(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
+    for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):
+        assert said.count(f"metadata.annotations[{key}]") == 1
+    assert refusal(guarded, {"other": "1"}) == ""
+    assert guarded.pod()["metadata"]["annotations"]["other"] == "1"
+
+
+def test_while_the_webhook_is_away_nothing_owned_changes_either(guarded: Live) -> None:
+    """The policy leaves updates alone: the validating hook of pods fails closed, and is called for nothing else."""
+    before = stored(guarded)
+    assert guarded.pair.webhook is not None
+    guarded.pair.webhook.stop()
+    try:
+        assert "failed calling webhook" in refusal(guarded, {names.GPU_FRACTION: "0.4"})
+        assert refusal(guarded, {"other": "1"}) == ""
+        assert guarded.pod()["metadata"]["annotations"] == {**before, "other": "1"}
+    finally:
+        guarded.pair.launch_webhook().wait_ready()
