@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-claims bench-admission lock wheel clean
+.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -54,12 +55,24 @@ check: setup ## Lint, types, import contracts
 verify: setup ## Check that generated files are what their sources say
 	$(BIN)/python -m shared.api.crd --check charts/bowline
 	$(BIN)/python -m shared.plugins.gpu_request.policy --check charts/bowline
+	$(BIN)/python -m shared.framework.workloads --check charts/bowline
 
-bench: bench-bind bench-claims bench-admission ## Measure; not tests
+bench: bench-bind bench-costs bench-claims bench-admission ## Measure; not tests
 
 bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m benchmarks bind --json bench-bind.json
+
+$(BENCH_STAMP): $(STAMP) requirements/bench.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
+	@touch $(BENCH_STAMP)
+
+bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by process, and a profile of the reconciler
+	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m benchmarks costs --json bench-costs.json
+
+plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
+	$(BIN)/python -m benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
 	$(BIN)/python -m localcluster assets --scheduler
@@ -72,6 +85,7 @@ bench-admission: setup ## Verdicts a second of the webhook, and what it costs a 
 lock: ## Renew the lock files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/runtime.txt
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev -c requirements/runtime.txt pyproject.toml -o requirements/dev.txt
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --extra bench -c requirements/dev.txt pyproject.toml -o requirements/bench.txt
 
 wheel: setup ## Build the wheel that plugin authors install
 	$(BIN)/python -m hatchling build -t wheel

@@ -1,25 +1,20 @@
 """Pods with a resource claim each: Bowline beside kube-scheduler, each with a control plane of its own.
 
 Devices, claims and pods are there before the clock starts; it starts with the first decision (for kube-scheduler:
-the first pod, which is when it may decide) and a pod counts when a watch shows it on its node. The claim controller
-is the real one, with a client as fast as a large cluster's.
+the first pod, which is when it may decide).
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.load import each
-from benchmarks.report import Figure, Report
-from benchmarks.rig import NAMESPACE, READY_S, Rig, rig
-from benchmarks.volumes import Bound, watching
-from localcluster.cluster import Cluster
-from localcluster.spec import ClusterSpec
+from benchmarks.report import Report
+from benchmarks.rig import NAMESPACE
+from benchmarks.sides import Bound, bowline, kube_scheduler
 from shared.api import names
 from shared.kube.client import KubeClient
-from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
 from shared.testing.builders import bind_request, pod
 
@@ -40,41 +35,13 @@ class ClaimSizes:
 async def bench_claims(sizes: ClaimSizes) -> Report:
     """Measure both schedulers' ways to the same end."""
     report = Report("Pods with a resource claim each, one run on one machine")
-    with _scheduler(sizes) as cluster:
-        async with KubeClient(await load_access(cluster.kubeconfig)) as client, watching(client) as bound:
-            began = await _drain_scheduler(client, sizes, bound)
-            _figures(report, "kube-scheduler", sizes, bound, began)
-    with _reconciler(sizes) as stage:
-        async with await stage.client() as client, watching(client) as bound:
-            began = await _drain_reconciler(client, sizes, bound)
-            _figures(report, "Bowline", sizes, bound, began, ">= 150")
+    async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
+        began = await _drain_scheduler(side.client, sizes, side.bound)
+        side.report(report, "resource claim", sizes.pods, began)
+    async with bowline(sizes.nodes, CONTROLLERS) as side:
+        began = await _drain_reconciler(side.client, sizes, side.bound)
+        side.report(report, "resource claim", sizes.pods, began, ">= 150")
     return report
-
-
-def _figures(report: Report, who: str, sizes: ClaimSizes, bound: Bound, began: float, wanted: str = "") -> None:
-    taken = max(bound.at.values()) - began
-    name = f"{who}: {sizes.pods} pods with a resource claim each"
-    report.add(Figure(name, "pods/s", (sizes.pods / taken,), wanted=wanted))
-    report.add(Figure(f"{who}: the first of them", "ms", (1000 * (min(bound.at.values()) - began),)))
-
-
-def _spec(*, scheduler: bool = False) -> ClusterSpec:
-    return ClusterSpec(kwok=False, controllers=CONTROLLERS, controller_qps=1000, scheduler=scheduler)
-
-
-@contextmanager
-def _scheduler(sizes: ClaimSizes) -> Iterator[Cluster]:
-    with Cluster.start(_spec(scheduler=True)) as cluster:
-        cluster.make_nodes(sizes.nodes)
-        cluster.make_namespace(NAMESPACE)
-        yield cluster
-
-
-@contextmanager
-def _reconciler(sizes: ClaimSizes) -> Iterator[Rig]:
-    with rig(sizes.nodes, _spec()) as stage, stage.reconciler() as process:
-        process.wait_ready(READY_S)
-        yield stage
 
 
 async def _drain_scheduler(client: KubeClient, sizes: ClaimSizes, bound: Bound) -> float:

@@ -37,7 +37,7 @@ class Report:
     def add(self, figure: Figure) -> None:
         """Add a figure and show at once that it is there: a run takes minutes."""
         self.figures.append(figure)
-        print(f"  {figure.name}: {figure.median:.1f} {figure.unit}", flush=True)
+        print(f"  {figure.name}: {_short(figure.median)} {figure.unit}", flush=True)
 
     def value(self, name: str) -> float:
         """The median of a figure. Raises KeyError if it was not measured."""
@@ -57,15 +57,18 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * share // 1).__int__() - 1))]
 
 
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
 def as_text(report: Report) -> str:
     """The table."""
     lines = [f"\n{report.title}", f"{'figure':58} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
     for figure in report.figures:
         ratio = report.ratio(figure)
         shown = f"{ratio:.2f}" if ratio is not None else ""
-        lines.append(
-            f"{figure.name:58} {figure.median:10.1f} {figure.unit:8} {figure.noise:6.0%} {shown:>7}  {figure.wanted}"
-        )
+        value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise:6.0%} {shown:>7}"
+        lines.append(f"{figure.name:58} {value}  {figure.wanted}")
     lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
     return "\n".join(lines)
 

@@ -1,26 +1,23 @@
 """Pods that wait for volumes: Bowline beside kube-scheduler, each with a control plane of its own.
 
-The volume controller is the real one, with a client as fast as a large cluster's. Volumes, claims and pods are there
-before the clock starts; it starts with the first decision (for kube-scheduler: the first pod, which is when it may
-decide) and a pod counts when a watch shows it on its node.
+Volumes, claims and pods are there before the clock starts; it starts with the first decision (for kube-scheduler: the
+first pod, which is when it may decide).
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.load import each
 from benchmarks.report import Figure, Report, percentile
-from benchmarks.rig import NAMESPACE, READY_S, Rig, rig
-from localcluster.cluster import Cluster
-from localcluster.spec import ClusterSpec
+from benchmarks.rig import NAMESPACE
+from benchmarks.sides import PATIENCE_S, Bound, bowline, kube_scheduler
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
-from shared.kube.config import load_access
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import (
     BINDREQUESTS,
@@ -34,7 +31,6 @@ from shared.testing.builders import bind_request, pod
 
 PROVISIONER = "csi.example.com"
 CONTROLLERS = ("persistentvolume-binder-controller",)
-PATIENCE_S = 300.0
 # Decisions come from one scheduler, not from a crowd: what waits in its own line is not the binder's doing.
 AT_ONCE = 8
 
@@ -50,87 +46,21 @@ class VolumeSizes:
     provisioner_s: float = 1.0
 
 
-@dataclass(slots=True)
-class Bound:
-    """When each pod was seen on its node."""
-
-    at: dict[str, float] = field(default_factory=dict)
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def seen(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        self.at.setdefault(key.name, time.perf_counter())
-        self.changed.set()
-
-    async def all_of(self, count: int) -> None:
-        """Wait until so many are."""
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.at) < count:
-                self.changed.clear()
-                await self.changed.wait()
-
-
 async def bench_volumes(sizes: VolumeSizes) -> Report:
     """Measure both schedulers' ways to the same end."""
     report = Report("Pods with a volume claim each, one run on one machine")
-    with _scheduler(sizes) as cluster:
-        async with KubeClient(await load_access(cluster.kubeconfig)) as client, watching(client) as bound:
-            began = await _drain_scheduler(client, sizes, bound)
-            _local_figures(report, "kube-scheduler", sizes, bound, began)
-    with _reconciler(sizes) as stage:
-        async with await stage.client() as client, watching(client) as bound:
-            began = await _drain_reconciler(client, sizes, bound)
-            _local_figures(report, "Bowline", sizes, bound, began, ">= 100", "<= 300")
-    with _reconciler(sizes) as stage:
-        async with await stage.client() as client, watching(client) as bound:
-            over = await _late(client, sizes, bound)
-            for share, word in ((0.5, "median"), (0.99, "p99")):
-                name = f"Bowline: volume made to pod bound, {word}"
-                report.add(Figure(name, "ms", (1000 * percentile(over, share),), wanted="<= 100"))
+    async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
+        began = await _drain_scheduler(side.client, sizes, side.bound)
+        side.report(report, "local volume", sizes.pods, began)
+    async with bowline(sizes.nodes, CONTROLLERS) as side:
+        began = await _drain_reconciler(side.client, sizes, side.bound)
+        side.report(report, "local volume", sizes.pods, began, ">= 100", "<= 300")
+    async with bowline(sizes.nodes, CONTROLLERS) as side:
+        over = await _late(side.client, sizes, side.bound)
+        for share, word in ((0.5, "median"), (0.99, "p99")):
+            name = f"Bowline: volume made to pod bound, {word}"
+            report.add(Figure(name, "ms", (1000 * percentile(over, share),), wanted="<= 100"))
     return report
-
-
-def _local_figures(report: Report, who: str, sizes: VolumeSizes, bound: Bound, began: float, *wanted: str) -> None:
-    rate, first = wanted or ("", "")
-    taken = max(bound.at.values()) - began
-    name = f"{who}: {sizes.pods} pods with a local volume each"
-    report.add(Figure(name, "pods/s", (sizes.pods / taken,), wanted=rate))
-    report.add(Figure(f"{who}: the first of them", "ms", (1000 * (min(bound.at.values()) - began),), wanted=first))
-
-
-# --- the stage ---
-
-
-def _spec(*, scheduler: bool = False) -> ClusterSpec:
-    return ClusterSpec(kwok=False, controllers=CONTROLLERS, controller_qps=1000, scheduler=scheduler)
-
-
-@contextmanager
-def _scheduler(sizes: VolumeSizes) -> Iterator[Cluster]:
-    with Cluster.start(_spec(scheduler=True)) as cluster:
-        cluster.make_nodes(sizes.nodes)
-        cluster.make_namespace(NAMESPACE)
-        yield cluster
-
-
-@contextmanager
-def _reconciler(sizes: VolumeSizes) -> Iterator[Rig]:
-    with rig(sizes.nodes, _spec()) as stage, stage.reconciler() as process:
-        process.wait_ready(READY_S)
-        yield stage
-
-
-@asynccontextmanager
-async def watching(client: KubeClient) -> AsyncIterator[Bound]:
-    bound = Bound()
-    selection = Selection(PODS, NAMESPACE, field_selector="spec.nodeName!=")
-    reflector = Reflector(client, selection, on_event=bound.seen)
-    task = asyncio.create_task(reflector.run())
-    try:
-        await reflector.synced.wait()
-        yield bound
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 # --- local volumes ---

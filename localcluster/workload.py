@@ -21,6 +21,7 @@ from typing import Any
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError, RenderError, StartError
 from localcluster.flags import LOOPBACK
+from localcluster.podsplace import pods_place
 from localcluster.ports import free_port
 from localcluster.process import STOP_TIMEOUT_S, Launch, Process
 from localcluster.render import (
@@ -50,6 +51,7 @@ class WorkloadOptions:
     name: of the process and its pod; needed when one Deployment runs several times.
     listen, metrics_listen: `host:port` in place of the rendered ones; a free port if empty.
     container: needed only when the pod has several.
+    in_pod: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
     """
 
     name: str = ""
@@ -58,6 +60,7 @@ class WorkloadOptions:
     container: str | None = None
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    in_pod: bool = False
 
     def with_listen(self, address: str) -> "WorkloadOptions":
         """The same, listening there."""
@@ -159,8 +162,9 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     flags = _addresses(container, options)
     listen, metrics = flags.get(LISTEN, ""), flags.get(METRICS_LISTEN, "")
     kubeconfig = None
-    if wants_token(spec):
-        account = spec.get("serviceAccountName", "default")
+    account = spec.get("serviceAccountName", "default")
+    place = pods_place(cluster, namespace, account, folder) if options.in_pod else None
+    if wants_token(spec) and place is None:
         kubeconfig = cluster.service_account_kubeconfig(namespace, account, folder / "kubeconfig")
         flags["--kubeconfig"] = str(kubeconfig)
     surroundings = Surroundings(namespace, options.name, folder, sys.executable, flags, options.extra_args)
@@ -175,7 +179,9 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     # Its own home keeps the developer's ~/.kube/config out; unbuffered, so that a log ends where a crash was.
     base |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     log = cluster.layout.logs / f"{options.name}.log"
-    launch = Launch(options.name, plan.argv, log, CHECKOUT, {**base, **plan.env, **options.env})
+    argv = (*place.prefix, *plan.argv) if place is not None else plan.argv
+    env = {**base, **(place.env if place is not None else {}), **plan.env, **options.env}
+    launch = Launch(options.name, argv, log, CHECKOUT, env)
     return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig)
 
 

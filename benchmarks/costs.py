@@ -1,0 +1,120 @@
+"""Where the time of a drain goes: CPU per bind by process, and within the reconciler by who runs.
+
+On one machine a drain is as fast as the CPU that everybody takes together allows. So beside the rate stands the CPU
+time per bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
+reconciler then drains once more under py-spy, which looks at its stack many times a second.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import stacks
+from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
+from benchmarks.load import clear, make
+from benchmarks.report import Figure, Report
+from benchmarks.rig import Rig, rig
+from shared.kube.client import KubeClient
+
+SERVERS = ("kube-apiserver", "etcd")
+_SPY_ENDS_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class CostSizes:
+    """How much is drained, and how many functions are listed."""
+
+    pods: int = 2000
+    functions: int = 40
+
+
+QUICK = CostSizes(pods=300, functions=10)
+
+
+async def bench_costs(sizes: CostSizes) -> Report:
+    """Measure; takes two minutes in full."""
+    report = Report("What a drain costs, one run on one machine")
+    with rig(NODES) as stage:
+        servers = {name: stage.cluster.process(name).pid for name in SERVERS}
+        async with await stage.client() as client, await stage.bare() as bare:
+            await warm_up(client, bare)
+            for events in (False, True):
+                word = "with events" if events else "without events"
+                await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
+                await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
+            await make(client, "drain", sizes.pods, NODES)
+            seen = await _spied(stage, sizes.pods)
+    _tell(report, seen, sizes.functions)
+    return report
+
+
+async def _bare_cost(
+    client: KubeClient, bare: KubeClient, servers: Mapping[str, int], events: bool, what: tuple[Report, str, int]
+) -> None:
+    report, name, pods = what
+    made = await make(client, "drain", pods, NODES)
+    everybody = {**servers, "client": os.getpid()}
+    before = _cpu_s(everybody)
+    rate = await bare_drain(bare, made, events)
+    _add(report, name, rate, _per_bind(before, _cpu_s(everybody), pods))
+    await clear(client)
+
+
+async def _our_cost(
+    stage: Rig, client: KubeClient, servers: Mapping[str, int], events: bool, what: tuple[Report, str, int]
+) -> None:
+    report, name, pods = what
+    await make(client, "drain", pods, NODES)
+    with stage.reconciler(SPOKEN if events else SILENT) as process:
+        everybody = {**servers, "client": process.pid}
+        drained = await drain(process, pods, began=lambda: _cpu_s(everybody))
+        _add(report, name, drained.rate, _per_bind(drained.began, _cpu_s(everybody), drained.counted))
+    await clear(client)
+
+
+async def _spied(stage: Rig, pods: int) -> stacks.Stacks:
+    """Drain under py-spy, which is attached when the first pod is bound."""
+    with tempfile.TemporaryDirectory() as folder, stage.reconciler(SPOKEN) as process:
+        out = Path(folder) / "stacks"
+        drained = await drain(process, pods, began=lambda: stacks.record(process.pid, out))
+        spy: subprocess.Popen[bytes] = drained.began
+        spy.send_signal(signal.SIGINT)
+        await asyncio.to_thread(spy.wait, _SPY_ENDS_S)
+        return stacks.parse(out.read_text())
+
+
+def _add(report: Report, name: str, rate: float, costs: Mapping[str, float]) -> None:
+    report.add(Figure(f"{name}: rate", "binds/s", (rate,)))
+    for process, cost in costs.items():
+        report.add(Figure(f"{name}: CPU of {process}", "ms/bind", (cost,)))
+    report.add(Figure(f"{name}: CPU of all", "ms/bind", (sum(costs.values()),)))
+
+
+def _tell(report: Report, seen: stacks.Stacks, functions: int) -> None:
+    """Print where the reconciler was seen; whoever is seen most, first."""
+    for owner, times in seen.by_owner().most_common():
+        report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / seen.total,)))
+    sys.stdout.write("\nseen in a function or in what it calls:\n")
+    for frame, times in seen.under().most_common(functions):
+        sys.stdout.write(f"{times / seen.total:6.1%} {frame}\n")
+
+
+def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:
+    """Return milliseconds by process."""
+    return {name: 1000 * (after[name] - before[name]) / binds for name in after}
+
+
+def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
+    """Return the CPU time that each process has taken so far, user and system."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    times = {}
+    for name, pid in pids.items():
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        times[name] = (int(after_name[11]) + int(after_name[12])) / ticks
+    return times

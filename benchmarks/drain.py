@@ -1,0 +1,78 @@
+"""Draining a backlog: by a bare client, and by the reconciler."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from benchmarks.load import Made, bind, clear, each, make
+from benchmarks.rig import POLL_S, READY_S, finished
+from localcluster.workload import LocalProcess
+from shared.kube.client import KubeClient
+
+NODES = 20
+SELDOM_S = 0.5
+SILENT = {"config.binding.boundEvents": False}
+SPOKEN = {"config.binding.boundEvents": True}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Drained(Generic[T]):
+    """Binds a second from the first bound pod seen to the last, over how many; ``began``: see ``drain``."""
+
+    rate: float
+    counted: int
+    began: T
+
+
+async def warm_up(client: KubeClient, bare: KubeClient) -> None:
+    """Have everything done once that is measured."""
+    made = await make(client, "warm", 200, NODES)
+    await bare_drain(bare, made, events=True)
+    await clear(client)
+
+
+async def bare_drain(bare: KubeClient, made: list[Made], events: bool) -> float:
+    """Bind everything by a bare client; returns its rate."""
+
+    async def one(number: int) -> None:
+        await bind(bare, made[number], events)
+
+    return len(made) / await each(len(made), one)
+
+
+async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Drained[T]:
+    """Wait until a reconciler that has just been started has bound so many.
+
+    ``began`` is called when the first is bound: the start of the process is not what is measured.
+    """
+    first, first_at, noted = 0, 0.0, None
+    deadline = time.perf_counter() + READY_S + count / 50
+    while True:
+        done = await finished_or_none(process)
+        now = time.perf_counter()
+        if done and noted is None:
+            first, first_at, noted = done, now, began()
+        if noted is not None and done is not None and done >= count:
+            return Drained((done - first) / (now - first_at) if done > first else float("nan"), done - first, noted)
+        if now > deadline:
+            raise TimeoutError(f"{done} of {count} are bound:\n{process.process.tail()}")
+        # Looking takes the process a moment: often only where begin and end are told.
+        await asyncio.sleep(SELDOM_S if done and done < 0.8 * count else POLL_S)
+
+
+async def finished_or_none(process: LocalProcess) -> int | None:
+    """How many requests have Succeeded; None while the process is not listening yet."""
+    try:
+        return await finished(process)
+    except OSError:
+        return None
+
+
+async def until_finished(process: LocalProcess, count: int) -> None:
+    """Wait until so many have Succeeded."""
+    async with asyncio.timeout(READY_S):
+        while (await finished_or_none(process) or 0) < count:  # noqa: ASYNC110 - another process's counter
+            await asyncio.sleep(POLL_S)

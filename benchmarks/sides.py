@@ -1,0 +1,96 @@
+"""The two sides of a comparison, each with a control plane of its own: kube-scheduler, or Bowline's reconciler.
+
+Controllers are the real ones, with a client as fast as a large cluster's. A pod counts when a watch shows it on its
+node, whoever bound it.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from benchmarks.report import Figure, Report
+from benchmarks.rig import NAMESPACE, READY_S, rig
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.api.meta import Object, ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import PODS, Selection
+
+PATIENCE_S = 300.0
+
+
+@dataclass(slots=True)
+class Bound:
+    """When each pod was seen on its node."""
+
+    at: dict[str, float] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def seen(self, kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        self.at.setdefault(key.name, time.perf_counter())
+        self.changed.set()
+
+    async def all_of(self, count: int) -> None:
+        """Wait until so many are."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.at) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Whoever binds, as the benchmark sees it. The client is the administrator's, for setting the scene."""
+
+    who: str
+    client: KubeClient
+    bound: Bound
+
+    def report(self, report: Report, what: str, pods: int, began: float, *wanted: str) -> None:
+        """Add how many pods a second were bound, and when the first was; ``wanted``: what either must be."""
+        rate, first = (*wanted, "", "")[:2]
+        taken = max(self.bound.at.values()) - began
+        report.add(Figure(f"{self.who}: {pods} pods with a {what} each", "pods/s", (pods / taken,), wanted=rate))
+        soonest = 1000 * (min(self.bound.at.values()) - began)
+        report.add(Figure(f"{self.who}: the first of them", "ms", (soonest,), wanted=first))
+
+
+@asynccontextmanager
+async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]:
+    """Start a control plane where kube-scheduler decides and binds; gone when the block is left."""
+    with Cluster.start(_spec(controllers, scheduler=True)) as cluster:
+        cluster.make_nodes(nodes)
+        cluster.make_namespace(NAMESPACE)
+        async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watched(client) as bound:
+            yield Side("kube-scheduler", client, bound)
+
+
+@asynccontextmanager
+async def bowline(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]:
+    """Start a control plane with the chart's reconciler, which carries out what the benchmark decides."""
+    with rig(nodes, _spec(controllers)) as stage, stage.reconciler() as process:
+        process.wait_ready(READY_S)
+        async with await stage.client() as client, _watched(client) as bound:
+            yield Side("Bowline", client, bound)
+
+
+def _spec(controllers: Sequence[str], *, scheduler: bool = False) -> ClusterSpec:
+    return ClusterSpec(kwok=False, controllers=tuple(controllers), controller_qps=1000, scheduler=scheduler)
+
+
+@asynccontextmanager
+async def _watched(client: KubeClient) -> AsyncIterator[Bound]:
+    bound = Bound()
+    selection = Selection(PODS, NAMESPACE, field_selector="spec.nodeName!=")
+    reflector = Reflector(client, selection, on_event=bound.seen)
+    task = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced.wait()
+        yield bound
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""What py-spy saw of a process: stacks, and whose they were. Pure, but for starting py-spy."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+RATE_HZ = 250
+THE_REST = "other libraries"
+# What a frame's file belongs to; the first that matches counts.
+_OWNERS = (
+    (re.compile(r"(reconciler|shared/[a-z]+)/"), r"\1"),
+    (re.compile(r"(.*/)?(asyncio/|ssl\.py|selectors\.py)"), "event loop, TLS, sockets"),
+    (re.compile(r"(aiohttp|yarl|multidict)/"), "aiohttp"),
+    (re.compile(r"(pydantic|prometheus_client)/"), r"\1"),
+)
+_FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stacks:
+    """Stacks, outermost frame first, and how often each was seen."""
+
+    seen: Mapping[tuple[str, ...], int]
+
+    @property
+    def total(self) -> int:
+        """How often was looked."""
+        return sum(self.seen.values())
+
+    def by_owner(self) -> Counter[str]:
+        """Looks by whom the innermost frame belongs to."""
+        counts: Counter[str] = Counter()
+        for stack, times in self.seen.items():
+            counts[owner_of(stack[-1])] += times
+        return counts
+
+    def under(self) -> Counter[str]:
+        """Looks by function of Bowline's: as long as it, or what it calls, runs."""
+        counts: Counter[str] = Counter()
+        for stack, times in self.seen.items():
+            for frame in set(stack):
+                if owner_of(frame).startswith(("reconciler", "shared/")):
+                    counts[frame] += times
+        return counts
+
+
+def owner_of(frame: str) -> str:
+    """Return the package that a frame belongs to."""
+    found = _FRAME.fullmatch(frame)
+    for pattern, owner in _OWNERS:
+        match = pattern.match(found["file"]) if found else None
+        if match:
+            return match.expand(owner)
+    return THE_REST
+
+
+def parse(text: str) -> Stacks:
+    """Read py-spy's raw format: frames joined by semicolons, a blank, a count. Line numbers are dropped."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for line in text.splitlines():
+        stack, _, times = line.rpartition(" ")
+        counts[tuple(re.sub(r":\d+\)$", ")", frame) for frame in stack.split(";"))] += int(times)
+    return Stacks(counts)
+
+
+def record(pid: int, out: Path) -> "subprocess.Popen[bytes]":
+    """Look at a process until it ends, or until this is interrupted. Needs the right to trace it."""
+    command = ["record", "--format", "raw", "--rate", str(RATE_HZ), "--output", str(out), "--pid", str(pid)]
+    # Its report of samples missed is of no interest, and goes to the same place as its errors.
+    return subprocess.Popen([Path(sys.executable).parent / "py-spy", *command], stdout=subprocess.DEVNULL)
