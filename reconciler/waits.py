@@ -20,7 +20,7 @@ from shared.runtime.limiter import Limiter
 
 # Waits told about a second: two writes each, that nobody waits for. Thousands of requests that begin to wait together
 # must not hold up those that can be bound.
-TOLD_QPS = 50
+TOLD_QPS = 20
 # What no watch shows is looked at again after POLL to twice that, spread so that a crowd does not come at once.
 POLL = timedelta(seconds=30)
 
@@ -38,7 +38,7 @@ class Waits:
         self._ending = ending
         self._sleepers = sleepers
         self._jitter = jitter
-        self._turns = Limiter(TOLD_QPS, burst=TOLD_QPS)
+        self._turns = Limiter(TOLD_QPS)
 
     async def wait(self, request: BindRequest, memory: Memory, waiting: Waiting, now: datetime) -> Again:
         """Have the request woken when something changes; write and event the wait if it is no longer short."""
