@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.endstate import leftovers
-from tests.faults.lab import Lab, open_lab
+from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
 from tests.faults.truth import TruthObserver
 
 
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """The cluster with the chart; reconcilers are started by the tests."""
-    with open_lab() as opened:
+    with open_lab(PLUGINS_CONFIG) as opened:
         yield opened
 
 

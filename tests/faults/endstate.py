@@ -1,14 +1,20 @@
-"""What a run has come to, in a form that two runs can be compared by: no UIDs, no times, no sentences."""
+"""What a run has come to, in a form that two runs can be compared by: no UIDs, no times, no sentences.
+
+Names that are drawn are put back to what they were drawn for: a UID is shown as whose it is, a generated name as its
+beginning. ``left_of`` is the other half: what of a preparation exists for a pod that is not bound.
+"""
 
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from localcluster.api import ApiClient
 from localcluster.cluster import Cluster
 from shared.api import names
+from tests.faults.plugin_objects import look
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
 
@@ -19,16 +25,29 @@ State = Mapping[str, Any]
 
 
 def state_of(live: LiveCluster) -> State:
-    """Return pods, requests and effects of the namespace."""
-    pods = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/pods")["items"]
-    found = live.cluster.api.get(f"/apis/{names.API_VERSION}/namespaces/{live.namespace}/{names.PLURAL}")["items"]
-    owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in found}
-    effects = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/configmaps?labelSelector={OWNER}")["items"]
-    return {
-        "pods": {pod["metadata"]["name"]: _pod(pod) for pod in pods},
-        "requests": {request["metadata"]["name"]: _request(request) for request in found},
+    """Return all that a run may leave: pods, requests, effects, and what the plugins have made or marked."""
+    stored = look(live)
+    owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
+    effects = [one for one in stored.maps if OWNER in (one["metadata"].get("labels") or {})]
+    state = {
+        "pods": {pod["metadata"]["name"]: _pod(pod) for pod in stored.pods},
+        "requests": {request["metadata"]["name"]: _request(request) for request in stored.requests},
         "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in effects),
+        "maps": {one["metadata"]["name"]: one.get("data", {}) for one in stored.maps if one not in effects},
+        **stored.plugins_state(),
     }
+    anonymous: State = json.loads(_replaced(json.dumps(state, sort_keys=True), stored.aliases()))
+    return anonymous
+
+
+def left_of(live: LiveCluster) -> list[str]:
+    """Return what is there of the preparations of the run's pod; nothing counts once it is on a node."""
+    stored = look(live)
+    pod = next((one for one in stored.pods if one["metadata"]["name"] == "pod"), None)
+    if pod is not None and pod["spec"].get("nodeName"):
+        return []
+    effects = [one for one in stored.maps if OWNER in (one["metadata"].get("labels") or {})]
+    return [f"effect {one['metadata']['name']}" for one in effects] + (stored.held_by(pod) if pod is not None else [])
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
@@ -37,10 +56,20 @@ def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
     return [effect["metadata"]["name"] for effect in found]
 
 
+def _replaced(text: str, aliases: Mapping[str, str]) -> str:
+    for drawn in sorted(aliases, key=len, reverse=True):
+        text = text.replace(drawn, aliases[drawn])
+    return text
+
+
 def _pod(pod: dict[str, Any]) -> State:
+    metadata, status = pod["metadata"], pod.get("status") or {}
     return {
         "node": pod["spec"].get("nodeName", ""),
-        "annotations": pod["metadata"].get("annotations") or {},
+        "runtimeClass": pod["spec"].get("runtimeClassName"),
+        "annotations": metadata.get("annotations") or {},
+        "labels": metadata.get("labels") or {},
+        "extendedResourceClaim": status.get("extendedResourceClaimStatus"),
         names.CONDITION_POD_BOUND: _conditions(pod).get(names.CONDITION_POD_BOUND),
     }
 
@@ -68,35 +97,56 @@ def _is_ours(kind: str) -> bool:
     return kind in ("Prepared", "Bound", "RolledBack", names.CONDITION_POD_BOUND)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Deeds:
-    """What the reconcilers have done in one namespace, by the API server's own account of what it carried out."""
+    """What the reconcilers have done in one namespace, by the API server's own account of what it carried out.
 
-    bindings: int
-    effects_made: int
-    effects_removed: int
+    ``made`` and ``removed`` are by resource and name.
+    """
+
+    bindings: int = 0
+    made: Counter[tuple[str, str]] = field(default_factory=Counter)
+    removed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def standing(self, resource: str, name: str = "") -> int:
+        """Return how many objects must be there: those made and not removed; of one name, or of all."""
+        return sum(
+            count if deed is self.made else -count
+            for deed in (self.made, self.removed)
+            for (what, called), count in deed.items()
+            if what == resource and name in ("", called)
+        )
 
 
 def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
     """Return the deeds by namespace."""
-    counts: Counter[tuple[str, str]] = Counter()
-    namespaces = set()
-    for line in cluster.audit_log.read_text().splitlines():
+    done: dict[str, Deeds] = {}
+    for line in _lines_about(cluster.audit_log, f":{RECONCILER}"):
         event = json.loads(line)
         about = event.get("objectRef") or {}
         if event["stage"] != "ResponseComplete" or not event["user"]["username"].endswith(f":{RECONCILER}"):
             continue
         if not 200 <= event["responseStatus"]["code"] < 300:
             continue
-        namespace = about.get("namespace", "")
-        namespaces.add(namespace)
-        what = "/".join(filter(None, (about.get("resource"), about.get("subresource"))))
-        counts[namespace, f"{event['verb']} {what}"] += 1
-    return {
-        namespace: Deeds(
-            counts[namespace, "create pods/binding"],
-            counts[namespace, "create configmaps"],
-            counts[namespace, "delete configmaps"],
-        )
-        for namespace in namespaces
-    }
+        here = done.setdefault(about.get("namespace", ""), Deeds())
+        object_ = about.get("resource", ""), about.get("name", "")
+        match event["verb"], about.get("subresource", ""):
+            case "create", "binding":
+                here.bindings += 1
+            case "create", "":
+                here.made[object_] += 1
+            case "delete", "":
+                here.removed[object_] += 1
+    return done
+
+
+def _lines_about(log: Path, word: str) -> Iterator[str]:
+    """Yield the lines with the word; a storm writes hundreds of megabytes, most of them not about the reconcilers."""
+    with log.open() as lines:
+        yield from filter(lambda line: word in line, lines)
+
+
+def made_by_us(objects: Iterable[Any]) -> int:
+    """Return how many of these a reconciler has made; the others are the world's, which no reconciler writes."""
+    managers = ({entry.get("manager") for entry in one["metadata"].get("managedFields") or ()} for one in objects)
+    return sum(RECONCILER in each for each in managers)

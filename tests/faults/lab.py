@@ -1,7 +1,7 @@
 """The place where reconcilers are broken: a cluster with the chart, and reconciler processes each behind a proxy.
 
-No webhook runs and its configurations are taken away: what it would prepare at creation (UID, finalizer) the
-reconciler then does itself, which are more writes and so more places to crash.
+Unless a lab is asked for with it, no webhook runs and its configurations are taken away: what it would prepare at
+creation (UID, finalizer) the reconciler then does itself, which are more writes and so more places to crash.
 """
 
 import signal
@@ -33,6 +33,17 @@ CONFIG: Mapping[str, object] = {
     # As long as the API server takes for a request at most, a new leader waits before it undoes what its predecessor
     # may have bound. Every point would wait for it; none has a Binding under way when its sender is killed.
     "config.binding.inFlightTimeout": "500ms",
+}
+# With the plugins that are off by default and take part in a bind. The storm does without: they cost it reads.
+PLUGINS_CONFIG: Mapping[str, object] = {
+    **CONFIG,
+    "config.plugins": [
+        {"name": "hami_core"},
+        {"name": "node_fit"},
+        {"name": "example_flaky"},
+        {"name": "fault_effects"},
+    ],
+    "config.gpuSharing": {"fakeGPUs": True},
 }
 # What the test plugin may do, beside what the chart grants.
 _ROLE = "fault-effects"
@@ -110,6 +121,14 @@ class Lab:
                 made.kill()
                 self.free_lease()
 
+    def webhook(self) -> LocalProcess:
+        """The webhook, ready; started if it is not there or has been killed."""
+        running = self.pair.webhook
+        if running is None or running.returncode is not None:
+            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": str(PLUGINS)}))
+            running.wait_ready()
+        return running
+
     def namespace(self, word: str) -> LiveCluster:
         """A namespace of its own, for one run of one scenario."""
         self._made += 1
@@ -128,19 +147,29 @@ class Lab:
 
 @contextmanager
 def open_lab(
-    config: Mapping[str, object] = CONFIG, nodes: int = 4, apiserver_args: tuple[str, ...] = ()
+    config: Mapping[str, object] = CONFIG,
+    nodes: int = 4,
+    apiserver_args: tuple[str, ...] = (),
+    *,
+    webhook: bool = False,
 ) -> Iterator[Lab]:
-    """Start the cluster and install the chart; no process runs yet."""
+    """Start the cluster and install the chart; no process runs yet, but the webhook if it is asked for."""
     with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
         cluster.make_nodes(nodes)
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
-        for kind in ("mutating", "validating"):
-            cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
+        if webhook:
+            cluster.make_runtime_class()
+        else:
+            for kind in ("mutating", "validating"):
+                cluster.kubectl("delete", f"{kind}webhookconfigurations", "--all")
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         cluster.api.post(f"{rbac}/clusterroles", {"metadata": {"name": _ROLE}, "rules": _RULES})
         cluster.api.post(f"{rbac}/clusterrolebindings", _binding())
         _wait_served(cluster)
-        yield Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        lab = Lab(cluster, pair, cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT))
+        if webhook:
+            lab.webhook()
+        yield lab
 
 
 def _wait_served(cluster: Cluster) -> None:

@@ -1,31 +1,39 @@
 """The crash matrix: one scenario, disturbed at every point where it can be, must always come to the same end.
 
-The points are counted, not listed: the undisturbed run goes through the proxy, and each request that it made is a
-point for each way of disturbing that applies.
+The points are counted, not listed (``points``): the undisturbed run goes through the proxy, and each request that it
+made is a point for each way of disturbing that applies.
 
     BEFORE_REPLY  the API server has carried a write out, the reconciler is killed before it hears of it
     READ          the reconciler is killed before it gets what it has asked for
     AFTER_REPLY   the reconciler has the reply to a write and is killed before its next request is sent
     LOST_REPLY    the reply to a write is lost, and the reconciler lives
-    OVERLAP       a write is on its way while another reconciler takes over and finishes; then it arrives
+    OVERLAP       a write is on its way while another reconciler takes over; it arrives when that one has finished or,
+                  where something is undone, when that one leads: it waits for such a write before it undoes anything
+
+Two promises are held while a run is under way, by looking at the moment and not at the end: nobody claims what is not
+true (``truth``), and nobody lets go of a request, or takes hold of it, while effects of it exist: the finalizer is
+their record.
 """
 
 import http.client
-import threading
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from enum import Enum
 
+from shared.api import names
+from shared.testing.fault_proxy.calls import Call
 from shared.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
 from shared.testing.fault_proxy.rules import Match, Rule
-from tests.faults.endstate import ORPHAN, State, deeds, state_of
+from tests.faults.endstate import ORPHAN, State, deeds, left_of, state_of
 from tests.faults.lab import Lab, Reconciler
-from tests.faults.scenarios import Scenario
+from tests.faults.points import Mode, Point, all_of_run, points_of
+from tests.faults.runs import Run, answered_late, differences, left_behind, miscounts
+from tests.faults.scenarios import Scenario, remove
 from tests.faults.truth import TruthObserver
 from tests.live import POLL_S, LiveCluster
+from tests.plugins.storage import Storage
 
 # Restarts, a wait of five seconds that is told, retries: an undisturbed story takes up to eight seconds of an idle
 # machine, and a run that does not come to its end has nothing better to do than wait.
@@ -33,48 +41,12 @@ _DEADLINE_S = 60.0
 # How long a point may stay unmet when all has ended: events are written in the background, reads are not.
 _MEETS_S = 10.0
 _READ_MEETS_S = 1.0
-
-
-class Mode(Enum):
-    """A way of disturbing."""
-
-    BEFORE_REPLY = "killed before the reply"
-    READ = "killed while reading"
-    AFTER_REPLY = "killed after the reply"
-    LOST_REPLY = "reply lost"
-    OVERLAP = "overtaken by another leader"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """The nth request of its kind, and what is done to it."""
-
-    mode: Mode
-    match: Match  # without a namespace: each run has its own
-    nth: int
-
-    def __str__(self) -> str:
-        what = "/".join(filter(None, (self.match.resource, self.match.subresource)))
-        return f"{self.mode.value}: {self.match.verbs[0]} {what} #{self.nth}"
-
-    def within(self, live: LiveCluster) -> Match:
-        """The requests that count, in the namespace of one run."""
-        return Match(self.match.verbs, self.match.resource, self.match.subresource, live.namespace)
-
-
-@dataclass(slots=True)
-class Run:
-    """One run of a scenario. ``struck``: its point was met; without a point it is the undisturbed one."""
-
-    scenario: Scenario
-    live: LiveCluster
-    point: Point | None = None
-    expected: State = field(default_factory=dict)
-    struck: threading.Event = field(default_factory=threading.Event)
-    gate: Gate = field(default_factory=Gate)
-
-    def __str__(self) -> str:
-        return f"{self.scenario.name}, {self.point or 'undisturbed'} (namespace {self.live.namespace})"
+# A write that is held back comes in the course of the story, which may wait and retry before.
+_REACHES_S = 30.0
+# Lists and sweeps of a process that has just begun to lead are over when nothing was asked for so long.
+_QUIET_S = 0.5
+# The finalizer is put on and taken off by patches of the request itself.
+_HANDLES = Match(("patch",), names.PLURAL, "")
 
 
 class Matrix:
@@ -86,14 +58,35 @@ class Matrix:
         self._truth = truth
         self._current = current
         self._spare = spare
+        self._unrecorded: list[str] = []
+        for reconciler in filter(None, (current, spare)):
+            reconciler.proxy.inspect(_HANDLES, self._look_at_effects)
 
-    def sweep(self, scenario: Scenario, modes: Sequence[Mode]) -> None:
-        """Run the scenario undisturbed, then disturbed at every point; raises at the first wrong end."""
+    def sweep(self, scenario: Scenario, modes: Sequence[Mode]) -> State:
+        """Run the scenario undisturbed, then disturbed at every point; raises at the first wrong end.
+
+        Returns the end that all have come to.
+        """
         undisturbed, points = self._undisturbed(scenario, modes)
         for point in points:
             run = Run(scenario, self._lab.namespace(scenario.name), point, undisturbed.expected)
             self.runs.append(run)
             self._disturbed(run)
+        return undisturbed.expected
+
+    def conclude(self) -> None:
+        """Verify all runs, take them down, and say how many points there were.
+
+        Every write must have been met: a matrix that no longer disturbs anything must not pass. How often somebody
+        who waits looks again depends on time, so that the last of its reads may not come.
+        """
+        self.verify()
+        self.dissolve()
+        sys.stdout.write("\n".join(["", *self.report(), ""]))
+        points = [(run, run.point) for run in self.runs if run.point is not None]
+        assert points
+        missed = [str(run) for run, point in points if point.mode is not Mode.READ and not run.struck.is_set()]
+        assert not missed
 
     def verify(self) -> None:
         """Look once more at everything, for what came late; and count what was really done."""
@@ -101,12 +94,16 @@ class Matrix:
         for run in self.runs:
             state = state_of(run.live)
             assert state == run.expected, f"{run} has not stayed as it was: {differences(run.expected, state)}"
-            did = done[run.live.namespace]
-            bound = sum(1 for pod in state["pods"].values() if pod["node"])
-            assert did.bindings == bound, f"{run}: {did.bindings} effective Bindings for {bound} bound pods"
-            left = did.effects_made - did.effects_removed
-            assert left == len(state["effects"]), f"{run}: made and removed do not add up: {did}"
-        self._truth.check()
+            assert not (wrong := miscounts(run, done)), f"{run}: {'; '.join(wrong)}"
+        self._check()
+
+    def dissolve(self) -> None:
+        """Delete the pods of all runs and wait until all that was theirs is gone with them; volumes stay."""
+        for run in self.runs:
+            remove(run.live, f"/api/v1/namespaces/{run.live.namespace}/pods")
+        for run in self.runs:
+            run.live.until(f"nothing is left of {run}", lambda live=run.live: not left_behind(live))  # type: ignore[misc]
+            Storage(run.live).clean()
 
     def report(self) -> list[str]:
         """One line a scenario and mode: points, and how many of them were met."""
@@ -120,9 +117,10 @@ class Matrix:
 
     # --- one run ---
 
-    def _undisturbed(self, scenario: Scenario, modes: Iterable[Mode]) -> tuple[Run, Sequence[Point]]:
+    def _undisturbed(self, scenario: Scenario, modes: Sequence[Mode]) -> tuple[Run, Sequence[Point]]:
         run = Run(scenario, self._lab.namespace(scenario.name))
-        live = run.live
+        live, proxy = run.live, self._current.proxy
+        before = self._settled(live)
         scenario.play(live)
         live.until(f"{run} ends", lambda: scenario.ended(live))
         if scenario.last_event:
@@ -130,23 +128,29 @@ class Matrix:
         run.expected = state_of(live)
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         self.runs.append(run)
-        seen: Counter[Match] = Counter()
-        points = []
-        for exchange in self._current.proxy.exchanges():
-            call = exchange.call
-            if call.namespace == live.namespace:
-                match = Match((call.verb,), call.resource, call.subresource)
-                seen[match] += 1
-                applicable = [mode for mode in modes if call.writes is not (mode is Mode.READ)]
-                points += [Point(mode, match, seen[match]) for mode in applicable]
-        return run, points
+        sent = [exchange for exchange in proxy.exchanges() if exchange.number > before]
+        return run, points_of(sent, live.namespace, modes)
+
+    def _settled(self, live: LiveCluster) -> int:
+        """Wait until the process leads and is done with what it does then; returns the number of its last request."""
+        live.until("it leads", lambda: is_leading(self._current))
+        last, since = 0, time.monotonic()
+
+        def quiet() -> bool:
+            nonlocal last, since
+            asked = [e.number for e in self._current.proxy.exchanges() if e.call.resource != "leases"]
+            if asked[-1] != last:
+                last, since = asked[-1], time.monotonic()
+            return time.monotonic() > since + _QUIET_S
+
+        live.until("it has nothing to do", quiet)
+        return last
 
     def _disturbed(self, run: Run) -> None:
         self._arm(run)
         with ThreadPoolExecutor(1) as world:
             played = world.submit(run.scenario.play, run.live)
             if run.point is not None and run.point.mode is Mode.OVERLAP:
-                run.gate.wait_reached(_MEETS_S)
                 self._overtake(run, played)
             else:
                 self._live_through(run, played)
@@ -154,7 +158,7 @@ class Matrix:
 
     def _arm(self, run: Run) -> None:
         assert run.point is not None
-        current, match, nth = self._current, run.point.within(run.live), run.point.nth
+        current, match, nth = self._current, run.point.within(run.live.namespace), run.point.nth
 
         def kill() -> None:
             if not run.struck.is_set():
@@ -163,7 +167,7 @@ class Matrix:
 
         def kill_at_next() -> None:
             run.gate.arrive()
-            current.proxy.add(Rule(DropBefore(kill), Match(namespace=run.live.namespace)))
+            current.proxy.add(*(Rule(DropBefore(kill), one) for one in all_of_run(run.live.namespace)))
 
         match run.point.mode:
             case Mode.BEFORE_REPLY | Mode.READ:
@@ -173,7 +177,7 @@ class Matrix:
             case Mode.LOST_REPLY:
                 current.proxy.add(Rule(LoseReply(run.struck.set), match, nth=nth))
             case Mode.OVERLAP:
-                current.proxy.add(Rule(Hold(run.gate), match, nth=nth))
+                current.proxy.add(Rule(Hold(run.gate, outlives=True), match, nth=nth))
 
     def _live_through(self, run: Run, played: "Future[None]") -> None:
         """Start the reconciler anew when it is killed, until the point has been met and all has come to its end."""
@@ -184,7 +188,7 @@ class Matrix:
         is_restarted = False
         ended_at = 0.0
         while True:
-            self._truth.check()
+            self._check()
             if kills and run.struck.is_set() and not is_restarted:
                 self._current.proxy.clear()
                 self._current.restart()
@@ -205,25 +209,46 @@ class Matrix:
             run.struck.set()
 
     def _overtake(self, run: Run, played: "Future[None]") -> None:
-        """Let the spare finish while the current one still believes that it leads and its write is on its way."""
+        """Let the spare take over while a write of the current one is on its way.
+
+        The Lease runs out by itself: whoever cannot renew it has stopped by then, all but what it has sent.
+        """
         assert self._spare is not None
-        if run.gate.wait_reached(0):
-            run.struck.set()
+        if not run.gate.wait_reached(_REACHES_S):
+            played.result()
+            return
         overtaken, self._current, self._spare = self._current, self._spare, self._current
-        lease = Gate()
+        before, lease = answered_late(overtaken), Gate()
         overtaken.proxy.add(Rule(Hold(lease), Match(resource="leases")))
-        self._current.restart()
+        self._current.start()
+        if run.scenario.undoes:
+            run.live.until("the other one leads", lambda: is_leading(self._current))
+            run.gate.open()
         deadline = time.monotonic() + _DEADLINE_S
         while not self._has_ended(run, played, deadline):
+            self._check()
             time.sleep(POLL_S)
         run.live.until("the other one leads", lambda: is_leading(self._current))
-        before = len(overtaken.proxy.exchanges())
         run.gate.open()
+        run.live.until("the write arrives", lambda: answered_late(overtaken) > before)
+        run.struck.set()
         lease.open()
-        run.live.until("the write arrives", lambda: len(overtaken.proxy.exchanges()) > before)
         run.live.until("the overtaken one stops working", lambda: not is_leading(overtaken))
         overtaken.kill()
         overtaken.proxy.clear()
+
+    def _look_at_effects(self, call: Call) -> None:
+        """A request is patched itself: what of it exists? On the proxy's thread; the patch stands still meanwhile."""
+        try:
+            left = left_of(LiveCluster(self._lab.cluster, call.namespace))
+        except Exception as error:  # noqa: BLE001 - a proxy must go on; told at the next check
+            left = [repr(error)]
+        if left:
+            self._unrecorded.append(f"{call.namespace}: the request is held or let go beside {', '.join(left)}")
+
+    def _check(self) -> None:
+        assert not self._unrecorded, "\n".join(self._unrecorded)
+        self._truth.check()
 
     def _has_ended(self, run: Run, played: "Future[None]", deadline: float) -> bool:
         if played.done():
@@ -246,10 +271,3 @@ def is_leading(reconciler: Reconciler) -> bool:
     except (OSError, http.client.HTTPException):
         return False  # it has just been started, or has just died
     return "bowline_leader 1.0" in page
-
-
-def differences(expected: State, found: State) -> str:
-    """Return what differs, kind by kind."""
-    return "; ".join(
-        f"{kind}: {expected[kind]} became {found[kind]}" for kind in expected if expected[kind] != found[kind]
-    )

@@ -20,26 +20,33 @@ NODE = "gpu-node-0"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A short story. ``last_event``: what is said last about the pod, if anything is."""
+    """A short story. ``last_event``: what is said last about the pod, if anything is; ``undoes``: whether something
+    is rolled back in it."""
 
     name: str
     play: Callable[[LiveCluster], None]
     ended: Callable[[LiveCluster], bool]
     last_event: str = ""
+    undoes: bool = False
 
 
-def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None) -> str:
+def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
     """Create the pod; returns its UID."""
-    wanted = pod("pod", live.namespace)
+    wanted = pod("pod", live.namespace, **spec)
     wanted["metadata"]["annotations"] = dict(annotations or {})
+    return post_pod(live, wanted)
+
+
+def post_pod(live: LiveCluster, wanted: dict[str, Any]) -> str:
+    """Create a pod; returns its UID."""
     return str(live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods", wanted)["metadata"]["uid"])
 
 
 def make_request(
-    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, owned: bool = True
+    live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, owned: bool = True, **spec: Any
 ) -> None:
     """Create the pod's request; one that is not ``owned`` by it names it by its UID alone."""
-    wanted = bind_request("pod", NODE, live.namespace, uid if owned else "", podUID=uid)
+    wanted = bind_request("pod", NODE, live.namespace, uid if owned else "", podUID=uid, **spec)
     wanted["metadata"]["annotations"] = dict(annotations or {})
     live.cluster.api.post(live.request_path().rpartition("/")[0], wanted)
 
@@ -123,12 +130,12 @@ def _failed_cleanly(live: LiveCluster) -> bool:
 
 
 PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
-REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed")
+REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed", undoes=True)
 SCENARIOS = (
     PLAIN,
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
     REFUSED,
-    Scenario("deleted-waiting", _deleted_while_waiting, _gone),
-    Scenario("pod-recreated", _recreated, in_phase("Succeeded"), "Bound"),
+    Scenario("deleted-waiting", _deleted_while_waiting, _gone, undoes=True),
+    Scenario("pod-recreated", _recreated, in_phase("Succeeded"), "Bound", undoes=True),
 )

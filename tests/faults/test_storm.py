@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.faults.storm import Asked, judge
+from tests.faults.storm import judge
+from tests.faults.world import Asked, Wait
 
-ASKED = Asked("uid", "node-a", refused=False)
+ASKED = Asked("uid", "node-a")
 REFUSED = Asked("uid", "node-a", refused=True)
+WAITS = Asked("uid", "node-a", wait=Wait.OPENS)
+NEVER = Asked("uid", "node-a", wait=Wait.NEVER)
 
 
 def pods(node: str = "", uid: str = "uid") -> dict[str, Any]:
@@ -26,9 +29,16 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
         pytest.param({"phase": "Succeeded"}, ASKED, pods("node-b"), "UNTRUE Succeeded", id="the pod is elsewhere"),
         pytest.param({"phase": "Succeeded"}, ASKED, {}, "Succeeded", id="the pod is gone, the observer has judged"),
         pytest.param(failed("NodeGone"), ASKED, pods(), "UNTRUE NodeGone", id="the node is still there"),
+        pytest.param(failed("NodeGone"), Asked("uid", "gone"), pods(), "Failed, NodeGone", id="no node"),
+        pytest.param({"phase": "Succeeded"}, WAITS, pods("node-a"), "Succeeded", id="its gate has opened"),
         pytest.param(
-            failed("NodeGone"), Asked("uid", "gone", refused=False), pods(), "Failed, NodeGone", id="no node"
+            {"phase": "Succeeded"}, NEVER, pods("node-a"), "UNTRUE Succeeded", id="bound before a shut gate"
         ),
+        pytest.param(failed("WaitTimeout"), NEVER, pods(), "Failed, WaitTimeout", id="its gate never opens"),
+        pytest.param(
+            failed("WaitTimeout"), WAITS, pods(), "UNTRUE WaitTimeout", id="its gate has opened, it gave up"
+        ),
+        pytest.param(failed("WaitTimeout"), ASKED, pods(), "UNTRUE WaitTimeout", id="it had nothing to wait for"),
         pytest.param(failed("PodGone"), ASKED, pods(uid="other"), "Failed, PodGone", id="another pod"),
         pytest.param(failed("PodGone"), ASKED, pods(), "UNTRUE PodGone", id="the pod is still there"),
         pytest.param(failed("Rejected"), REFUSED, pods(), "Failed, Rejected", id="it was to be refused"),

@@ -4,16 +4,22 @@ Claims are the event Bound, the pod condition PodBound=True, the request's phase
 and RolledBack=True. Watches of different resources have no common order, so a claim is not held against what another
 watch has shown, but against a live GET; only of a pod that is gone, against the observer's own history of all pods.
 
+One thread follows each watch and does nothing else, or it would fall so far behind in a storm that the API server
+forgets its place; others do the asking. ``slowest_s`` says how long a claim has stood before it was checked.
+
 Independent of Bowline's code on purpose: its own connections, straight to the API server, and the standard library.
 """
 
 import http.client
 import json
+import queue
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -23,6 +29,16 @@ from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN
 from localcluster.errors import ApiError
 from shared.api import names
+from tests.faults.administrator import administrator, listed
+from tests.faults.claims import (
+    AnyClaim,
+    Claim,
+    ClaimsOf,
+    UndoneClaim,
+    claims_of_event,
+    claims_of_pod,
+    claims_of_request,
+)
 
 PODS = "/api/v1/pods"
 REQUESTS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
@@ -30,37 +46,11 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 # A watch ends so often, to see whether the observer is to stop; it goes on where it was.
 _WATCH_S = 1
 _HISTORY_S = 30.0
+# Of the claims of a pod that is gone each waits for the watch of pods; the others go on meanwhile.
+_JUDGES = 4
 
 # What is left of a request's effects, by its namespace and UID; for RolledBack.
 Leftovers = Callable[[ApiClient, str, str], list[str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Somebody (``who``) says of a pod that it is on this node; as ``kind`` of claim, for the count."""
-
-    kind: str
-    who: str
-    namespace: str
-    pod: str
-    uid: str
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class UndoneClaim:
-    """A request says that nothing of its preparations is left."""
-
-    who: str
-    namespace: str
-    uid: str
-    kind: str = "RolledBack=True"
-
-
-AnyClaim = Claim | UndoneClaim
-
-
-ClaimsOf = Callable[[dict[str, Any]], list[AnyClaim]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +61,14 @@ class Sighting:
     gone: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What one object says for the first time, and when that was seen."""
+
+    claims: Sequence[AnyClaim]
+    seen_at: float
+
+
 class TruthObserver:
     """Watches from ``with`` on; ``check`` raises at the first false claim.
 
@@ -78,22 +76,31 @@ class TruthObserver:
     """
 
     def __init__(self, cluster: Cluster, leftovers: Leftovers) -> None:
-        self.checked: dict[str, int] = {}
+        self.checked: Counter[str] = Counter()
+        self.slowest_s = 0.0
         self._cluster = cluster
         self._leftovers = leftovers
         self._history: dict[str, Sighting] = {}
         self._judged: set[AnyClaim] = set()
         self._false: list[str] = []
         self._stop = threading.Event()
+        self._lock = threading.Lock()
+        # None ends a judge.
+        self._statements: queue.SimpleQueue[Statement | None] = queue.SimpleQueue()
         sources = {PODS: claims_of_pod, REQUESTS: claims_of_request, EVENTS: claims_of_event}
         self._ready = [threading.Event() for _ in sources]
-        self._threads = [
+        self._followers = [
             threading.Thread(target=self._follow, args=(path, claims, ready), name=f"truth of {path}", daemon=True)
             for (path, claims), ready in zip(sources.items(), self._ready, strict=True)
         ]
+        self._judges = [
+            threading.Thread(target=self._judge_all, name=f"judge {number}", daemon=True) for number in range(_JUDGES)
+        ]
 
     def __enter__(self) -> "TruthObserver":
-        for thread, ready in zip(self._threads, self._ready, strict=True):
+        for judge in self._judges:
+            judge.start()
+        for thread, ready in zip(self._followers, self._ready, strict=True):
             thread.start()
             assert ready.wait(_HISTORY_S), f"{thread.name} did not begin"
         return self
@@ -102,8 +109,12 @@ class TruthObserver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        for thread in self._threads:
+        for thread in self._followers:
             thread.join()
+        for _ in self._judges:
+            self._statements.put(None)
+        for judge in self._judges:
+            judge.join()
         if error is None:
             self.check()
 
@@ -119,7 +130,7 @@ class TruthObserver:
 
     def _follow(self, path: str, claims: ClaimsOf, ready: threading.Event) -> None:
         try:
-            api = self._client()
+            api = administrator(self._cluster)
             try:
                 found = api.get(path)
                 version = found["metadata"]["resourceVersion"]
@@ -134,10 +145,10 @@ class TruthObserver:
                             raise RuntimeError(f"the watch of {path} was lost: {event['object']}")
                         version = event["object"]["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
-                            self._take(api, path, event["object"], claims, gone=event["type"] == "DELETED")
+                            self._take(path, event["object"], claims, gone=event["type"] == "DELETED")
                 # What the last watch has not shown any more is still stored.
-                for item in api.get(path)["items"]:
-                    self._take(api, path, item, claims, gone=False)
+                for item in listed(api, path):
+                    self._take(path, item, claims, gone=False)
             finally:
                 api.close()
         except Exception as error:  # noqa: BLE001 - an observer that has failed has seen nothing
@@ -148,16 +159,13 @@ class TruthObserver:
         if path == PODS:
             self._history[item["metadata"]["uid"]] = Sighting(item["spec"].get("nodeName", ""), gone)
 
-    def _take(self, api: ApiClient, path: str, item: dict[str, Any], claims: ClaimsOf, *, gone: bool) -> None:
+    def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, gone: bool) -> None:
         self._note(path, item, gone=gone)
-        for claim in claims(item):
-            if claim in self._judged:
-                continue
-            self._judged.add(claim)
-            self.checked[claim.kind] = self.checked.get(claim.kind, 0) + 1
-            fault = self._fault(api, claim)
-            if fault:
-                self._false.append(f"{claim.who}: {claim.kind}, but {fault}")
+        # Each object's claims come from one watch, so that no two threads take the same one for new.
+        new = [claim for claim in claims(item) if claim not in self._judged]
+        if new:
+            self._judged.update(new)
+            self._statements.put(Statement(new, time.monotonic()))
 
     def _watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
         query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": _WATCH_S, "allowWatchBookmarks": "true"}
@@ -169,27 +177,44 @@ class TruthObserver:
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers={"Accept": "application/json"})
             response = connection.getresponse()
+            if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status == HTTPStatus.TOO_MANY_REQUESTS:
+                return  # it has no time for another watch; nothing is missed by coming back
             while line := response.readline():
                 yield json.loads(line)
         finally:
             connection.close()
 
-    def _client(self) -> ApiClient:
-        pki = self._cluster.layout.pki
-        port = urlsplit(self._cluster.server).port or 0
-        return ApiClient(port, pki / "ca.crt", pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key")
-
     # --- judging ---
 
-    def _fault(self, api: ApiClient, claim: AnyClaim) -> str:
-        """Return what is wrong with a claim; empty if nothing is."""
-        if isinstance(claim, UndoneClaim):
-            left = self._leftovers(api, claim.namespace, claim.uid)
-            return f"left are {', '.join(left)}" if left else ""
-        node = self._node_of(api, claim)
-        if node and node == (claim.node or node):
-            return ""
-        return f"pod {claim.namespace}/{claim.pod} ({claim.uid}) is on {node or 'no node'}"
+    def _judge_all(self) -> None:
+        api = administrator(self._cluster)
+        try:
+            while (statement := self._statements.get()) is not None:
+                faults = self._faults(api, statement.claims)
+                with self._lock:
+                    self._false += faults
+                    self.checked.update(claim.kind for claim in statement.claims)
+                    self.slowest_s = max(self.slowest_s, time.monotonic() - statement.seen_at)
+        except Exception as error:  # noqa: BLE001 - what is not judged must not pass for true
+            self._false.append(f"a judge has failed: {error!r}")
+        finally:
+            api.close()
+
+    def _faults(self, api: ApiClient, claims: Sequence[AnyClaim]) -> list[str]:
+        """Return what is wrong with the claims of one object. Those of the same pod need one look."""
+        faults = []
+        seen: dict[str, str] = {}
+        for claim in claims:
+            if isinstance(claim, UndoneClaim):
+                left = self._leftovers(api, claim.namespace, claim.uid)
+                fault = f"left are {', '.join(left)}" if left else ""
+            else:
+                if claim.uid not in seen:
+                    seen[claim.uid] = self._node_of(api, claim)
+                fault = _fault(claim, seen[claim.uid])
+            if fault:
+                faults.append(f"{claim.who}: {claim.kind}, but {fault}")
+        return faults
 
     def _node_of(self, api: ApiClient, claim: Claim) -> str:
         """Return where the pod is or, if it is gone, was; empty for nowhere."""
@@ -210,43 +235,8 @@ class TruthObserver:
         return sighting.node
 
 
-def claims_of_pod(pod: dict[str, Any]) -> list[AnyClaim]:
-    """Return what a pod's condition says; it names no node, any will do."""
-    metadata = pod["metadata"]
-    if _condition(pod, names.CONDITION_POD_BOUND) != "True":
-        return []
-    who = f"pod {metadata['namespace']}/{metadata['name']}"
-    return [Claim("PodBound=True", who, metadata["namespace"], metadata["name"], metadata["uid"], "")]
-
-
-def claims_of_request(request: dict[str, Any]) -> list[AnyClaim]:
-    """Return what a request's phase and conditions say."""
-    metadata, spec = request["metadata"], request["spec"]
-    namespace, who = metadata["namespace"], f"request {metadata['namespace']}/{metadata['name']}"
-    owners = [owner["uid"] for owner in metadata.get("ownerReferences") or () if owner["kind"] == "Pod"]
-    uid = spec.get("podUID") or (owners[0] if owners else "")
-    kinds = {
-        "Succeeded": (request.get("status") or {}).get("phase") == "Succeeded",
-        "Bound=True": _condition(request, "Bound") == "True",
-    }
-    said = [kind for kind, is_said in kinds.items() if is_said]
-    claims: list[AnyClaim] = [
-        Claim(kind, who, namespace, spec["podName"], uid, spec["selectedNode"]) for kind in said
-    ]
-    if _condition(request, "RolledBack") == "True":
-        claims.append(UndoneClaim(who, namespace, metadata["uid"]))
-    return claims
-
-
-def claims_of_event(event: dict[str, Any]) -> list[AnyClaim]:
-    """Return what an event of ours says."""
-    about = event.get("regarding") or {}
-    if event.get("reportingController") != names.EVENT_SOURCE or event.get("reason") != "Bound":
-        return []
-    node, who = event["note"].removeprefix("bound to node "), f"event {event['metadata']['name']}"
-    return [Claim("event Bound", who, about["namespace"], about["name"], about["uid"], node)]
-
-
-def _condition(obj: dict[str, Any], kind: str) -> str:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return next((str(c["status"]) for c in conditions if c["type"] == kind), "")
+def _fault(claim: Claim, node: str) -> str:
+    """Return what is wrong with a claim about a pod that is, or was, on that node; empty if nothing is."""
+    if node and node == (claim.node or node):
+        return ""
+    return f"pod {claim.namespace}/{claim.pod} ({claim.uid}) is on {node or 'no node'}"

@@ -1,11 +1,13 @@
 """What goes wrong in a storm: calls, leaders, nodes, pods and requests. Everything is drawn from one seed."""
 
+import http.client
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import TracebackType
 
 from localcluster.errors import ApiError
 from shared.testing.fault_proxy.faults import (
@@ -55,7 +57,7 @@ def storm_rules() -> list[Rule]:
 
 
 class Weather:
-    """Runs its troubles on threads from ``with`` on. A trouble is done again and again after a random pause."""
+    """Runs its troubles on threads within ``with``. A trouble is done again and again after a random pause."""
 
     def __init__(self, seed: int) -> None:
         self.counts: Counter[str] = Counter()
@@ -63,6 +65,15 @@ class Weather:
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
+
+    def __enter__(self) -> "Weather":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # Whatever has gone wrong: nobody must start a reconciler on a cluster that is gone.
+        self._end()
 
     def every(self, seconds: tuple[float, float], what: str, trouble: Callable[[random.Random], bool]) -> None:
         """Do it again and again; it says whether it has done anything."""
@@ -73,11 +84,14 @@ class Weather:
 
     def calm(self) -> None:
         """End it; raises what a trouble has raised."""
+        self._end()
+        if self._failures:
+            raise self._failures[0]
+
+    def _end(self) -> None:
         self._over.set()
         for thread in self._threads:
             thread.join()
-        if self._failures:
-            raise self._failures[0]
 
     def _run(
         self,
@@ -88,8 +102,8 @@ class Weather:
     ) -> None:
         try:
             while not self._over.wait(own.uniform(*seconds)):
-                # Somebody else may have been faster; there are more where that came from.
-                with suppress(ApiError):
+                # Somebody else may have been faster, or the API server busy; there are more where that came from.
+                with suppress(ApiError, OSError, http.client.HTTPException):
                     self.counts[what] += trouble(own)
         except BaseException as error:  # noqa: BLE001 - raised again by calm()
             self._failures.append(error)

@@ -9,7 +9,8 @@ import socket
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import aiohttp
 from aiohttp import web
@@ -17,12 +18,14 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from shared.kube.lines import LineSplitter
-from shared.testing.fault_proxy.calls import Call, parse_call
+from shared.testing.fault_proxy.calls import parse_call
 from shared.testing.fault_proxy.faults import (
     AfterReply,
     Answer,
     Delay,
     DropBefore,
+    Fault,
+    Gate,
     Hold,
     LoseReply,
     Reset,
@@ -63,37 +66,38 @@ class Relay:
         """Carry one request through. Always returns; a broken connection is answered into the void."""
         body = await request.read()
         call = parse_call(request.method, request.raw_path, body)
+        self._rules.arrived(call)
         fault = self._rules.choose(call)
-        number, named = self._record.begin(), type(fault).__name__ if fault is not None else ""
+        named = type(fault).__name__ if fault is not None else ""
+        begun = Exchange(self._record.begin(), call, None, replied=False, fault=named)
         match fault:
             case Answer(code, retry_after_s, message):
-                self._record.end(Exchange(number, call, None, replied=True, fault=named))
+                self._record.end(replace(begun, replied=True))
                 headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
                 text = status_body(code, message)
                 return web.Response(status=code, headers=headers, body=text, content_type="application/json")
             case DropBefore() | Reset():
-                self._record.end(Exchange(number, call, None, replied=False, fault=named))
+                self._record.end(begun)
                 if isinstance(fault, DropBefore):
                     fault.then()
                 return _broken(request, reset=isinstance(fault, Reset))
             case Delay(seconds):
                 await asyncio.sleep(seconds)
-            case Hold(gate):
+            case Hold(gate, outlives=False):
                 try:
-                    while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
-                        await asyncio.sleep(_POLL_S)
+                    await _opened(gate)
                 except asyncio.CancelledError:
-                    self._record.end(Exchange(number, call, None, replied=False, fault=named))
+                    self._record.end(begun)
                     raise
         if call.verb == "watch":
-            return await self._watch(request, number, call, fault if isinstance(fault, WATCH_FAULTS) else None)
+            return await self._watch(request, begun, fault if isinstance(fault, WATCH_FAULTS) else None)
         try:
-            reply = await self._forwarded(request, body)
+            reply = await self._forwarded(request, body, begun, fault)
         except (aiohttp.ClientError, OSError):
-            self._record.end(Exchange(number, call, None, replied=False, fault=named))
+            self._record.end(begun)
             return _broken(request)
         lost = isinstance(fault, LoseReply)
-        self._record.end(Exchange(number, call, reply.code, replied=not lost, fault=named))
+        self._record.end(replace(begun, code=reply.code, replied=not lost))
         if isinstance(fault, LoseReply):
             fault.then()
             return _broken(request)
@@ -104,25 +108,33 @@ class Relay:
             fault.then()
         return answer
 
-    async def _forwarded(self, request: web.Request, body: bytes) -> _Reply:
-        task = asyncio.create_task(self._exchange(request, body))
+    async def _forwarded(self, request: web.Request, body: bytes, begun: Exchange, fault: Fault | None) -> _Reply:
+        """Return the API server's answer; if the sender goes away before, note it all the same."""
+        task = asyncio.create_task(self._exchange(request, body, fault))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(self._note_unheard, begun))
+            raise
 
-    async def _exchange(self, request: web.Request, body: bytes) -> _Reply:
+    def _note_unheard(self, begun: Exchange, task: "asyncio.Task[_Reply]") -> None:
+        answered = not task.cancelled() and task.exception() is None
+        self._record.end(replace(begun, code=task.result().code if answered else None))
+
+    async def _exchange(self, request: web.Request, body: bytes, fault: Fault | None) -> _Reply:
+        if isinstance(fault, Hold) and fault.outlives:
+            await _opened(fault.gate)
         async with self._send(request, body) as response:
             return _Reply(response.status, _end_to_end(response.headers), await response.read())
 
-    async def _watch(
-        self, request: web.Request, number: int, call: Call, fault: WatchFault | None
-    ) -> web.StreamResponse:
-        named = type(fault).__name__ if fault is not None else ""
+    async def _watch(self, request: web.Request, begun: Exchange, fault: WatchFault | None) -> web.StreamResponse:
         is_open = False
         try:
             async with self._send(request, b"") as upstream:
                 is_open = True
-                self._record.end(Exchange(number, call, upstream.status, replied=True, fault=named))
+                self._record.end(replace(begun, code=upstream.status, replied=True))
                 answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
                 await answer.prepare(request)
                 then = await _relayed(upstream, answer, WatchScript(fault))
@@ -132,7 +144,7 @@ class Relay:
                 return answer
         except (aiohttp.ClientError, OSError):
             if not is_open:
-                self._record.end(Exchange(number, call, None, replied=False, fault=named))
+                self._record.end(begun)
             return _broken(request)
 
     def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
@@ -143,6 +155,12 @@ class Relay:
             data=body or None,
             allow_redirects=False,
         )
+
+
+async def _opened(gate: Gate) -> None:
+    """Stand before a gate until it is open."""
+    while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
+        await asyncio.sleep(_POLL_S)
 
 
 async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:

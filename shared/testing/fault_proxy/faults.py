@@ -80,9 +80,11 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The request is on its way until the gate opens; one whose sender goes away meanwhile never arrives."""
+    """The request is on its way until the gate opens. If its sender goes away meanwhile, it never arrives, or, where
+    it ``outlives`` the sender, all the same: what is on the wire is not called back."""
 
     gate: Gate
+    outlives: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What has gone through the proxy, in the order of arrival."""
 
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 
 from shared.testing.fault_proxy.calls import Call
 
@@ -12,6 +13,7 @@ class Exchange:
 
     ``code`` is the real API server's answer, None if it never gave one; ``replied`` says whether any answer, real or
     made up, was handed to the sender; ``fault`` names what was done to it. A watch counts once it has been opened.
+    ``arrived`` is when it came in, by ``time.monotonic``.
     """
 
     number: int
@@ -19,6 +21,7 @@ class Exchange:
     code: int | None
     replied: bool
     fault: str = ""
+    arrived: float = 0.0
 
     @property
     def applied(self) -> bool:
@@ -39,18 +42,20 @@ class Record:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._number = 0
+        self._arrived: dict[int, float] = {}
         self._ended: list[Exchange] = []
 
     def begin(self) -> int:
         """Return the number of a request that has just arrived."""
         with self._lock:
             self._number += 1
+            self._arrived[self._number] = time.monotonic()
             return self._number
 
     def end(self, exchange: Exchange) -> None:
         """Keep what became of it."""
         with self._lock:
-            self._ended.append(exchange)
+            self._ended.append(replace(exchange, arrived=self._arrived.pop(exchange.number)))
 
     def exchanges(self) -> list[Exchange]:
         """Return everything that has ended, in the order of arrival."""

@@ -7,6 +7,7 @@ of requests is the same.
 
 import random
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.testing.fault_proxy.calls import Call
@@ -20,6 +21,7 @@ from shared.testing.fault_proxy.faults import (
 )
 
 WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, RepeatEvents, SwapEvents)
+Look = Callable[[Call], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class RuleBook:
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
         self._seen: list[int] = []
+        self._looks: tuple[tuple[Match, Look], ...] = ()
 
     def add(self, *rules: Rule) -> None:
         """Put rules behind those there are."""
@@ -79,6 +82,17 @@ class RuleBook:
         """Disturb nothing from now on."""
         with self._lock:
             self._rules, self._seen = (), []
+
+    def inspect(self, match: Match, look: Look) -> None:
+        """Have each such request looked at before anything is done with it, from now on; ``clear`` leaves that."""
+        with self._lock:
+            self._looks += ((match, look),)
+
+    def arrived(self, call: Call) -> None:
+        """Have a request looked at by whoever wants to."""
+        for match, look in self._looks:
+            if match.covers(call):
+                look(call)
 
     def choose(self, call: Call) -> Fault | None:
         """Return what is to happen to the request; None for nothing."""

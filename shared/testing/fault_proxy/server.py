@@ -8,12 +8,15 @@ Not passed on: protocol upgrades (exec, attach, port-forward).
 """
 
 import asyncio
+import socket
 import ssl
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import web
@@ -22,13 +25,16 @@ from localcluster.certs import Authority, write_pair
 from shared.testing.fault_proxy.exchange import Relay
 from shared.testing.fault_proxy.kubeconfig import redirected
 from shared.testing.fault_proxy.record import Exchange, Record
-from shared.testing.fault_proxy.rules import Rule, RuleBook
+from shared.testing.fault_proxy.rules import Look, Match, Rule, RuleBook
 
 _HOST = "127.0.0.1"
 _START_S = 30.0
 # Requests under way at the end of a test are of no use to anyone.
 _SHUTDOWN_S = 0.2
+# For connections to the API server to close; a loop that ends before that leaks their sockets.
+_GOODBYE_S = 5.0
 _MAX_BODY = 16 << 20
+_POLL_S = 0.005
 
 
 class FaultProxy:
@@ -45,6 +51,7 @@ class FaultProxy:
         self._stop: asyncio.Event | None = None
         self._ready = threading.Event()
         self._failure: BaseException | None = None
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._thread = threading.Thread(target=self._run, name="fault proxy", daemon=True)
 
     def __enter__(self) -> "FaultProxy":
@@ -81,6 +88,11 @@ class FaultProxy:
         """Put rules in force, behind those there are."""
         self._rules.add(*rules)
 
+    def inspect(self, match: Match, look: Look) -> None:
+        """Have ``look`` called for each such request before it goes on. It stands still meanwhile, as does all else
+        that comes through this proxy; ``look`` is to note what it finds and must not raise."""
+        self._rules.inspect(match, look)
+
     def clear(self) -> None:
         """Disturb nothing from now on; what is held or stalled stays so."""
         self._rules.clear()
@@ -104,7 +116,7 @@ class FaultProxy:
         trusted = ssl.create_default_context(cadata=self._server_ca.decode())
         # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier.
         trusted.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        connector = aiohttp.TCPConnector(ssl=trusted, limit=0)
+        connector = aiohttp.TCPConnector(ssl=trusted, limit=0, socket_factory=self._new_socket)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             app = web.Application(client_max_size=_MAX_BODY)
@@ -121,6 +133,16 @@ class FaultProxy:
                 await self._stop.wait()
             finally:
                 await runner.cleanup()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
+                    await asyncio.sleep(_POLL_S)
+
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

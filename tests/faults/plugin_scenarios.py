@@ -1,0 +1,208 @@
+"""Stories of pods that the built-in plugins prepare: volumes, devices, shares of a GPU, each bound and given up.
+
+The world here is kube-controller-manager's controllers, kwok's agents and, in ``play``, users, schedulers and a
+provisioner. A group and a volume are named after the run's namespace, so that no two runs meet.
+"""
+
+from typing import Any
+
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.mutable import MutablePod
+from shared.plugins.gpu_sharing.admission import prepare
+from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
+from shared.plugins.gpu_sharing.reservation import Claim
+from shared.testing.builders import pod
+from tests.faults.plugin_objects import look
+from tests.faults.scenarios import FLAKY, NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
+from tests.live import LiveCluster
+from tests.plugins.claims import API, decided, extended, publish, template
+from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, device_of
+from tests.plugins.storage import PROVISIONER, Storage, mounts
+
+GIVEN_UP = {FLAKY: "99"}
+# Bound before the story begins.
+HOLDER = "holder"
+# Of devices, in one run.
+GROUPS = ("a", "b")
+_EXTENDED = "gpu.example.com/gpu"
+
+
+# --- volumes ---
+
+
+def _takes_a_volume(live: LiveCluster) -> None:
+    storage = Storage(live)
+    storage.make_class()
+    storage.make_volume("local")
+    storage.make_claim()
+    make_request(live, make_pod(live, volumes=mounts("data")))
+
+
+def _has_a_volume_made(live: LiveCluster) -> None:
+    storage = _ask_for_a_volume(live)
+    storage.provision()
+
+
+def _is_refused_a_volume(live: LiveCluster) -> None:
+    storage = _ask_for_a_volume(live)
+
+    def refused() -> bool:
+        # As often as it is asked: a new leader does not know what its predecessor was told.
+        if names.SELECTED_NODE in (storage.claim()["metadata"].get("annotations") or {}):
+            storage.refuse()
+        return in_phase("Failed")(live)
+
+    live.until("the provisioner has been believed", refused)
+
+
+def _ask_for_a_volume(live: LiveCluster) -> Storage:
+    storage = Storage(live)
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    make_request(live, make_pod(live, volumes=mounts("data")))
+    return storage
+
+
+def _bound_with_its_volume(live: LiveCluster) -> bool:
+    stored = look(live)
+    everything = [*stored.volume_claims, *stored.volumes]
+    return in_phase("Succeeded")(live) and all(one["status"]["phase"] == "Bound" for one in everything)
+
+
+# --- devices ---
+
+
+def _takes_a_device(live: LiveCluster) -> None:
+    _make_with_template(live)
+
+
+def _gives_a_device_back(live: LiveCluster) -> None:
+    _make_with_template(live, given_up=True)
+
+
+def _make_with_template(live: LiveCluster, *, given_up: bool = False) -> None:
+    publish(live.cluster)
+    live.cluster.api.post(f"{API}/namespaces/{live.namespace}/resourceclaimtemplates", template("tpl"))
+    claims = [{"name": "dev", "resourceClaimTemplateName": "tpl"}]
+    uid = make_pod(live, GIVEN_UP if given_up else None, resourceClaims=claims)
+    make_request(live, uid, **decided("d0"), **_once(given_up=given_up))
+
+
+def _takes_an_extended_resource(live: LiveCluster) -> None:
+    _make_with_extended(live)
+
+
+def _gives_an_extended_resource_back(live: LiveCluster) -> None:
+    _make_with_extended(live, given_up=True)
+
+
+def _make_with_extended(live: LiveCluster, *, given_up: bool = False) -> None:
+    publish(live.cluster)
+    limits = {"limits": {_EXTENDED: "1"}}
+    container = {"name": "main", "image": "registry.example/app:1", "resources": limits}
+    uid = make_pod(live, GIVEN_UP if given_up else None, containers=[container])
+    make_request(live, uid, **extended(_EXTENDED), **_once(given_up=given_up))
+
+
+# --- shares of a GPU ---
+
+
+def make_share(live: LiveCluster, *groups: str, admitted: bool = False, given_up: bool = False) -> None:
+    """Create a sharing pod and its request; ``admitted``: the webhook prepares them, nobody else."""
+    body = share_body(live)
+    body["metadata"]["annotations"] |= GIVEN_UP if given_up else {}
+    ask_for_share(live, post_share(live, body, admitted=admitted), *groups, given_up=given_up)
+
+
+def share_body(live: LiveCluster, **spec: Any) -> dict[str, Any]:
+    """Return the pod that asks for half a GPU."""
+    body = pod("pod", live.namespace, **spec)
+    body["metadata"]["annotations"] = dict(HALF)
+    return body
+
+
+def post_share(live: LiveCluster, body: dict[str, Any], *, admitted: bool = False) -> str:
+    """Create a pod, prepared as the webhook prepares it where there is none; returns its UID."""
+    if not admitted:
+        prepare(MutablePod(body), live.namespace)
+    return post_pod(live, body)
+
+
+def ask_for_share(live: LiveCluster, uid: str, *groups: str, given_up: bool = False) -> None:
+    """Create the sharing pod's request."""
+    make_request(
+        live,
+        uid,
+        receivedResourceType="Fraction",
+        receivedGPU={"count": len(groups), "portion": "0.50"},
+        selectedGPUGroups=[group_name(live, group) for group in groups],
+        **_once(given_up=given_up),
+    )
+
+
+def group_name(live: LiveCluster, group: str) -> str:
+    """Return the group of this run."""
+    return f"{live.namespace}-{group}"
+
+
+def _shares_a_fresh_device(live: LiveCluster) -> None:
+    make_share(live, "a")
+
+
+def _joins_a_device(live: LiveCluster) -> None:
+    group = group_name(live, "a")
+    holder = pod(HOLDER, live.namespace, nodeName=NODE)
+    holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
+    of_holder = ObjectKey(live.namespace, HOLDER)
+    claim = Claim(of_holder, ObjectUID(post_pod(live, holder)), of_holder, NODE, group)
+    wanted = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
+    live.cluster.api.post(RESERVATIONS, reservation_object(claim, wanted))
+    live.until("its device is known", lambda: any(device_of(one) for one in look(live).reservations))
+    make_share(live, "a")
+
+
+def _gives_two_devices_back(live: LiveCluster) -> None:
+    make_share(live, *GROUPS, given_up=True)
+
+
+def _is_withdrawn_while_agents_are_silent(live: LiveCluster) -> None:
+    ask_for_share(live, post_share(live, share_body(live, tolerations=SILENT)), *GROUPS)
+    live.until("devices are reserved", lambda: len(look(live).reservations) == 2)
+    remove(live, live.request_path())
+
+
+def _once(*, given_up: bool) -> dict[str, Any]:
+    return {"backoffLimit": 0} if given_up else {}
+
+
+def _given_up(live: LiveCluster) -> bool:
+    return in_phase("Failed")(live) and not _held(live)
+
+
+def _withdrawn(live: LiveCluster) -> bool:
+    return live.gone(live.request_path()) and not _held(live)
+
+
+def _held(live: LiveCluster) -> list[str]:
+    stored = look(live)
+    return [one for each in stored.pods for one in stored.held_by(each)]
+
+
+FRACTION = Scenario("fraction", _shares_a_fresh_device, in_phase("Succeeded"), "Bound")
+DEVICE = Scenario("device", _takes_a_device, in_phase("Succeeded"), "Bound")
+DEVICE_BACK = Scenario("device-back", _gives_a_device_back, _given_up, "BindingFailed", undoes=True)
+VOLUME = Scenario("volume", _takes_a_volume, _bound_with_its_volume, "Bound")
+PLUGIN_SCENARIOS = (
+    VOLUME,
+    Scenario("volume-made", _has_a_volume_made, _bound_with_its_volume, "Bound"),
+    Scenario("volume-refused", _is_refused_a_volume, in_phase("Failed"), "BindingFailed"),
+    DEVICE,
+    DEVICE_BACK,
+    Scenario("extended", _takes_an_extended_resource, in_phase("Succeeded"), "Bound"),
+    Scenario("extended-back", _gives_an_extended_resource_back, _given_up, "BindingFailed", undoes=True),
+    FRACTION,
+    Scenario("fraction-joins", _joins_a_device, in_phase("Succeeded"), "Bound"),
+    Scenario("fraction-back", _gives_two_devices_back, _given_up, "BindingFailed", undoes=True),
+    Scenario("fraction-withdrawn", _is_withdrawn_while_agents_are_silent, _withdrawn, undoes=True),
+)

@@ -1,0 +1,82 @@
+"""Where a run can be disturbed: points are counted in what the undisturbed run has sent, never listed by hand.
+
+What one run sends goes to its namespace, to the reservation namespace and to objects that belong to no namespace.
+Only one run is under way at a time, so all of it is its own; the name of a run's own volumes begins with its
+namespace, which is put in for each run anew.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from shared.api import names
+from shared.testing.fault_proxy.calls import Call
+from shared.testing.fault_proxy.record import Exchange
+from shared.testing.fault_proxy.rules import Match
+
+RESERVATIONS = names.RESERVATION_APP
+# In a point, in place of the namespace of the run.
+_RUN = "{run}"
+
+
+class Mode(Enum):
+    """A way of disturbing."""
+
+    BEFORE_REPLY = "killed before the reply"
+    READ = "killed while reading"
+    AFTER_REPLY = "killed after the reply"
+    LOST_REPLY = "reply lost"
+    OVERLAP = "overtaken by another leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The nth request of its kind, and what is done to it."""
+
+    mode: Mode
+    match: Match
+    nth: int
+
+    def __str__(self) -> str:
+        what = "/".join(filter(None, (self.match.resource, self.match.subresource)))
+        return f"{self.mode.value}: {self.match.verbs[0]} {what} #{self.nth}"
+
+    def within(self, namespace: str) -> Match:
+        """The requests that count, in one run."""
+        return _within(self.match, namespace)
+
+
+def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mode]) -> list[Point]:
+    """Return the points of a run, which has sent these requests."""
+    points = []
+    for index, exchange in enumerate(exchanges):
+        call = exchange.call
+        if not _is_of_run(call, namespace):
+            continue
+        match = _within(_kind(call, namespace), namespace)
+        nth = sum(match.covers(one.call) for one in exchanges[: index + 1])
+        applicable = [mode for mode in modes if call.writes is not (mode is Mode.READ)]
+        points += [Point(mode, _kind(call, namespace), nth) for mode in applicable]
+    return points
+
+
+def all_of_run(namespace: str) -> list[Match]:
+    """Return what covers whatever a run may send next."""
+    everywhere = ("persistentvolumes", "nodes")
+    return [Match(namespace=namespace), Match(namespace=RESERVATIONS), *(Match(resource=one) for one in everywhere)]
+
+
+def _within(match: Match, namespace: str) -> Match:
+    where, name = (field.replace(_RUN, namespace) for field in (match.namespace, match.name))
+    return replace(match, namespace=where, name=name)
+
+
+def _is_of_run(call: Call, namespace: str) -> bool:
+    return bool(call.resource) and call.verb != "watch" and call.namespace in ("", namespace, RESERVATIONS)
+
+
+def _kind(call: Call, namespace: str) -> Match:
+    """Return the requests of the same kind: by name only where no namespace tells runs apart."""
+    where = _RUN if call.namespace == namespace else call.namespace
+    name = "" if call.namespace else call.name.replace(namespace, _RUN)
+    return Match((call.verb,), call.resource, call.subresource, where, name)

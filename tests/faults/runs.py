@@ -1,0 +1,74 @@
+"""One run of a scenario: what it is, how its end differs from another's, what was done in it, what is left of it."""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shared.api import names
+from shared.plugins.gpu_sharing.reservation import reservation_name
+from shared.testing.fault_proxy.faults import Gate
+from tests.faults.endstate import Deeds, State, made_by_us
+from tests.faults.lab import Reconciler
+from tests.faults.plugin_objects import look
+from tests.faults.plugin_scenarios import GROUPS, HOLDER, group_name
+from tests.faults.points import RESERVATIONS, Point
+from tests.faults.scenarios import NODE, Scenario
+from tests.live import LiveCluster
+from tests.plugins.sharing import group_of
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a scenario. ``struck``: its point was met; without a point it is the undisturbed one."""
+
+    scenario: Scenario
+    live: LiveCluster
+    point: Point | None = None
+    expected: State = field(default_factory=dict)
+    struck: threading.Event = field(default_factory=threading.Event)
+    gate: Gate = field(default_factory=Gate)
+
+    def __str__(self) -> str:
+        return f"{self.scenario.name} in {self.live.namespace}, {self.point or 'undisturbed'}"
+
+
+def differences(expected: State, found: State) -> str:
+    """Return what differs, kind by kind."""
+    return "; ".join(
+        f"{kind}: {expected[kind]} became {found[kind]}" for kind in expected if expected[kind] != found[kind]
+    )
+
+
+def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
+    """Return where what was carried out for a run does not add up to what there is."""
+    stored, did, elsewhere = look(run.live), done[run.live.namespace], done.get(RESERVATIONS, Deeds())
+    groups = [group_name(run.live, group) for group in GROUPS]
+    bound = [pod for pod in stored.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
+    extended = [
+        one for one in stored.claims if names.EXTENDED_RESOURCE_CLAIM in (one["metadata"].get("annotations") or {})
+    ]
+    reserved = [one for one in stored.reservations if group_of(one) in groups]
+    counts = (
+        ("effective Bindings and bound pods", did.bindings, len(bound)),
+        ("ConfigMaps made less removed and left", did.standing("configmaps"), made_by_us(stored.maps)),
+        ("claims made less removed and left", did.standing("resourceclaims"), len(extended)),
+        (
+            "reservations made less removed and left",
+            sum(elsewhere.standing("pods", reservation_name(NODE, group)) for group in groups),
+            made_by_us(reserved),
+        ),
+    )
+    return [f"{what}: {carried_out} and {there}" for what, carried_out, there in counts if carried_out != there]
+
+
+def left_behind(live: LiveCluster) -> list[str]:
+    """Return what is there that belonged to pods; where these are deleted, all of it is to go."""
+    stored = look(live)
+    mine = [one for one in stored.maps if one["metadata"].get("ownerReferences")]
+    return [one["metadata"]["name"] for one in (*stored.pods, *stored.claims, *stored.reservations, *mine)]
+
+
+def answered_late(overtaken: Reconciler) -> int:
+    """Return how many writes that were held back the API server has answered."""
+    held = [e for e in overtaken.proxy.exchanges() if e.fault == "Hold" and e.call.resource != "leases"]
+    return sum(e.code is not None for e in held)

@@ -1,0 +1,90 @@
+"""The webhook in the loop: what it prepares at creation, or could not, makes no difference to how a request ends.
+
+A share of a GPU needs it most: the container's environment, the names of its ConfigMaps and the runtime class are put
+on the pod; UID and finalizer on the request. The pod has to be admitted, so the webhook is killed after that at the
+soonest; its hooks for requests give way (failurePolicy Ignore), and the reconciler does the rest.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.workload import LocalProcess
+from shared.api import names
+from tests.faults.endstate import leftovers
+from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
+from tests.faults.matrix import Matrix
+from tests.faults.plugin_scenarios import ask_for_share, make_share, post_share, share_body
+from tests.faults.scenarios import Scenario, in_phase
+from tests.faults.test_crashes import KILLS
+from tests.faults.truth import TruthObserver
+from tests.live import LiveCluster
+
+
+@pytest.fixture(scope="module")
+def admitting_lab() -> Iterator[Lab]:
+    """A cluster where the webhook runs and its configurations are in force."""
+    with open_lab(PLUGINS_CONFIG, webhook=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def truth(admitting_lab: Lab) -> Iterator[TruthObserver]:
+    """Fails the test at the first false claim."""
+    with TruthObserver(admitting_lab.cluster, leftovers) as observer:
+        yield observer
+
+
+@pytest.fixture
+def webhook(admitting_lab: Lab) -> LocalProcess:
+    """The webhook, alive: a test before may have killed it."""
+    return admitting_lab.webhook()
+
+
+def _admitted(live: LiveCluster) -> None:
+    make_share(live, "a", admitted=True)
+    request, pod = live.request(), live.pod()
+    assert request["metadata"].get("finalizers") == [names.FINALIZER] or "nodeName" in pod["spec"]
+    assert request["spec"]["podUID"] == pod["metadata"]["uid"]
+    assert pod["spec"]["runtimeClassName"] == "nvidia"
+
+
+ADMITTED = Scenario("admitted", _admitted, in_phase("Succeeded"), "Bound")
+
+
+def killing(webhook: LocalProcess, *, before_request: bool) -> Scenario:
+    """The same story, in which the webhook dies between its pod and its request, or after both."""
+
+    def play(live: LiveCluster) -> None:
+        uid = post_share(live, share_body(live), admitted=True)
+        if before_request:
+            webhook.kill()
+        ask_for_share(live, uid, "a")
+        webhook.kill()
+
+    return Scenario("webhook-killed", play, in_phase("Succeeded"), "Bound")
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_every_point_of_a_request_that_was_admitted(
+    admitting_lab: Lab, truth: TruthObserver, webhook: LocalProcess
+) -> None:
+    with admitting_lab.reconciler("crashing") as reconciler:
+        matrix = Matrix(admitting_lab, truth, reconciler)
+        matrix.sweep(ADMITTED, KILLS)
+        matrix.conclude()
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("before_request", [True, False], ids=["between pod and request", "after the request"])
+def test_a_webhook_that_dies_makes_no_difference(
+    admitting_lab: Lab, truth: TruthObserver, webhook: LocalProcess, before_request: bool
+) -> None:
+    with admitting_lab.reconciler("crashing") as reconciler:
+        matrix = Matrix(admitting_lab, truth, reconciler)
+        end = matrix.sweep(ADMITTED, [])
+        assert matrix.sweep(killing(webhook, before_request=before_request), []) == end
+        matrix.verify()
+        matrix.dissolve()

@@ -1,0 +1,43 @@
+"""Two leaders that overlap: what the overtaken one has sent arrives when the other has finished, and changes nothing.
+
+Where something is undone the write comes while the other one waits for such writes, as long as it says. Here that is
+long enough for a slow machine to let it come in time; on a real cluster it is the API server's own limit on requests.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.endstate import leftovers
+from tests.faults.lab import PLUGINS_CONFIG, Lab, open_lab
+from tests.faults.matrix import Matrix
+from tests.faults.plugin_scenarios import PLUGIN_SCENARIOS
+from tests.faults.points import Mode
+from tests.faults.scenarios import SCENARIOS, Scenario
+from tests.faults.truth import TruthObserver
+
+IN_FLIGHT = "4s"
+
+
+@pytest.fixture(scope="module")
+def patient_lab() -> Iterator[Lab]:
+    """A cluster where a new leader waits so long before it undoes what its predecessor may still be doing."""
+    with open_lab({**PLUGINS_CONFIG, "config.binding.inFlightTimeout": IN_FLIGHT}) as opened:
+        yield opened
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("scenario", [*SCENARIOS, *PLUGIN_SCENARIOS], ids=lambda s: s.name)
+def test_two_leaders_that_overlap(patient_lab: Lab, scenario: Scenario) -> None:
+    lab = patient_lab
+    with (
+        TruthObserver(lab.cluster, leftovers) as truth,
+        lab.reconciler("one") as one,
+        lab.reconciler("other") as other,
+    ):
+        other.kill()
+        one.restart()
+        matrix = Matrix(lab, truth, one, other)
+        matrix.sweep(scenario, [Mode.OVERLAP])
+        matrix.conclude()

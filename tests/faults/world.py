@@ -1,0 +1,196 @@
+"""The world around the reconciler in a storm: schedulers and users make thousands of pods and change their minds.
+
+Everything is drawn from seeds. What a request asked for is remembered when it is made, because it may be gone at the
+end; that memory is what its end is held against.
+"""
+
+import random
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from http import HTTPStatus
+from typing import Any
+
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.api import names
+from shared.testing.builders import bind_request, pod
+from tests.faults.administrator import Administrator, administrator
+from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
+from tests.faults.scenarios import FLAKY
+
+NAMESPACE = "storm"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+REQUESTS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.PLURAL}"
+CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+NODES, VANISHING = 20, 10
+_SUBMITTERS = 4
+# Tells an object of ours from one that somebody else has just made under its name.
+_NONCE = "faults.example/nonce"
+# On a request whose wait nothing ends but its deadline.
+NEVER_ENDS = "faults.example/never-ends"
+_GONE_S, _POLL_S = 300.0, 0.05
+# Pods and requests are remade among the newest: older ones are mostly done, and nothing would be under way.
+_RECENT = 50
+
+
+class Wait(Enum):
+    """What a request waits for before it is bound."""
+
+    NOTHING = "nothing"
+    OPENS = "a gate that opens during the storm"
+    NEVER = "a gate that never opens"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asked for."""
+
+    pod_uid: str
+    node: str
+    refused: bool = False
+    wait: Wait = Wait.NOTHING
+
+
+@dataclass(slots=True)
+class World:
+    """Makes pods and requests, takes some away and makes them again, opens gates, takes nodes away."""
+
+    cluster: Cluster
+    api: Administrator
+    asked: dict[str, Asked] = field(default_factory=dict)
+    pods: list[str] = field(default_factory=list)
+    gone_nodes: set[str] = field(default_factory=set)
+    waits: Counter[Wait] = field(default_factory=Counter)
+    _shut: deque[str] = field(default_factory=deque)  # pods whose requests' gates are to be opened
+
+    def submit_all(self, count: int, seed: int) -> None:
+        """Create the pods and their requests, from several connections at once."""
+
+        def submit(first: int) -> None:
+            api = administrator(self.cluster)
+            try:
+                for number in range(first, count, _SUBMITTERS):
+                    self.submit(api, f"pod-{number}", random.Random(seed + number))  # noqa: S311 - repeatable
+            finally:
+                api.close()
+
+        with ThreadPoolExecutor(_SUBMITTERS) as threads:
+            list(threads.map(submit, range(_SUBMITTERS)))
+
+    def submit(self, api: Administrator, name: str, rng: random.Random) -> None:
+        """Create a pod and its request."""
+        flaky = rng.random() < 0.1
+        uid = _create(api, PODS, pod(name, NAMESPACE), {FLAKY: str(rng.randint(1, 2))} if flaky else {})
+        self.decide(api, name, uid, rng)
+        self.pods.append(name)
+
+    def decide(self, api: Administrator, name: str, uid: str, rng: random.Random) -> None:
+        """Create the request, as a scheduler does."""
+        wait = rng.choices((Wait.NOTHING, Wait.OPENS, Wait.NEVER), (0.87, 0.1, 0.03))[0]
+        # Of those that wait more are to lose their node while they do.
+        prefix, count = ("vanishing", VANISHING) if rng.random() < _odds(wait) else ("gpu-node", NODES)
+        node = f"{prefix}-{rng.randrange(count)}"
+        annotations = {EFFECT: "yes"} if rng.random() < 0.3 else {}
+        refused = rng.random() < 0.05
+        if refused:
+            annotations[REFUSE] = "yes"
+        if wait is not Wait.NOTHING:
+            # The pod's, so that the gate of a request that is remade may be open already.
+            annotations[GATE] = _gate(name) if wait is Wait.OPENS else "never"
+        wanted = bind_request(name, node, NAMESPACE, uid)
+        if wait is Wait.NEVER:
+            wanted["metadata"]["labels"] = {NEVER_ENDS: "yes"}
+        made = _create(api, REQUESTS, wanted, annotations)
+        self.asked[made] = Asked(uid, node, refused, wait)
+        self.waits[wait] += 1
+        if wait is Wait.OPENS:
+            self._shut.append(name)
+
+    # --- troubles: each says whether it has done anything ---
+
+    def remake_pod(self, rng: random.Random) -> bool:
+        """A pod is deleted and made again, with a new decision, as a controller and a scheduler do."""
+        if not self.pods:
+            return False
+        api, name = self.api, rng.choice(self.pods[-_RECENT:])
+        self._remove(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        uid = _create(api, PODS, pod(name, NAMESPACE), {})
+        self._withdraw(name)
+        self.decide(api, name, uid, rng)
+        return True
+
+    def remake_request(self, rng: random.Random) -> bool:
+        """A scheduler changes its mind: the request is deleted and made again for another node."""
+        if not self.pods:
+            return False
+        name = rng.choice(self.pods[-_RECENT:])
+        uid = self.api.get(f"{PODS}/{name}")["metadata"]["uid"]
+        self._withdraw(name)
+        self.decide(self.api, name, uid, rng)
+        return True
+
+    def vanish_node(self, _: random.Random) -> bool:
+        """A node is gone for good."""
+        if len(self.gone_nodes) == VANISHING:
+            return False
+        node = f"vanishing-{len(self.gone_nodes)}"
+        self.gone_nodes.add(node)
+        self.api.delete(f"/api/v1/nodes/{node}")
+        return True
+
+    def open_gates(self, _: random.Random) -> bool:
+        """What the requests made until now wait for is there; for some of them before they look."""
+        opened = 0
+        while self._shut:
+            name = self._shut[0]
+            try:
+                self.api.post(CONFIGMAPS, {"metadata": {"name": _gate(name), "labels": {WAKES: name}}})
+            except ApiError as error:
+                if error.status != HTTPStatus.CONFLICT:
+                    raise
+            self._shut.popleft()
+            opened += 1
+        return opened > 0
+
+    def _withdraw(self, name: str) -> None:
+        """Delete the request and wait until it is gone; one that is gone already will do."""
+        try:
+            self._remove(f"{REQUESTS}/{name}", {})
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def _remove(self, path: str, options: dict[str, Any]) -> None:
+        """Delete an object and wait until it is gone; somebody else may make another by that name meanwhile."""
+        uid = self.api.get(path)["metadata"]["uid"]
+        self.api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
+        deadline = time.monotonic() + _GONE_S
+        while time.monotonic() < deadline:
+            try:
+                if self.api.get(path)["metadata"]["uid"] != uid:
+                    return
+            except ApiError as error:
+                if error.status == HTTPStatus.NOT_FOUND:
+                    return
+                raise
+            time.sleep(_POLL_S)
+        raise AssertionError(f"{path} does not go away")
+
+
+def _create(api: Administrator, path: str, body: dict[str, Any], annotations: Mapping[str, str]) -> str:
+    """Create an object and return its UID."""
+    body["metadata"]["annotations"] = {**annotations, _NONCE: uuid.uuid4().hex}
+    return str(api.create(path, body, _NONCE)["metadata"]["uid"])
+
+
+def _odds(wait: Wait) -> float:
+    return 0.1 if wait is Wait.NOTHING else 0.4
+
+
+def _gate(name: str) -> str:
+    return f"gate-{name}"
