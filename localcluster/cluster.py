@@ -31,6 +31,7 @@ _START_TRIES = 3
 _KUBECTL_TIMEOUT_S = 120
 # A token's life, longer than any test or demo; a process that outlives it needs the file written anew.
 _DAY = "24h"
+_POLL_S = 0.1
 
 
 class Cluster:
@@ -146,6 +147,18 @@ class Cluster:
     def make_namespace(self, name: str) -> None:
         """Create a namespace; one that exists already will do."""
         self._create("/api/v1/namespaces", {"metadata": {"name": name}})
+
+    def wait_established(self, crd: str, timeout: float = 60.0) -> None:
+        """Return when the API server serves a CRD; `kubectl wait` fails where it has no conditions yet."""
+        deadline = time.monotonic() + timeout
+        while True:
+            found = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
+            conditions = (found.get("status") or {}).get("conditions") or ()
+            if any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+                return
+            if time.monotonic() > deadline:
+                raise StartError(f"CRD {crd} is not served after {timeout:.0f} s: {conditions}")
+            time.sleep(_POLL_S)
 
     def service_account_kubeconfig(
         self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY

@@ -17,7 +17,7 @@ def bare_cluster() -> Iterator[Cluster]:
         # As a chart install does it: server-side, unknown fields refused.
         cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
         name = crd.custom_resource_definition()["metadata"]["name"]
-        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        cluster.wait_established(name)
         yield cluster
 
 

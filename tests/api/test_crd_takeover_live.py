@@ -37,7 +37,7 @@ def taken_over() -> Iterator[Cluster]:
         definition = lax_definition()
         cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(definition))
         name = definition["metadata"]["name"]
-        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        cluster.wait_established(name)
         cluster.api.post(ALL, bind_request("old", BAD))
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
         # A changed schema comes into force a little later; each try is a request, no sleep.

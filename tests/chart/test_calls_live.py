@@ -69,7 +69,7 @@ def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
     """A cluster with the CRD and the objects, and no hook yet."""
     (crd,) = chart.render().of_kind("CustomResourceDefinition")
     chart_cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(crd))
-    chart_cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}")
+    chart_cluster.wait_established(crd["metadata"]["name"])
     for path, body in BEFORE:
         chart_cluster.api.post(path, body)
     for path in LEAVING:

@@ -80,7 +80,7 @@ def test_install_says_what_to_do_next_and_in_an_emergency(release: Release) -> N
 def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(release: Release) -> None:
     cluster = release.cluster
     release.install()
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=100s", "crd/bindrequests.scheduling.run.ai")
+    cluster.wait_established("bindrequests.scheduling.run.ai")
     cluster.api.post(REQUESTS, bind_request("kept", spec()))
     release.uninstall()
     assert not exists(cluster, f"{HOOKS}/bowline-webhook")

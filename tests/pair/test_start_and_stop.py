@@ -91,7 +91,7 @@ def own_cluster() -> Iterator[Cluster]:
         started.make_nodes(1)
         started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
         name = crd.custom_resource_definition()["metadata"]["name"]
-        started.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        started.wait_established(name)
         yield started
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
+from shared.api import names
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.resources import NAMESPACES
@@ -22,7 +23,7 @@ def crd_cluster() -> Iterator[Cluster]:
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(3)
         cluster.kubectl("apply", "-f", str(CRD))
-        cluster.kubectl("wait", "--for=condition=Established", "-f", str(CRD))
+        cluster.wait_established(f"{names.PLURAL}.{names.GROUP}")
         yield cluster
 
 

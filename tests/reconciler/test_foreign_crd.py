@@ -63,7 +63,7 @@ def their_cluster() -> Iterator[Cluster]:
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(3)
         cluster.api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", THEIRS)
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{names.PLURAL}.{names.GROUP}")
+        cluster.wait_established(f"{names.PLURAL}.{names.GROUP}")
         yield cluster
 
 
