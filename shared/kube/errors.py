@@ -36,6 +36,8 @@ import orjson
 
 # What a message may fill of an object's status; an Invalid repeats whole values and can be 100 KiB.
 MAX_MESSAGE = 1024
+# API servers ask for seconds; a proxy under maintenance asks for hours, and is done before.
+MAX_RETRY_AFTER = timedelta(minutes=1)
 # Plain text of something that is not a metav1.Status: enough to recognize "404 page not found".
 MAX_TEXT = 256
 
@@ -220,7 +222,7 @@ def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiErro
         status = ApiStatus(code, message=text or "answered without a Kubernetes Status; is this an API server?")
     asked = headers.get("Retry-After", "")
     if asked.isascii() and asked.isdigit():
-        status = replace(status, retry_after=timedelta(seconds=int(asked[:6])))
+        status = replace(status, retry_after=_wait(int(asked[:6])))
     return from_status(status)
 
 
@@ -244,8 +246,12 @@ def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:
             if isinstance(c, dict)
         ),
         details=details,
-        retry_after=timedelta(seconds=wait) if isinstance(wait, int) and wait > 0 else None,
+        retry_after=_wait(wait) if isinstance(wait, int) and wait > 0 else None,
     )
+
+
+def _wait(seconds: int) -> timedelta:
+    return timedelta(seconds=min(seconds, MAX_RETRY_AFTER.seconds))
 
 
 def _decoded(body: bytes) -> Mapping[str, Any]:

@@ -75,6 +75,8 @@ def test_causes_and_details_are_kept() -> None:
         pytest.param({"Retry-After": "7"}, {}, 7, id="by header"),
         pytest.param({}, {"retryAfterSeconds": 3}, 3, id="by the Status"),
         pytest.param({"Retry-After": "7"}, {"retryAfterSeconds": 3}, 7, id="the header counts"),
+        pytest.param({"Retry-After": "3600"}, {}, 60, id="hours are not waited for"),
+        pytest.param({}, {"retryAfterSeconds": 10**15}, 60, id="nor ages"),
         pytest.param({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, {}, None, id="a date is not understood"),
         pytest.param({}, {"retryAfterSeconds": "soon"}, None, id="nor is a word"),
         pytest.param({}, {}, None, id="not asked for"),
