@@ -48,15 +48,16 @@ async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Dr
 
     ``began`` is called when the first is bound: the start of the process is not what is measured.
     """
-    first, first_at, noted = 0, 0.0, None
+    first: tuple[int, float, T] | None = None
     deadline = time.perf_counter() + READY_S + count / 50
     while True:
         done = await finished_or_none(process)
         now = time.perf_counter()
-        if done and noted is None:
-            first, first_at, noted = done, now, began()
-        if noted is not None and done is not None and done >= count:
-            return Drained((done - first) / (now - first_at) if done > first else float("nan"), done - first, noted)
+        if done and first is None:
+            first = (done, now, began())
+        if first is not None and done is not None and done >= count:
+            before, since, noted = first
+            return Drained((done - before) / (now - since) if done > before else float("nan"), done - before, noted)
         if now > deadline:
             raise TimeoutError(f"{done} of {count} are bound:\n{process.process.tail()}")
         # Looking takes the process a moment: often only where begin and end are told.

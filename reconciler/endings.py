@@ -16,6 +16,7 @@ from reconciler.memory import Memory
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.observed import Absent, PodView, pod_view
 from reconciler.settle import Event, PodBound, bound_condition, failure_event, success_event
+from reconciler.trouble import QUIET_FAILURES
 from reconciler.writer import Writer
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -91,6 +92,9 @@ class Endings:
             return pause
         if has_finalizer(request):
             rolled_back = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
+            pause = _may_pass(memory, rolled_back)
+            if pause is not None:
+                return pause
         is_ours = self._is_asked_pod(c)
         if is_ours and fail.reason is not Reason.BOUND_ELSEWHERE:
             await self.tell_failure(c, PodBound("False", fail.reason.value, fail.message))
@@ -117,7 +121,7 @@ class Endings:
             memory.effects = None
             return None
         c.log.warning("rollback is not done yet", extra={"why": done.message})
-        return ROLLBACK_PAUSE
+        return _pause(done)
 
     async def roll_back(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
         """Undo what an abandoned request left. Returns when to go on; None if nothing is left."""
@@ -126,6 +130,9 @@ class Endings:
             return pause
         request = c.request
         done = await self._runner.run_rollback(c, why)
+        pause = _may_pass(memory, done)
+        if pause is not None:
+            return pause
         if request.phase is Phase.FAILED:
             written = await self.writer.status(request, rolled_back_block(request, done, self._clock.now()))
             memory.wrote(request, written)
@@ -162,11 +169,11 @@ class Endings:
             memory.rollback_told = True
             # A process before this one may have said so already.
             if _rollback_failed_before(c.request):
-                return ROLLBACK_PAUSE
+                return _pause(done)
             note = f"rollback is not done yet: {done.message}"
             self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
         c.log.warning("rollback is not done yet", extra={"why": done.message})
-        return ROLLBACK_PAUSE
+        return _pause(done)
 
     async def _close(self, request: BindRequest, memory: Memory) -> None:
         memory.done = True
@@ -187,6 +194,21 @@ class Endings:
     def _is_asked_pod(c: BindContext) -> bool:
         view: PodView | None = pod_view(c.pod) if c.pod is not None else None
         return view is not None and view.uid == c.request.pod_uid
+
+
+def _pause(done: Status) -> timedelta:
+    return max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE)
+
+
+def _may_pass(memory: Memory, done: Status) -> timedelta | None:
+    """Return when to try a rollback again of which nothing is to be told yet; None if there is.
+
+    A lost reply is no news; trouble that stays is, for somebody waits for the verdict.
+    """
+    if done.code is not Code.INFRA or memory.rollback_troubles >= QUIET_FAILURES:
+        return None
+    memory.rollback_troubles += 1
+    return _pause(done)
 
 
 def _rollback_failed_before(request: BindRequest) -> bool:

@@ -44,6 +44,7 @@ class Memory:
     wait_told: str = ""  # what has been written and evented about the wait
     tell_at: datetime | None = None  # its turn to be told about, where many are
     rollback_told: bool = False
+    rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
     not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
     effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has

@@ -5,13 +5,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from reconciler.trouble import QUIET_FAILURES
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
 from shared.framework.status import Reason, Status
 from shared.kube.binding import post_binding
-from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.errors import AlreadyExists, LostReply, NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
 from tests.kube.objects import configmap, until, until_awaited
 from tests.reconciler.stage import Hold, Scripted, Stage
@@ -30,6 +31,7 @@ class Leaving(Scripted):
         super().__init__(effects=True, pre_bind=self._leave, rollback=self._take)
         self.answer = answer
         self.refuses = 0
+        self.lost = 0
 
     async def _leave(self, c: BindContext) -> Status:
         with suppress(AlreadyExists):
@@ -40,6 +42,9 @@ class Leaving(Scripted):
         if self.refuses:
             self.refuses -= 1
             return Status.retry("it is still in use")
+        if self.lost:
+            self.lost -= 1
+            raise LostReply("the connection broke")
         with suppress(NotFound):
             await c.client.delete(CONFIGMAPS, c.request.key.namespace, c.request.key.name)
         return Status.ok()
@@ -128,6 +133,35 @@ async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stag
     assert heir.points("pod") == ["rollback", "rollback"], "what has failed is undone and not tried again"
     assert heir.reasons[0].reason is Reason.REJECTED
     assert (await stage.events()).count("RollbackFailed") == 1
+
+
+async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken"))
+    plugin.lost = QUIET_FAILURES
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        await unfinalized(stage)
+        await working.parts.recorder.flush()
+    assert conditions(status)["RolledBack"] == "True", "said once, when it was true"
+    assert plugin.points("pod") == ["pre_bind", *["rollback"] * (QUIET_FAILURES + 1)]
+    assert "RollbackFailed" not in await stage.events()
+    assert await effects(stage) == []
+
+
+async def test_trouble_that_stays_does_not_hold_the_verdict_up(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken"))
+    plugin.lost = QUIET_FAILURES + 2
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        assert conditions(status)["RolledBack"] == "False"
+        await stage.event("pod", "RollbackFailed")
+        await unfinalized(stage)
+        assert conditions(await stage.status())["RolledBack"] == "True"
+    assert await effects(stage) == []
 
 
 async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(stage: Stage) -> None:

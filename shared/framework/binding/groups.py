@@ -1,4 +1,4 @@
-"""Which pre_bind calls run at the same time, and what several waits of one group are together. Pure."""
+"""Which pre_bind calls run at the same time, and what several answers are together. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,4 +42,15 @@ def merge_waits(waits: Sequence[Status]) -> Status:
         tuple(reason for status in waits for reason in status.reasons),
         plugin=",".join(status.plugin for status in waits),
         wake_on=tuple(ref for status in waits for ref in status.wake_on),
+    )
+
+
+def merge_failures(failures: Sequence[Status]) -> Status:
+    """Join several failures: all their reasons; INFRA if all are, else RETRY; not sooner than the last may be."""
+    code = Code.INFRA if all(status.code is Code.INFRA for status in failures) else Code.RETRY
+    return Status(
+        code,
+        tuple(f"{status.plugin}: {status.message}" for status in failures),
+        plugin=failures[0].plugin,
+        retry_after=max((status.retry_after for status in failures if status.retry_after), default=None),
     )

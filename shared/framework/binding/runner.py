@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.groups import Group, merge_waits, pre_bind_groups
+from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
 from shared.framework.plugin import SKIP, Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
 from shared.kube.errors import InfrastructureError
@@ -134,7 +134,10 @@ class Runner:
             await self._call(plugin, "post_bind", c, max(0.0, deadline - time.monotonic()), done)
 
     async def run_rollback(self, c: BindContext, why: Status) -> Status:
-        """Undo in reverse order. One that fails does not stop the others; OK only when all said so."""
+        """Undo in reverse order. One that fails does not stop the others; OK only when all said so.
+
+        INFRA if nothing but the API server's own trouble was in the way.
+        """
         failures = []
         for plugin in self._rollback:
 
@@ -144,11 +147,7 @@ class Runner:
             status = await self._call(plugin, "rollback", c, self._budgets.rollback_s, undo)
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
-        if not failures:
-            return Status.ok()
-        return Status.retry("; ".join(f"{status.plugin}: {status.message}" for status in failures)).from_plugin(
-            failures[0].plugin
-        )
+        return merge_failures(failures) if failures else Status.ok()
 
     async def forget(self, key: ObjectKey, uid: ObjectUID) -> None:
         """Drop all in-memory state of a request that has left the system."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -18,7 +18,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Plugin, PluginConfig, Preflight
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
-from shared.kube.errors import Unreachable
+from shared.kube.errors import ApiStatus, TooManyRequests, Unreachable
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.recording import Calls, RecordingPlugin
 
@@ -208,6 +208,26 @@ async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     assert calls == ["b.rollback", "a.rollback"]
     assert status.code is Code.RETRY
     assert "b: rollback raised RuntimeError: stuck" in status.message
+
+
+AWAY, BUSY = Unreachable("away"), TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7)))
+
+
+@pytest.mark.parametrize(
+    ("failures", "code", "after"),
+    [
+        pytest.param([AWAY], Code.INFRA, None, id="the API server alone"),
+        pytest.param([AWAY, BUSY], Code.INFRA, 7, id="of several waits asked for the longest"),
+        pytest.param([AWAY, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
+    ],
+)
+async def test_what_was_in_the_way_of_a_rollback(failures: list[Exception], code: Code, after: int | None) -> None:
+    plugins = [RecordingPlugin(f"p{n}", [], {"rollback": raises(error)}) for n, error in enumerate(failures)]
+    run, _ = runner(*plugins)
+    status = await run.run_rollback(context(), Status.fatal("no"))
+    assert status.code is code
+    assert status.retry_after == (timedelta(seconds=after) if after else None)
+    assert all(f"p{n}: " in status.message for n in range(len(failures)))
 
 
 async def test_a_plugin_that_hangs_is_cut_off() -> None:
