@@ -42,7 +42,8 @@ class Memory:
     unsaved: Unsaved | None = None
     wait_began: datetime | None = None
     wait_told: str = ""  # what has been written and evented about the wait
-    tell_at: datetime | None = None  # its turn to be told about, where many are
+    tell_at: datetime | None = None  # when to tell of the wait
+    has_turn: bool = False  # ``tell_at`` is a turn that was reserved
     rollback_told: bool = False
     rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
@@ -70,6 +71,7 @@ class Memory:
         self.wait_began = None
         self.wait_told = ""
         self.tell_at = None
+        self.has_turn = False
 
     def newest(self, stored: BindRequest | None) -> BindRequest | None:
         """Return the stored request, or what is known to be newer while the watch has not caught up.

@@ -21,6 +21,7 @@ from shared.runtime.limiter import Limiter
 # Waits told about a second: two writes each, that nobody waits for. Thousands of requests that begin to wait together
 # must not hold up those that can be bound.
 TOLD_QPS = 20
+_TURN = timedelta(seconds=1 / TOLD_QPS)
 # What no watch shows is looked at again after POLL to twice that, spread so that a crowd does not come at once.
 POLL = timedelta(seconds=30)
 
@@ -44,13 +45,15 @@ class Waits:
         """Have the request woken when something changes; write and event the wait if it is no longer short."""
         if memory.wait_began is None:
             memory.wait_began = now
-        quiet_until = memory.wait_began + QUIET_WAIT
+            # Nor may looking at thousands all at once, only to find whose turn it is.
+            memory.tell_at = now + QUIET_WAIT + self._jitter() * len(self._sleepers) * _TURN
+        quiet_until = memory.tell_at or now
         if now >= quiet_until and memory.wait_told != waiting.why:
-            if memory.tell_at is None:
-                memory.tell_at = now + timedelta(seconds=self._turns.reserve())
-            quiet_until = memory.tell_at
+            if not memory.has_turn:
+                memory.has_turn = True
+                memory.tell_at = quiet_until = now + timedelta(seconds=self._turns.reserve())
             if now >= quiet_until:
-                memory.tell_at = None
+                memory.has_turn = False
                 await self._tell(request, memory, waiting)
         # Last, with no await to follow: what changes from here on finds the request in the index.
         sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)

@@ -42,9 +42,9 @@ class Told:
 class Crowd:
     """Requests that wait for their pods' gates."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, jitter: float = 0.0) -> None:
         self.told = Told()
-        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: 0.0)
+        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: jitter)
         self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
         self._memories = [Memory(request.uid) for request in self._requests]
 
@@ -86,6 +86,12 @@ async def test_a_crowd_is_told_of_at_a_pace_and_in_whole() -> None:
     for number, after in enumerate(seconds, 1):
         await crowd.look(number, DUE + timedelta(seconds=after))
     assert crowd.told.written == [f"r{number}" for number in range(count)]
+
+
+async def test_a_crowd_does_not_even_look_all_at_once() -> None:
+    crowd = Crowd(TOLD_QPS, jitter=1.0)
+    due = [await crowd.look(number, BEGAN) for number in range(TOLD_QPS)]
+    assert due == [QUIET_WAIT + timedelta(seconds=number / TOLD_QPS) for number in range(TOLD_QPS)]
 
 
 async def test_the_deadline_goes_before_the_turn() -> None:
