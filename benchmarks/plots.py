@@ -98,7 +98,8 @@ def costs(axes: Axes, figures: Figures) -> bool:
     for process, color in (("kube-apiserver", OTHERS), ("etcd", THIRD), ("client", OURS)):
         values = [row[process] for row in rows.values()]
         bars = axes.barh(list(rows), values, left=left, label=process, color=color)
-        axes.bar_label(bars, [f"{value:.1f}" for value in values], label_type="center")
+        text = "white" if color == OURS else "black"
+        axes.bar_label(bars, [f"{value:.1f}" for value in values], label_type="center", color=text)
         left = [before + value for before, value in zip(left, values, strict=True)]
     _finish(axes, "Where a bind's time goes", "ms of CPU per bind", max(left, default=1) * 1.25)
     axes.invert_yaxis()

@@ -25,7 +25,7 @@ from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
 from shared.kube.resources import Resource, Selection
-from shared.kube.transport import Transport, TransportOptions
+from shared.kube.transport import Request, Transport, TransportOptions
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
 
@@ -263,11 +263,14 @@ class KubeClient:
         code = "lost"
         try:
             answer = await self._transport.send(
-                call.method,
-                path,
-                accept=accept(call.resource, call.verb),
-                body=None if body is None else orjson.dumps(body),
-                content_type=content_type if body is not None else "",
+                Request(
+                    call.method,
+                    path,
+                    accept(call.resource, call.verb),
+                    body=None if body is None else orjson.dumps(body),
+                    content_type=content_type if body is not None else "",
+                    long=call.verb == "list",
+                )
             )
             code = str(answer.code)
         except Unreachable:

@@ -43,6 +43,18 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent. ``long``: the answer may be."""
+
+    method: str
+    path: str
+    accept: str
+    body: bytes | None = None
+    content_type: str = ""
+    long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TransportOptions:
     """``connections`` bounds how many requests are under way; more wait, up to ``connect_timeout_s``."""
 
@@ -53,7 +65,12 @@ class TransportOptions:
 
 
 class Transport:
-    """Sends requests and returns answers; ``open`` first."""
+    """Sends requests and returns answers; ``open`` first.
+
+    Long answers, lists and watches, have connections of their own. Each connection keeps a buffer as long as the
+    longest answer it has ever read, up to 256 KB: lists that went over all those of the writes in turn would leave
+    20 MB behind.
+    """
 
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
         self._access = access
@@ -62,20 +79,24 @@ class Transport:
             total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
         )
         self._session: aiohttp.ClientSession | None = None
+        self._long: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._renewal = asyncio.Lock()
         self._renewed_at = float("-inf")
 
     async def open(self) -> None:
-        """Create the session; it connects when first used."""
+        """Create the sessions; they connect when first used."""
+        self._session, self._long = self._new_session(), self._new_session()
+
+    def _new_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=self._options.connections,
             keepalive_timeout=_KEEPALIVE_S,
             ssl=self._access.ssl_context or True,
             socket_factory=self._new_socket,
         )
-        self._session = aiohttp.ClientSession(
+        return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=self._access.proxy,
@@ -87,25 +108,24 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is None:
+        if self._session is None or self._long is None:
             return
         await self._session.close()
-        self._session = None
+        await self._long.close()
+        self._session = self._long = None
         # TLS says goodbye in the background; a loop that ends before that leaks the sockets.
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
                     await asyncio.sleep(0.005)
 
-    async def send(
-        self, method: str, path: str, *, accept: str, body: bytes | None = None, content_type: str = ""
-    ) -> Answer:
+    async def send(self, request: Request) -> Answer:
         """Send one request and read the whole answer. Raises Unreachable or LostReply."""
         if self._access.credentials.due:
             await self._renew()
-        answer = await self._exchange(method, path, accept, body, content_type)
+        answer = await self._exchange(request)
         if answer.code == 401 and await self._renew(rejected=True):
-            answer = await self._exchange(method, path, accept, body, content_type)
+            answer = await self._exchange(request)
         return answer
 
     async def stream(
@@ -122,7 +142,7 @@ class Transport:
             total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
         )
         try:
-            async with await self._request("GET", path, accept, None, "", timeout=timeout) as response:
+            async with await self._sent(Request("GET", path, accept, long=True), timeout=timeout) as response:
                 if response.status != 200:
                     if response.status == 401:
                         await self._renew(rejected=True)
@@ -133,24 +153,24 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise translated(error) from error
 
-    async def _exchange(self, method: str, path: str, accept: str, body: bytes | None, content_type: str) -> Answer:
+    async def _exchange(self, request: Request) -> Answer:
         try:
-            async with await self._request(method, path, accept, body, content_type) as response:
+            async with await self._sent(request) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise translated(error) from error
 
-    async def _request(
-        self, method: str, path: str, accept: str, body: bytes | None, content_type: str, **options: Any
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
+    async def _sent(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
+        session = self._long if request.long else self._session
+        if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
+        accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
-        return await self._session.request(
-            method,
+        return await session.request(
+            request.method,
             # Already quoted, part by part: parsing and quoting it again would cost as much as the rest.
-            URL(self._access.server + path, encoded=True),
-            data=body,
+            URL(self._access.server + request.path, encoded=True),
+            data=request.body,
             headers=headers,
             server_hostname=self._access.server_name,
             allow_redirects=False,

@@ -13,6 +13,7 @@ RATE = 100.0
 JUNK = base64.b64encode(b"junk").decode()
 # Before something is done, and after: for connections to be in use, and for what it does to be seen.
 LEAD_S, TAIL_S = 1.5, 3.0
+HEARD_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ async def killed(rig: Rig, load: Load) -> int:
     """A replica is killed; the calls that were on their way to it are lost."""
     allowed, begun = load.in_flight, load.begun
     await rig.kill(rig.replicas[0])
+    # So are those sent on connections of whose end the API server has not heard yet: balancer and kernels pass it on.
+    await asyncio.sleep(HEARD_S)
     allowed += load.begun - begun
     await rig.add()
     await rig.ready()
