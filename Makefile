@@ -34,7 +34,7 @@ test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
 
-test-faults: setup ## The whole crash matrix: kill -9 after every write, in every scenario
+test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m pytest tests/faults -m faults -s
 

@@ -49,6 +49,15 @@ async def bench_bind(sizes: Sizes) -> Report:
     return report
 
 
+async def bench_memory(sizes: Sizes) -> Report:
+    """Measure memory alone, which other work on the machine does not change."""
+    report = Report("Memory of the reconciler")
+    with rig(NODES) as stage:
+        async with await stage.client() as client:
+            await _memory(stage, client, sizes, report)
+    return report
+
+
 async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Sizes, report: Report) -> None:
     ceilings: dict[bool, list[float]] = {False: [], True: []}
     ours: dict[bool, list[float]] = {False: [], True: []}

@@ -22,6 +22,8 @@ from shared.plugins.gpu_sharing.site import Site
 log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=10)
+# All pods of a cluster pass by here once. A page of 500, as lists that are kept have it, takes 10 MB.
+PAGE = 100
 SHARING = f"{names.LABEL_GPU_SHARING}=true"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -61,7 +63,7 @@ class Sweep:
         selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
         return [
             pod
-            async for page in self._site.client.pages(selection)
+            async for page in self._site.client.pages(selection, PAGE)
             for pod in page["items"] or ()
             if pod["metadata"]["namespace"] != self._site.spec.namespace
             and gpu_groups(pod["metadata"].get("labels") or {})
