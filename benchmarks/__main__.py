@@ -1,4 +1,4 @@
-"""``python -m benchmarks bind|claims|admission|reviews|costs|memory [--quick] [--json FILE]``."""
+"""``python -m benchmarks bind|claims|admission|reviews|costs|memory|waiting [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ import uvloop
 
 from benchmarks.admission import QUICK as QUICK_ADMISSION
 from benchmarks.admission import AdmissionSizes, bench_admission
-from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory
+from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_waiting
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
@@ -37,7 +37,9 @@ def main() -> int:
     costs.set_defaults(run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes()))
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda size: bench_memory(QUICK if size == "quick" else FULL))
-    for command in (bind, claims, admission, reviews, costs, memory):
+    waiting = commands.add_parser("waiting", help="fresh requests beside waiting ones, a part of bind by itself")
+    waiting.set_defaults(run=lambda size: bench_waiting(QUICK if size == "quick" else FULL))
+    for command in (bind, claims, admission, reviews, costs, memory, waiting):
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",

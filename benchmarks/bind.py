@@ -16,6 +16,9 @@ from benchmarks.rig import READY_S, Rig, resident_mb, rig
 from localcluster.podsplace import has_pods_place
 from shared.kube.client import KubeClient
 
+# Fresh requests a second, where others wait.
+BESIDE_RATE = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -55,6 +58,20 @@ async def bench_memory(sizes: Sizes) -> Report:
     with rig(NODES) as stage:
         async with await stage.client() as client:
             await _memory(stage, client, sizes, report)
+    return report
+
+
+async def bench_waiting(sizes: Sizes) -> Report:
+    """Measure the latency beside waiting requests alone, and its floor."""
+    report = Report("Fresh requests beside waiting ones, one run on one machine")
+    with rig(NODES) as stage:
+        async with await stage.client() as client, await stage.bare() as bare:
+            await warm_up(client, bare)
+            floor = await floor_latency(client, bare, BESIDE_RATE, sizes.seconds)
+            await clear(client)
+            for share, label in ((0.5, "p50"), (0.99, "p99")):
+                report.add(Figure(f"at {BESIDE_RATE}/s: floor {label}", "ms", (percentile(floor, share),)))
+            await _latency_beside_waiting(stage, client, sizes, report)
     return report
 
 
@@ -100,7 +117,7 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
 
 async def _latency_beside_waiting(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
     """Fresh requests while thousands wait for something else."""
-    rate = 100
+    rate = BESIDE_RATE
     await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
     with stage.reconciler(SPOKEN) as process:
         process.wait_ready(READY_S)
