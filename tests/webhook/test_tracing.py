@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from shared.api import names
 from shared.runtime.probes import ListenAddress
-from shared.runtime.tracing import Span, Tracer
+from tests.spans import SENT, Kept
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encoded, review
 from tests.webhook.served import JSON, MAX_IN_FLIGHT
@@ -19,19 +19,6 @@ from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
 from webhook.review import Hook
 from webhook.server import AdmissionServer
-
-SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-class Kept(Tracer):
-    """Keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[Span, str]] = []
-
-    def record(self, span: Span, parent: str = "") -> str:
-        self.spans.append((span, parent))
-        return SENT
 
 
 async def test_a_new_request_is_given_the_trace_of_its_admission(leaf: Leaf) -> None:

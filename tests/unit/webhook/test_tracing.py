@@ -13,25 +13,13 @@ from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.field_error import FieldError
 from shared.framework.admission import Judgement
-from shared.runtime.tracing import Span, Tracer
 from shared.testing.builders import bind_request, stored
 from shared.testing.clock import START
+from tests.spans import SENT, Kept
 from webhook.review import Hook, Review
 from webhook.tracing import traced
 
-SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CALL = (START, START + timedelta(milliseconds=1), "")
-
-
-class Kept(Tracer):
-    """Keeps what it is told, and gives every span the same traceparent."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[Span, str]] = []
-
-    def record(self, span: Span, parent: str = "") -> str:
-        self.spans.append((span, parent))
-        return SENT
 
 
 def review(raw: dict[str, Any], operation: str = "CREATE") -> Review:
