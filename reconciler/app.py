@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from reconciler.assembly import assemble
 from reconciler.debug import WorkPages, configuration_pages
-from reconciler.leading import Work, end_of, first_of, lead
+from reconciler.leading import Work, lead
 from reconciler.metrics import ReconcilerMetrics
 from reconciler.options import Options, parse_options
 from reconciler.stores import Stores
@@ -35,7 +35,7 @@ from shared.runtime.garbage import spare_what_stays
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
+from shared.runtime.tasks import Stop, StopStep, Supervisor, end_of, first_of, run_process, stop_in_order
 from shared.runtime.tracing import configured_tracer
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from reconciler.observing import Observation
 from reconciler.reconciler import Reconciler
@@ -19,7 +20,9 @@ from shared.kube.errors import KubeError
 from shared.kube.resources import Resource
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
-from shared.runtime.workqueue import QueueShutDown, WorkQueue
+from shared.runtime.tasks import first_of
+from shared.runtime.workers import failure_of, first_failure, work
+from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +86,7 @@ class Controller:
     async def lead(self, reconciler: Reconciler, stores: Stores, sleepers: Sleepers, term: Term) -> None:
         """Work until the term is over: then take nothing new, withdraw what can be, drain the rest.
 
-        The stores have been listed.
+        The stores have been listed. Raises what a worker fails with.
         """
         since = self._clock.now()
         doubtful = await self._behind(stores, term.over)
@@ -94,13 +97,14 @@ class Controller:
         self._queue, self._reconciler, self._sleepers = queue, reconciler, sleepers
         for key in {*stores.unfinished(), *doubtful}:
             queue.add(key)
+        look = partial(self._look, reconciler)
         workers = [
-            asyncio.create_task(self._work(queue, reconciler), name=f"worker {number}")
+            asyncio.create_task(work(queue, look, self._on_fault), name=f"worker {number}")
             for number in range(self._workers)
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
         try:
-            await term.over.wait()
+            await first_of(term.over.wait(), first_failure(workers))
         finally:
             queue.shut_down()
             self._queue = self._reconciler = self._sleepers = None
@@ -111,6 +115,9 @@ class Controller:
             await asyncio.gather(*workers, return_exceptions=True)
             await reconciler.end()
             log.info("stopped working", extra={"abandoned": len(late)})
+        for worker in workers:
+            if (failure := failure_of(worker)) is not None:
+                raise failure
 
     async def _behind(self, stores: Stores, over: asyncio.Event) -> set[ObjectKey]:
         """Ask until there is an answer which keys the stores show as they no longer are."""
@@ -124,26 +131,17 @@ class Controller:
                 await _until(over, delay)
         return set()
 
-    async def _work(self, queue: WorkQueue[ObjectKey], reconciler: Reconciler) -> None:
-        while True:
-            try:
-                key = await queue.get()
-            except QueueShutDown:
-                return
-            try:
-                with self._observation.passing(key):
-                    again = await reconciler.reconcile(key)
-            except Exception:
-                # A fault of Bowline: the request must not be lost, nor the worker.
-                log.exception("pass failed", extra={"bindRequest": str(key)})
-                self._metrics.pass_errors.inc()
-                queue.add_after(key, self._faults.failed(key, timedelta(seconds=1)))
-            else:
-                self._faults.succeeded(key)
-                if again.delay is not None:
-                    queue.add_after(key, again.delay)
-            finally:
-                queue.done(key)
+    async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
+        with self._observation.passing(key):
+            again = await reconciler.reconcile(key)
+        self._faults.succeeded(key)
+        return again.delay
+
+    def _on_fault(self, key: ObjectKey) -> timedelta:
+        """A fault of Bowline: the request must not be lost."""
+        log.exception("pass failed", extra={"bindRequest": str(key)})
+        self._metrics.pass_errors.inc()
+        return self._faults.failed(key, timedelta(seconds=1))
 
 
 async def _until(event: asyncio.Event, limit: timedelta) -> None:

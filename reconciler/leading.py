@@ -7,9 +7,8 @@ overlap all the same, every write is guarded by UID or resourceVersion and none 
 import asyncio
 import socket
 import uuid
-from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from reconciler.controller import Controller, Term
 from reconciler.metrics import ReconcilerMetrics
@@ -21,6 +20,8 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderElector, LeaseTimings
+from shared.runtime.tasks import end_of, first_of
+from shared.runtime.workers import first_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,36 +57,32 @@ async def lead(client: KubeClient, lease: ObjectKey, timings: LeaseTimings, work
 
 
 async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop: asyncio.Event) -> None:
-    """Work as long as this process leads and is not told to stop."""
-    term = Term()
+    """Work as long as this process leads and is not told to stop. Raises what a part of the work fails with."""
     work.metrics.leader.set(1)
-    working: asyncio.Task[None] | None = None
-    sweeping: asyncio.Task[None] | None = None
-    try:
+    # Backwards: first the passes come to their end, then what they use is stopped; one that fails keeps none from it.
+    async with AsyncExitStack() as ending:
+        ending.callback(work.metrics.leader.set, 0)
+        ending.push_async_callback(work.plugins.stop)
         await work.plugins.start()
         sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
+        ending.push_async_callback(_ended, sweeping)
+        term = Term()
         working = asyncio.create_task(
             work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
         )
-        await first_of(elector.lost.wait(), stop.wait(), end_of(working), _failure_of(sweeping))
-    finally:
-        if elector.lost.is_set():
-            # Not told to stop but unable to renew: everything must be over before somebody else may lead.
-            term.drain = min(term.drain, timings.lease_duration - timings.renew_deadline)
-        term.over.set()
-        if working is not None:
-            await working
-        if sweeping is not None:
-            await _ended(sweeping)
-        await work.plugins.stop()
-        work.metrics.leader.set(0)
+        ending.push_async_callback(_drained, working, term, elector, timings)
+        await first_of(
+            elector.lost.wait(), stop.wait(), end_of(working), first_failure([sweeping]), work.plugins.failure()
+        )
 
 
-async def _failure_of(task: "asyncio.Task[None]") -> None:
-    """Wait until the task fails; its regular end is nothing to stop for."""
-    await asyncio.wait({task})
-    if task.exception() is None:
-        await asyncio.Event().wait()
+async def _drained(working: "asyncio.Task[None]", term: Term, elector: LeaderElector, timings: LeaseTimings) -> None:
+    """End the term and wait for the work's end. Raises what it raised."""
+    if elector.lost.is_set():
+        # Not told to stop but unable to renew: everything must be over before somebody else may lead.
+        term.drain = min(term.drain, timings.lease_duration - timings.renew_deadline)
+    term.over.set()
+    await working
 
 
 async def _ended(task: "asyncio.Task[None]") -> None:
@@ -94,19 +91,3 @@ async def _ended(task: "asyncio.Task[None]") -> None:
     await asyncio.wait({task})
     if not task.cancelled():
         task.result()
-
-
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of them is over; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def end_of(task: "asyncio.Task[None]") -> None:
-    """Wait for a task's end without a say in it."""
-    await asyncio.wait({task})

@@ -104,6 +104,22 @@ async def stop_in_order(steps: Sequence[StopStep]) -> None:
             log.exception("stop step failed", extra={"step": step.name})
 
 
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when the first of them is over; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def end_of(task: "asyncio.Task[None]") -> None:
+    """Wait for a task's end without a say in it."""
+    await asyncio.wait({task})
+
+
 def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
     """Run ``main`` to its end on uvloop. SIGTERM and SIGINT set its Stop; a second one exits at once.
 

@@ -61,7 +61,8 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
-        self._timer: asyncio.TimerHandle | None = None
+        # uvloop's handle of a call that is due at once does not know when: kept beside it.
+        self._timer: tuple[float, asyncio.Handle] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
 
@@ -185,7 +186,7 @@ class WorkQueue(Generic[K]):
         self._delayed.clear()
         self._heap.clear()
         if self._timer is not None:
-            self._timer.cancel()
+            self._timer[1].cancel()
             self._timer = None
         for waiter in self._waiters:
             if not waiter.done():
@@ -235,12 +236,12 @@ class WorkQueue(Generic[K]):
             heapq.heappop(self._heap)
         due = self._heap[0][0] if self._heap else None
         if self._timer is not None:
-            if self._timer.when() == due:
+            if self._timer[0] == due:
                 return
-            self._timer.cancel()
+            self._timer[1].cancel()
             self._timer = None
         if due is not None:
-            self._timer = asyncio.get_running_loop().call_at(due, self._release)
+            self._timer = (due, asyncio.get_running_loop().call_at(due, self._release))
 
     def _release(self) -> None:
         self._timer = None

@@ -7,6 +7,7 @@ working: half the plugins would bind pods without their devices.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
@@ -22,7 +23,8 @@ from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
-from shared.runtime.workqueue import QueueShutDown, WorkQueue
+from shared.runtime.workers import failure_of, first_failure, work
+from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -97,15 +99,23 @@ class PluginLifecycle:
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     async def stop(self) -> None:
-        """Stop what was started, in reverse; one that fails does not keep the others from it."""
+        """Stop what was started, in reverse; one that fails does not keep the others from it.
+
+        Raises what a worker has failed with.
+        """
         while self._started:
             plugin = self._started.pop()
             try:
                 await asyncio.wait_for(plugin.stop(), CALL_S)
             except Exception:
                 log.exception("plugin failed to stop", extra={"plugin": plugin.name})
-        for worker in self._workers.values():
-            await worker.stop()
+        async with AsyncExitStack() as workers:
+            for worker in self._workers.values():
+                workers.push_async_callback(worker.stop)
+
+    async def failure(self) -> None:
+        """Wait until a plugin's worker fails, which its own looks cannot make it."""
+        await first_failure([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         full = f"{plugin}/{name}"
@@ -140,7 +150,7 @@ class _Worker:
         self._name = name
         self._reconcile = reconcile
         self._queue: WorkQueue[ObjectKey] | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._faults: Backoff[ObjectKey] = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
     def add(self, key: ObjectKey) -> None:
@@ -152,30 +162,26 @@ class _Worker:
 
     def start(self) -> None:
         self._queue = WorkQueue()
-        self._task = asyncio.create_task(self._work(self._queue), name=f"worker {self._name}")
+        working = work(self._queue, self._look, self._on_fault)
+        self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     async def stop(self) -> None:
-        if self._queue is None or self._task is None:
+        """Stop at once. Raises what the worker has failed with."""
+        if self._queue is None or self.task is None:
             return
         self._queue.shut_down()
         self._queue = None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        self.task.cancel()
+        await asyncio.wait({self.task})
+        failure, self.task = failure_of(self.task), None
+        if failure is not None:
+            raise failure
 
-    async def _work(self, queue: WorkQueue[ObjectKey]) -> None:
-        while True:
-            try:
-                key = await queue.get()
-            except QueueShutDown:
-                return
-            try:
-                again = await self._reconcile(key)
-            except Exception:
-                log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
-                queue.add_after(key, self._faults.failed(key, timedelta(seconds=1)))
-            else:
-                self._faults.succeeded(key)
-                if again is not None:
-                    queue.add_after(key, again)
-            finally:
-                queue.done(key)
+    def _on_fault(self, key: ObjectKey) -> timedelta:
+        log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
+        return self._faults.failed(key, timedelta(seconds=1))
+
+    async def _look(self, key: ObjectKey) -> timedelta | None:
+        again = await self._reconcile(key)
+        self._faults.succeeded(key)
+        return again

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+import uvloop
 
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
@@ -243,3 +244,15 @@ async def test_a_queue_can_be_looked_at() -> None:
     assert queue.place("nobody") is None
     assert [queue.holds(key) for key in ("taken", "first", "later-0", "nobody")] == [True, True, False, False]
     assert (queue.depth, queue.delayed, queue.processing) == (2, 3, 1)
+
+
+def test_keys_due_within_less_than_a_tick_on_the_loop_of_the_processes() -> None:
+    # On uvloop a timer that is due in less than half a millisecond is no timer, but a call at the next turn.
+    async def run() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue()
+        for key, delay in (("late", 0.1), ("third", 0.0004), ("second", 0.0003), ("first", 0.0001)):
+            queue.add_after(key, seconds(delay))
+        return [await next_key(queue) for _ in range(4)]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(run()) == ["first", "second", "third", "late"]

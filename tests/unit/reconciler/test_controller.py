@@ -1,0 +1,70 @@
+"""A leader whose workers fail stops leading; it does not lead on with fewer and fewer of them."""
+
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from reconciler.controller import Controller, Term
+from reconciler.reconciler import Reconciler
+from reconciler.sleepers import Sleepers
+from reconciler.stores import Stores
+from reconciler.trouble import Again
+from shared.api.meta import ObjectKey
+from shared.runtime.workqueue import WorkQueue
+from tests.unit.reconciler.watching import Watched
+
+KEY = ObjectKey("default", "train")
+
+
+class OneUnfinished:
+    """Stores with one request to look at."""
+
+    def unfinished(self) -> set[ObjectKey]:
+        return {KEY}
+
+    async def behind(self) -> set[ObjectKey]:
+        return set()
+
+
+class SoonAgain:
+    """A reconciler that wants every request back; it remembers whether it was told of the end."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.ended = False
+
+    def begin(self, *_: object) -> None:
+        """Nothing to remember."""
+
+    async def reconcile(self, _: ObjectKey) -> Again:
+        self.looks += 1
+        return Again(timedelta(seconds=1))
+
+    def withdraw(self) -> None:
+        """Nothing to withdraw."""
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+@pytest.mark.looptime
+async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched, work, looks_before = Watched(), SoonAgain(), 3
+    controller = Controller(4, watched.observation, watched.clock)
+    as_it_was = WorkQueue.add_after
+
+    def broken(queue: WorkQueue[ObjectKey], key: ObjectKey, delay: timedelta) -> None:
+        if work.looks > looks_before:
+            raise AttributeError("the timer is none")
+        as_it_was(queue, key, delay)
+
+    monkeypatch.setattr(WorkQueue, "add_after", broken)
+    with pytest.raises(AttributeError, match="the timer is none"):
+        await controller.lead(
+            cast(Reconciler, work), cast(Stores, OneUnfinished()), Sleepers({}), Term(drain=timedelta(seconds=5))
+        )
+    assert work.looks == looks_before + 1
+    assert work.ended
+    assert controller.queue is None
+    assert watched.value("bowline_pass_errors_total") == 1
