@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reconciler.afterwards import Afterwards
 from reconciler.attempts import Tools
 from reconciler.controller import Controller
 from reconciler.endings import Endings
@@ -63,7 +64,9 @@ async def assemble(
     ending = Endings(
         runner, Writer(client, lag.wrote), recorder.record, metrics, binding.in_flight_timeout, binding.bound_events
     )
-    reconciler = Reconciler(Tools(client, stores, sleepers, runner, ending, observation, settings, clock))
+    afterwards = Afterwards(controller.in_line, binding.workers)
+    tools = Tools(client, stores, sleepers, afterwards, runner, ending, observation, settings, clock)
+    reconciler = Reconciler(tools)
     sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
     work = Work(controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
     return Parts(stores, {**stores.reflectors, **others}, recorder, runner, observation, work)

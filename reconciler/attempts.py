@@ -8,8 +8,10 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import assert_never
 
+from reconciler.afterwards import LATER, Afterwards, Bound
 from reconciler.attempt import run_attempt
 from reconciler.decide import Fail, Finish, is_bound_as_asked, wait_deadline
 from reconciler.endings import Endings, has_finalizer
@@ -42,6 +44,7 @@ class Tools:
     client: KubeClient
     stores: Stores
     sleepers: Sleepers
+    afterwards: Afterwards
     runner: Runner
     ending: Endings
     observation: Observation
@@ -116,8 +119,8 @@ class Attempts:
         settlement = settle(request, outcome, self._tools.limits(), c.deadline, now)
         match settlement:
             case Finish():
-                await self._ending.finish(c, memory, outcome.started)
-                return DONE
+                later = self._tools.afterwards.put_off(request.key, Bound(sight, outcome.started))
+                return LATER if later else await self._finish(c, memory, outcome.started)
             case Fail():
                 memory.unsaved = Unsaved(outcome, request.failed_attempts)
                 return await self._fail(sight, request, memory, settlement)
@@ -138,12 +141,21 @@ class Attempts:
             case _:
                 assert_never(settlement)
 
+    async def finish_later(self, bound: Bound, request: BindRequest, memory: Memory) -> Again:
+        """Finish what was put off; ``request`` as it is now."""
+        bound.sight.request = request
+        self._tools.observation.decided(request, Finish())
+        return await self._finish(self.context(bound.sight, request), memory, bound.started)
+
+    async def _finish(self, c: BindContext, memory: Memory, started: datetime | None) -> Again:
+        await self._ending.finish(c, memory, started)
+        return DONE
+
     async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
         if has_finalizer(request) or memory.unknown_binding is not None:
             # What was seen when the attempt began is old by now, and a verdict cannot be taken back.
             await self._lookout.look(sight, Target.POD)
             if is_bound_as_asked(request, sight.pod_view):
-                await self._ending.finish(self.context(sight, request), memory, None)
-                return DONE
+                return await self._finish(self.context(sight, request), memory, None)
         unfinished = await self._ending.fail(self.context(sight, request), memory, fail)
         return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)

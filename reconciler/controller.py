@@ -61,6 +61,10 @@ class Controller:
         """The queue while this process leads; for people to look at."""
         return self._queue
 
+    def in_line(self) -> int:
+        """Return how many keys wait for a worker that something has just happened to."""
+        return self._queue.fresh if self._queue is not None else 0
+
     # --- told by the watches ---
 
     def on_change(self, key: ObjectKey) -> None:

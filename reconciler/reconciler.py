@@ -10,6 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import assert_never
 
+from reconciler.afterwards import still_to_finish
 from reconciler.attempts import Attempts, Tools
 from reconciler.decide import (
     Attempt,
@@ -62,6 +63,7 @@ class Reconciler:
             "memories": len(self.memories),
             "states": self._runner.remembered,
             "sleepers": len(self._tools.sleepers),
+            "toFinish": len(self._tools.afterwards),
             "trouble": len(self._trouble),
             "doubtful": len(self._doubtful),
         }
@@ -100,6 +102,8 @@ class Reconciler:
             if not self._tools.stores.stands(memory.running.request):
                 memory.running.cancelled.set()
             return True
+        if key in self._tools.afterwards:
+            return False  # bound here, and in the line of what may wait
         # The echo of what has been ended here: two of them follow every bind.
         return not (memory.done and self._shows(key, memory))
 
@@ -138,6 +142,7 @@ class Reconciler:
         for key, uid in self.memories.clear():
             await self._runner.forget(key, uid)
         self._tools.sleepers.clear()
+        self._tools.afterwards.clear()
         self._trouble.clear()
         self._doubtful.clear()
 
@@ -153,6 +158,10 @@ class Reconciler:
                 # It has left the watch, and nothing is to come.
                 self.memories.drop(key)
             return DONE
+        bound = self._tools.afterwards.take(key)
+        to_finish = still_to_finish(known, stored) if bound is not None else None
+        if bound is not None and known is not None and to_finish is not None:
+            return await self._attempts.finish_later(bound, to_finish, known)
         newest = known.newest(stored) if known is not None else stored
         ask_live = key in self._doubtful or (known is not None and known.ask_live)
         sight, decision = await self._lookout.see(key, newest, ask_live, self._not_before)

@@ -72,6 +72,11 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     @property
+    def fresh(self) -> int:
+        """Keys that could be handed out now and were added, not brought by a clock."""
+        return len(self._line)
+
+    @property
     def processing(self) -> int:
         """Keys handed out and not yet done."""
         return len(self._processing)

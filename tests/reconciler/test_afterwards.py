@@ -1,0 +1,101 @@
+"""With more requests than workers, pods get to their nodes first and are written about afterwards."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from tests.kube.objects import until, until_awaited
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+
+NAMES = tuple(f"pod-{number:02}" for number in range(12))
+# At most two wait in line when the last ones are bound: those are finished at once.
+TWO = Binding(workers=2, in_flight_timeout=NO_FLIGHT)
+
+
+class Held(Scripted):
+    """Has effects, and lets nobody past post_bind until told."""
+
+    def __init__(self) -> None:
+        super().__init__(effects=True)
+        self.go = asyncio.Event()
+
+    async def post_bind(self, c: BindContext) -> None:
+        await super().post_bind(c)
+        await self.go.wait()
+
+
+async def burst(stage: Stage) -> None:
+    for name in NAMES:
+        await stage.create_pod(name)
+        await stage.request_bind(name)
+
+
+async def bound(stage: Stage) -> list[str]:
+    return [name for name in NAMES if (await stage.pod(name))["spec"].get("nodeName")]
+
+
+async def all_but_the_last_bound(stage: Stage) -> Sequence[str]:
+    return await until_awaited(partial(bound, stage), lambda names: len(names) >= len(NAMES) - 3)
+
+
+def bound_once_each(plugin: Scripted) -> None:
+    assert sorted(name for point, name, _ in plugin.calls if point == "pre_bind") == list(NAMES)
+
+
+async def test_pods_are_bound_before_any_request_has_to_say_so(stage: Stage) -> None:
+    await burst(stage)
+    plugin = Held()
+    async with stage.working(plugin, binding=TWO) as working:
+        await all_but_the_last_bound(stage)
+        assert len(plugin.uids("post_bind")) <= 2, "a worker each"
+        assert working.sizes["toFinish"] >= len(NAMES) - 6
+        plugin.go.set()
+        for name in NAMES:
+            await stage.phase(name, "Succeeded")
+            assert await stage.event(name, "Bound") == ["Bound"]
+        await until(lambda: working.sizes["toFinish"] == 0)
+    bound_once_each(plugin)
+    assert sorted(plugin.uids("post_bind")) == sorted(set(plugin.uids("post_bind")))
+    assert plugin.uids("rollback") == []
+
+
+async def put_off(stage: Stage, plugin: Scripted) -> str:
+    """The name of one that is bound and has not been written about."""
+    in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
+    return next(name for name in await bound(stage) if name not in in_hand)
+
+
+async def test_a_request_that_is_withdrawn_before_its_turn_goes_and_its_pod_stays(stage: Stage) -> None:
+    await burst(stage)
+    plugin = Held()
+    async with stage.working(plugin, binding=TWO):
+        await all_but_the_last_bound(stage)
+        name = await put_off(stage, plugin)
+        await stage.withdraw(name)
+        assert (await stage.request(name))["metadata"]["deletionTimestamp"], "held by the finalizer"
+        plugin.go.set()
+        await stage.request_gone(name)
+        for other in NAMES:
+            if other != name:
+                await stage.phase(other, "Succeeded")
+        assert (await stage.pod(name))["spec"]["nodeName"] == "gpu-node-0"
+    bound_once_each(plugin)
+    assert plugin.uids("rollback") == []
+
+
+async def test_the_next_leader_finishes_what_was_put_off(stage: Stage) -> None:
+    await burst(stage)
+    first, second = Held(), Scripted(effects=True)
+    async with stage.working(first, binding=TWO) as working:
+        await all_but_the_last_bound(stage)
+        name = await put_off(stage, first)
+        await working.crash()
+        async with stage.working(second, lease="another"):
+            for each in NAMES:
+                await stage.phase(each, "Succeeded")
+                assert not (await stage.request(each))["metadata"].get("finalizers")
+        first.go.set()
+    assert second.points(name) == ["post_bind"], "bound by the first, finished by the second"
+    assert second.uids("rollback") == []
