@@ -9,7 +9,7 @@ import uvloop
 
 from benchmarks.admission import QUICK as QUICK_ADMISSION
 from benchmarks.admission import AdmissionSizes, bench_admission
-from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_waiting
+from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
@@ -17,6 +17,7 @@ from benchmarks.judging import QUICK as QUICK_REVIEWS
 from benchmarks.judging import ReviewSizes, bench_reviews
 from benchmarks.report import Report, as_json, as_text
 from benchmarks.volumes import VolumeSizes, bench_volumes
+from benchmarks.waiting import WaitingSizes, bench_waiting
 from shared.runtime.garbage import spare_what_stays
 
 
@@ -37,8 +38,8 @@ def main() -> int:
     costs.set_defaults(run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes()))
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda size: bench_memory(QUICK if size == "quick" else FULL))
-    waiting = commands.add_parser("waiting", help="fresh requests beside waiting ones, a part of bind by itself")
-    waiting.set_defaults(run=lambda size: bench_waiting(QUICK if size == "quick" else FULL))
+    waiting = commands.add_parser("waiting", help="fresh requests beside waiting ones, and what limits them")
+    waiting.set_defaults(run=lambda size: bench_waiting(WaitingSizes(200, 3) if size == "quick" else WaitingSizes()))
     for command in (bind, claims, admission, reviews, costs, memory, waiting):
         command.set_defaults(size="full")
         command.add_argument(

@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_finished, warm_up
-from benchmarks.latency import floor_latency, our_latency
+from benchmarks.latency import floor_latency, our_latency, percentiles
 from benchmarks.load import clear, make, make_bound, make_nodes
-from benchmarks.report import Figure, Report, percentile
+from benchmarks.report import Figure, Report
 from benchmarks.rig import READY_S, Rig, resident_mb, rig
+from benchmarks.waiting import beside_waiting
 from localcluster.podsplace import has_pods_place
 from shared.kube.client import KubeClient
-
-# Fresh requests a second, where others wait.
-BESIDE_RATE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +60,6 @@ async def bench_memory(sizes: Sizes) -> Report:
     return report
 
 
-async def bench_waiting(sizes: Sizes) -> Report:
-    """Measure the latency beside waiting requests alone, and its floor."""
-    report = Report("Fresh requests beside waiting ones, one run on one machine")
-    with rig(NODES) as stage:
-        async with await stage.client() as client, await stage.bare() as bare:
-            await warm_up(client, bare)
-            floor = await floor_latency(client, bare, BESIDE_RATE, sizes.seconds)
-            await clear(client)
-            for figure in _percentiles(f"at {BESIDE_RATE}/s: floor", floor):
-                report.add(figure)
-            await _latency_beside_waiting(stage, client, sizes, report)
-    return report
-
-
 async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Sizes, report: Report) -> None:
     ceilings: dict[bool, list[float]] = {False: [], True: []}
     ours: dict[bool, list[float]] = {False: [], True: []}
@@ -113,36 +97,10 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
             ours = await our_latency(client, rate, sizes.seconds)
         await clear(client)
         name = f"at {rate}/s: floor"
-        pairs = zip(_percentiles(name, floor), _percentiles(f"at {rate}/s: ours", ours, name), strict=True)
+        pairs = zip(percentiles(name, floor), percentiles(f"at {rate}/s: ours", ours, name), strict=True)
         for figure in itertools.chain.from_iterable(pairs):
             report.add(figure)
-    await _latency_beside_waiting(stage, client, sizes, report)
-
-
-async def _latency_beside_waiting(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
-    """Fresh requests while thousands wait for something else."""
-    await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
-    with stage.reconciler(SPOKEN) as process:
-        process.wait_ready(READY_S)
-        ours = await our_latency(client, BESIDE_RATE, sizes.seconds)
-    name = f"beside {sizes.waiting} waiting, at {BESIDE_RATE}/s:"
-    for figure in _percentiles(name, ours, f"at {BESIDE_RATE}/s: floor"):
-        report.add(figure)
-    await clear(client)
-
-
-def _percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
-    """Return p50 and p99; with a floor, beside what the floor's are."""
-    return [
-        Figure(
-            f"{name} {label}",
-            "ms",
-            (percentile(values, share),),
-            f"{floor} {label}" if floor else "",
-            wanted if floor else "",
-        )
-        for share, label, wanted in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 3"))
-    ]
+    await beside_waiting(stage, client, (sizes.waiting, sizes.seconds), report)
 
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import stacks
+from benchmarks.cpu import cpu_s
 from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, warm_up
 from benchmarks.load import clear, make
 from benchmarks.report import Figure, Report
 from benchmarks.rig import Rig, rig
 from shared.kube.client import KubeClient
 
-SERVERS = ("kube-apiserver", "etcd")
 _SPY_ENDS_S = 30
 
 
@@ -41,7 +41,7 @@ async def bench_costs(sizes: CostSizes) -> Report:
     """Measure; takes two minutes in full."""
     report = Report("What a drain costs, one run on one machine")
     with rig(NODES) as stage:
-        servers = {name: stage.cluster.process(name).pid for name in SERVERS}
+        servers = stage.servers
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
             for events in (False, True):
@@ -60,9 +60,9 @@ async def _bare_cost(
     report, name, pods = what
     made = await make(client, "drain", pods, NODES)
     everybody = {**servers, "client": os.getpid()}
-    before = _cpu_s(everybody)
+    before = cpu_s(everybody)
     rate = await bare_drain(bare, made, events)
-    _add(report, name, rate, _per_bind(before, _cpu_s(everybody), pods))
+    _add(report, name, rate, _per_bind(before, cpu_s(everybody), pods))
     await clear(client)
 
 
@@ -73,8 +73,8 @@ async def _our_cost(
     await make(client, "drain", pods, NODES)
     with stage.reconciler(SPOKEN if events else SILENT) as process:
         everybody = {**servers, "client": process.pid}
-        drained = await drain(process, pods, began=lambda: _cpu_s(everybody))
-        _add(report, name, drained.rate, _per_bind(drained.began, _cpu_s(everybody), drained.counted))
+        drained = await drain(process, pods, began=lambda: cpu_s(everybody))
+        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(everybody), drained.counted))
     await clear(client)
 
 
@@ -108,13 +108,3 @@ def _tell(report: Report, seen: stacks.Stacks, functions: int) -> None:
 def _per_bind(before: Mapping[str, float], after: Mapping[str, float], binds: int) -> dict[str, float]:
     """Return milliseconds by process."""
     return {name: 1000 * (after[name] - before[name]) / binds for name in after}
-
-
-def _cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
-    """Return the CPU time that each process has taken so far, user and system."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    times = {}
-    for name, pid in pids.items():
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        times[name] = (int(after_name[11]) + int(after_name[12])) / ticks
-    return times

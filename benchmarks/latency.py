@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.drain import NODES
 from benchmarks.load import Made, big_pod, bind, each
+from benchmarks.report import Figure, percentile
 from benchmarks.rig import NAMESPACE, READY_S
 from shared.kube.client import KubeClient
 from shared.kube.resources import BINDREQUESTS, PODS, Selection
@@ -73,6 +74,20 @@ async def our_latency(client: KubeClient, rate: int, seconds: float) -> list[flo
     # Bound before the creator had its answer counts as no time at all.
     counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
     return [max(0.0, (done[name] - created[name]) * 1000) for name in counted]
+
+
+def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
+    """Return p50 and p99; with a floor, beside what the floor's are."""
+    return [
+        Figure(
+            f"{name} {label}",
+            "ms",
+            (percentile(values, share),),
+            f"{floor} {label}" if floor else "",
+            wanted if floor else "",
+        )
+        for share, label, wanted in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 3"))
+    ]
 
 
 async def _watch_done(

@@ -31,6 +31,11 @@ class Rig:
         self._pair = pair
         self._account = account
 
+    @property
+    def servers(self) -> dict[str, int]:
+        """The processes that everything else waits for, by name."""
+        return {name: self.cluster.process(name).pid for name in ("kube-apiserver", "etcd")}
+
     async def client(self) -> KubeClient:
         """The administrator's: for setting the scene."""
         return KubeClient(await load_access(self.cluster.kubeconfig), ClientOptions(name="bench"))

@@ -1,0 +1,93 @@
+"""Fresh requests while thousands wait for something else, and what limits how soon they are bound.
+
+On a machine that everybody shares, a binder is as quick as the CPU left to it. So everything is measured twice:
+with the API server as it is, which every few seconds takes what it can get to collect its garbage, and with one that
+has memory enough not to. How many cores were busy says the same in another way.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.cpu import cores_busy
+from benchmarks.drain import NODES, SPOKEN, warm_up
+from benchmarks.latency import floor_latency, our_latency, percentiles
+from benchmarks.load import clear, make
+from benchmarks.report import Figure, Report
+from benchmarks.rig import READY_S, Rig, rig
+from shared.kube.client import KubeClient
+
+# Fresh requests a second.
+RATE = 100
+# For Go: never collect before so much memory is used.
+NO_COLLECTION = {"GOGC": "off", "GOMEMLIMIT": "6GiB"}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSizes:
+    """How many requests wait, and for how many seconds others are bound beside them."""
+
+    waiting: int = 5000
+    seconds: float = 20.0
+
+
+async def bench_waiting(sizes: WaitingSizes) -> Report:
+    """Measure; takes three minutes in full."""
+    report = Report("Fresh requests beside waiting ones, one run on one machine")
+    await _measure(sizes, report, "")
+    with _environment(NO_COLLECTION):
+        await _measure(sizes, report, "no garbage collected: ")
+    return report
+
+
+async def _measure(sizes: WaitingSizes, report: Report, prefix: str) -> None:
+    with rig(NODES) as stage:
+        async with await stage.client() as client, await stage.bare() as bare:
+            await warm_up(client, bare)
+            async with cores_busy({**stage.servers, "client": os.getpid()}) as busy:
+                floor = await floor_latency(client, bare, RATE, sizes.seconds)
+            await clear(client)
+            name = f"{prefix}at {RATE}/s: floor"
+            for figure in (*percentiles(name, floor), *_busy(name, busy)):
+                report.add(figure)
+            await beside_waiting(stage, client, (sizes.waiting, sizes.seconds), report, prefix)
+
+
+async def beside_waiting(
+    stage: Rig, client: KubeClient, sizes: tuple[int, float], report: Report, prefix: str = ""
+) -> None:
+    """Have so many requests wait; measure the latency of others for so many seconds. The floor is in the report."""
+    waiting, seconds = sizes
+    await make(client, "waiting", waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
+    with stage.reconciler(SPOKEN) as process:
+        process.wait_ready(READY_S)
+        async with cores_busy({**stage.servers, "client": os.getpid(), "reconciler": process.pid}) as busy:
+            ours = await our_latency(client, RATE, seconds)
+    name = f"{prefix}beside {waiting} waiting, at {RATE}/s:"
+    for figure in (*percentiles(name, ours, f"{prefix}at {RATE}/s: floor"), *_busy(name, busy)):
+        report.add(figure)
+    await clear(client)
+
+
+def _busy(name: str, busy: list[float]) -> list[Figure]:
+    return [
+        Figure(f"{name} cores busy, in most seconds", "cores", (median(busy),)),
+        Figure(f"{name} cores busy, in the busiest", "cores", (max(busy),)),
+    ]
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have processes that are started in the block find these in their environment."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
