@@ -1,14 +1,25 @@
 """What holds for every test, wherever it lies."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests on the processes' own event loop, which differs from asyncio's in more than speed (decision 99).
+
+    Time that is only told to pass needs asyncio's.
+    """
+    if item.get_closest_marker("looptime") is not None:
+        return {"asyncio": asyncio.new_event_loop}
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(autouse=True)
