@@ -4,7 +4,6 @@ Devices, claims and pods are there before the clock starts; it starts with the f
 the first pod, which is when it may decide).
 """
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from benchmarks.load import each
 from benchmarks.report import Report
 from benchmarks.rig import NAMESPACE
-from benchmarks.sides import Bound, bowline, kube_scheduler
+from benchmarks.sides import Side, bowline, kube_scheduler
 from shared.api import names
 from shared.kube.client import KubeClient
 from shared.kube.resources import BINDREQUESTS, PODS, RESOURCECLAIMS, Resource
@@ -36,27 +35,28 @@ async def bench_claims(sizes: ClaimSizes) -> Report:
     """Measure both schedulers' ways to the same end."""
     report = Report("Pods with a resource claim each, one run on one machine")
     async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
-        began = await _drain_scheduler(side.client, sizes, side.bound)
-        side.report(report, "resource claim", sizes.pods, began)
+        await _drain_scheduler(side, sizes)
+        side.report(report, "resource claim", sizes.pods)
     async with bowline(sizes.nodes, CONTROLLERS) as side:
-        began = await _drain_reconciler(side.client, sizes, side.bound)
-        side.report(report, "resource claim", sizes.pods, began, ">= 150")
+        await _drain_reconciler(side, sizes)
+        side.report(report, "resource claim", sizes.pods, ">= 150")
     return report
 
 
-async def _drain_scheduler(client: KubeClient, sizes: ClaimSizes, bound: Bound) -> float:
+async def _drain_scheduler(side: Side, sizes: ClaimSizes) -> None:
+    client = side.client
     await _make_devices(client, sizes)
-    began = time.perf_counter()
+    side.begin()
 
     async def one(number: int) -> None:
         await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
 
     await each(sizes.pods, one)
-    await bound.all_of(sizes.pods)
-    return began
+    await side.bound.all_of(sizes.pods)
 
 
-async def _drain_reconciler(client: KubeClient, sizes: ClaimSizes, bound: Bound) -> float:
+async def _drain_reconciler(side: Side, sizes: ClaimSizes) -> None:
+    client = side.client
     await _make_devices(client, sizes)
     uids: dict[int, str] = {}
 
@@ -64,10 +64,9 @@ async def _drain_reconciler(client: KubeClient, sizes: ClaimSizes, bound: Bound)
         uids[number] = (await client.create(PODS, NAMESPACE, _pod(number, "bowline")))["metadata"]["uid"]
 
     await each(sizes.pods, one)
-    began = time.perf_counter()
+    side.begin()
     await each(sizes.pods, _requests(client, uids, sizes.nodes))
-    await bound.all_of(sizes.pods)
-    return began
+    await side.bound.all_of(sizes.pods)
 
 
 async def _make_devices(client: KubeClient, sizes: ClaimSizes) -> None:

@@ -5,11 +5,13 @@ node, whoever bound it.
 """
 
 import asyncio
+import os
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from benchmarks.cpu import cpu_s
 from benchmarks.report import Figure, Report
 from benchmarks.rig import NAMESPACE, READY_S, rig
 from localcluster.cluster import Cluster
@@ -42,21 +44,33 @@ class Bound:
                 await self.changed.wait()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Side:
     """Whoever binds, as the benchmark sees it. The client is the administrator's, for setting the scene."""
 
     who: str
     client: KubeClient
     bound: Bound
+    pids: Mapping[str, int]
+    began: float = 0.0
+    spent: Mapping[str, float] = field(default_factory=dict)
 
-    def report(self, report: Report, what: str, pods: int, began: float, *wanted: str) -> None:
+    def begin(self) -> None:
+        """Start the clock, and note what CPU time everybody has taken so far."""
+        self.began, self.spent = time.perf_counter(), cpu_s(self.pids)
+
+    def report(self, report: Report, what: str, pods: int, *wanted: str) -> None:
         """Add how many pods a second were bound, and when the first was; ``wanted``: what either must be."""
         rate, first = (*wanted, "", "")[:2]
+        spent = {name: 1000 * (now - self.spent[name]) / pods for name, now in cpu_s(self.pids).items()}
+        began = self.began
         taken = max(self.bound.at.values()) - began
         report.add(Figure(f"{self.who}: {pods} pods with a {what} each", "pods/s", (pods / taken,), wanted=rate))
         soonest = 1000 * (min(self.bound.at.values()) - began)
         report.add(Figure(f"{self.who}: the first of them", "ms", (soonest,), wanted=first))
+        report.add(Figure(f"{self.who}: cores busy meanwhile", "cores", (sum(spent.values()) * pods / taken / 1000,)))
+        for name, each in spent.items():
+            report.add(Figure(f"{self.who}: CPU of {name} for each", "ms", (each,)))
 
 
 @asynccontextmanager
@@ -66,7 +80,7 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
         cluster.make_nodes(nodes)
         cluster.make_namespace(NAMESPACE)
         async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watched(client) as bound:
-            yield Side("kube-scheduler", client, bound)
+            yield Side("kube-scheduler", client, bound, _pids(cluster, "kube-scheduler"))
 
 
 @asynccontextmanager
@@ -75,7 +89,12 @@ async def bowline(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]
     with rig(nodes, _spec(controllers)) as stage, stage.reconciler() as process:
         process.wait_ready(READY_S)
         async with await stage.client() as client, _watched(client) as bound:
-            yield Side("Bowline", client, bound)
+            yield Side("Bowline", client, bound, {**_pids(stage.cluster), "reconciler": process.pid})
+
+
+def _pids(cluster: Cluster, *more: str) -> dict[str, int]:
+    names = ("kube-apiserver", "etcd", "kube-controller-manager", *more)
+    return {"load": os.getpid(), **{name: cluster.process(name).pid for name in names}}
 
 
 def _spec(controllers: Sequence[str], *, scheduler: bool = False) -> ClusterSpec:

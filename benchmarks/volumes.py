@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.load import each
 from benchmarks.report import Figure, Report, percentile
 from benchmarks.rig import NAMESPACE
-from benchmarks.sides import PATIENCE_S, Bound, bowline, kube_scheduler
+from benchmarks.sides import PATIENCE_S, Bound, Side, bowline, kube_scheduler
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
@@ -50,11 +50,11 @@ async def bench_volumes(sizes: VolumeSizes) -> Report:
     """Measure both schedulers' ways to the same end."""
     report = Report("Pods with a volume claim each, one run on one machine")
     async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
-        began = await _drain_scheduler(side.client, sizes, side.bound)
-        side.report(report, "local volume", sizes.pods, began)
+        await _drain_scheduler(side, sizes)
+        side.report(report, "local volume", sizes.pods)
     async with bowline(sizes.nodes, CONTROLLERS) as side:
-        began = await _drain_reconciler(side.client, sizes, side.bound)
-        side.report(report, "local volume", sizes.pods, began, ">= 100", "<= 300")
+        await _drain_reconciler(side, sizes)
+        side.report(report, "local volume", sizes.pods, ">= 100", "<= 300")
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         over = await _late(side.client, sizes, side.bound)
         for share, word in ((0.5, "median"), (0.99, "p99")):
@@ -82,25 +82,25 @@ async def _local_storage(client: KubeClient, sizes: VolumeSizes) -> None:
             await asyncio.sleep(0.1)
 
 
-async def _drain_scheduler(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> float:
+async def _drain_scheduler(side: Side, sizes: VolumeSizes) -> None:
+    client = side.client
     await _local_storage(client, sizes)
-    began = time.perf_counter()
+    side.begin()
 
     async def one(number: int) -> None:
         await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
 
     await each(sizes.pods, one, AT_ONCE)
-    await bound.all_of(sizes.pods)
-    return began
+    await side.bound.all_of(sizes.pods)
 
 
-async def _drain_reconciler(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> float:
+async def _drain_reconciler(side: Side, sizes: VolumeSizes) -> None:
+    client = side.client
     await _local_storage(client, sizes)
     uids = await _make_pods(client, sizes.pods)
-    began = time.perf_counter()
+    side.begin()
     await each(sizes.pods, _requests(client, uids, sizes.nodes), AT_ONCE)
-    await bound.all_of(sizes.pods)
-    return began
+    await side.bound.all_of(sizes.pods)
 
 
 # --- a provisioner that takes its time ---
