@@ -1,7 +1,8 @@
 """The listener: HTTPS around ``webhook.review``.
 
-Knows what is answered and nothing of what is judged; how HTTP is read and written is ``webhook.exchange``'s matter. Every request gets an answer below 500: 4xx in plain words for what is no
-AdmissionReview, a review's answer with its UID for everything else, also when judging it failed.
+Knows what is answered and nothing of what is judged; how HTTP is read and written is the matter of
+``webhook.exchange``. Every request gets an answer below 500: 4xx in plain words for what is no AdmissionReview, a
+review's answer with its UID for everything else, also when judging it failed.
 
 API servers keep connections open, also to a replica that is going away, so stopping has three parts: ``leave`` says
 that no new ones should come, ``close_connections`` makes every answer close its own while requests are still served,

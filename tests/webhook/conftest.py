@@ -1,11 +1,13 @@
 """The webhook's own listener over TLS, in this process, and a client that trusts it."""
 
+import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from shared.runtime.probes import ListenAddress
@@ -15,6 +17,11 @@ from webhook.certs.authority import Leaf, make_authority, sign_leaf, to_pem
 from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run these tests on the loop that the process has: its transports are not asyncio's."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")
