@@ -129,7 +129,9 @@ class Exchange:
         self._head_size += size
         if size > MAX_LINE or self._head_size > MAX_HEAD:
             self._turn_away(431, f"a head must not be larger than {MAX_HEAD} bytes, a line of it than {MAX_LINE}")
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        word, text = name.decode("latin-1").lower(), value.strip().decode("latin-1")
+        before = self._headers.get(word)
+        self._headers[word] = text if before is None else f"{before}, {text}"
 
     def on_headers_complete(self) -> None:
         """Ask whether the request is let in."""
@@ -143,7 +145,7 @@ class Exchange:
             self._is_last = True
             if head.method != "CONNECT":
                 return  # what follows is in receive: the parser stops here
-        if headers.get("transfer-encoding", "chunked").lower().strip() != "chunked":
+        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             self._turn_away(400, "the only transfer encoding is chunked")
         refusal = self._begun(head)
         if refusal is not None:

@@ -14,7 +14,7 @@ _CLOSE: Final = "Connection: close\r\n"
 
 
 class Head(NamedTuple):
-    """A request without its body. Headers have lower-case names; of several with one name the last is here."""
+    """A request without its body. Names of headers are in lower case, values of one name joined by commas."""
 
     method: str
     target: str
