@@ -124,6 +124,21 @@ async def test_every_request_begins_the_idle_time_anew(all_of_them: Connections)
     await all_of_them.stop()
 
 
+async def test_each_wait_has_its_time_from_its_own_beginning(all_of_them: Connections) -> None:
+    connection, wire = opened(all_of_them)
+    data = post()
+    for _ in range(2):
+        await asyncio.sleep(100)
+        connection.data_received(data[:9])
+        await asyncio.sleep(9)
+        connection.data_received(data[9:-1])
+        await asyncio.sleep(4)
+        connection.data_received(data[-1:])
+    assert wire.statuses() == [200, 200]
+    assert not wire.ended
+    await all_of_them.stop()
+
+
 async def test_empty_lines_are_no_request(all_of_them: Connections) -> None:
     connection, wire = opened(all_of_them)
     for _ in range(5):

@@ -205,12 +205,25 @@ def test_a_head_is_read_as_it_was_sent_with_names_in_lower_case() -> None:
     ]
 
 
+def test_lines_behind_a_body_are_none_of_its_head() -> None:
+    handler = Echo()
+    Exchange(handler).receive(with_head(CHUNKS) + b"0\r\nA: b\r\n\r\n")
+    assert [list(head.headers) for head in handler.seen] == [["host", "transfer-encoding"]]
+
+
 def test_an_answer_to_HEAD_has_no_body() -> None:  # noqa: N802 - the method's name
     out = Exchange(Echo()).receive(with_head(method="HEAD", target="/x") + post())
     bare, rest = out.split(b"\r\n\r\n", 1)
     assert b" 404 " in bare
     assert b"Content-Length: 8" in bare
     assert answers(rest) == [HELLO]
+
+
+def test_what_follows_a_HEAD_and_is_no_request_is_told_so_in_words() -> None:  # noqa: N802
+    out = Exchange(Echo()).receive(with_head(method="HEAD", target="/x") + with_head("A : b"))
+    ((status, text, _),) = answers(out.partition(b"\r\n\r\n")[2])
+    assert status == 400
+    assert text
 
 
 @pytest.mark.parametrize(
