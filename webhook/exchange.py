@@ -57,8 +57,8 @@ class Exchange:
         self._target = b""
         self._headers: dict[str, str] = {}
         self._head_size = 0
-        self._body: list[bytes] = []
-        self._body_size = 0
+        # A body of one part is kept as it came; more are put together at once, for there may be millions.
+        self._body: bytes | bytearray = b""
         # Bytes that came since anything of use did: unfinished lines, extensions of chunks, trailers.
         self._useless = 0
         self._is_last = False
@@ -162,20 +162,23 @@ class Exchange:
         """Take a part of the body."""
         self._useless = 0
         if self.phase is Phase.BODY:
-            self._body_size += len(part)
-            if self._body_size > self._handler.max_body:
+            if len(self._body) + len(part) > self._handler.max_body:
                 # The rest is read on, like that of a request that said at once how large it is.
                 self._give(self._cut_short(413, f"the body must not be larger than {self._handler.max_body} bytes"))
                 self.phase = Phase.REST
+            elif not self._body:
+                self._body = part
             else:
-                self._body.append(part)
+                if isinstance(self._body, bytes):
+                    self._body = bytearray(self._body)
+                self._body += part
 
     def on_message_complete(self) -> None:
         """Answer."""
         if self.phase is Phase.HEAD:
             return  # a wish for another protocol, see on_headers_complete
         if self.phase is Phase.BODY and self.head is not None:
-            head, body = self.head, b"".join(self._body)
+            head, body = self.head, bytes(self._body)
             self._drop_body()
             self._give(self._answered(head, body))
         self.phase = Phase.OVER if self._is_last else Phase.IDLE
@@ -235,7 +238,7 @@ class Exchange:
         return self._handler.cut_short(code, message)
 
     def _drop_body(self) -> None:
-        self.head, self._body, self._body_size = None, [], 0
+        self.head, self._body = None, b""
 
     def _give(self, answer: Answer) -> None:
         self._is_last = self._is_last or self._handler.closing

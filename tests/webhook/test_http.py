@@ -85,6 +85,7 @@ class TestTurnedAway:
         async with served.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
             text = await answer.text()
         assert answer.status == code
+        assert answer.headers.get("Allow") == ("POST" if code == 405 else None)
         assert text.strip()
         assert "Traceback" not in text
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]

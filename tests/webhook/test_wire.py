@@ -49,6 +49,13 @@ async def gone(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Break the connection off."""
+    raw = writer.get_extra_info("socket")
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
 END = "Connection: close"
 
 
@@ -136,6 +143,17 @@ async def test_one_too_many_is_told_so_before_its_body_is_there(served: Served) 
         await gone(other)
 
 
+async def test_who_breaks_off_holds_no_place(served: Served) -> None:
+    _, writer = await served.connect()
+    writer.write(ASK + POD[:7])
+    while not served.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - nothing is set
+        await asyncio.sleep(0.001)
+    reset(writer)
+    while served.sample("bowline_admission_under_way"):  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    await gone(writer)
+
+
 async def test_a_kept_connection_through_all_of_stopping(served: Served) -> None:
     kept, asking = await served.connect(), await served.connect()
     for reader, writer in (kept, asking):
@@ -206,9 +224,7 @@ async def test_a_caller_who_resets_the_connection_is_forgotten(plain: tuple[Echo
     assert await status(reader) == 200
     while not handler.begun:  # noqa: ASYNC110 - nothing is set
         await asyncio.sleep(0.001)
-    raw = writer.get_extra_info("socket")
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()
+    reset(writer)
     while handler.begun:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     await gone(writer)
