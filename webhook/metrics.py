@@ -51,7 +51,7 @@ class WebhookMetrics:
         self.under_way = Gauge(
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
-        preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429"))
+        preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
         preset(self.plugin_errors, plugin=plugins, point=POINTS)
         preset(self.crashes, hook=Hook)
         # Counted for every review, and finding a series by its labels takes longer than counting. This presets them.

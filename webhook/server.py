@@ -1,7 +1,8 @@
 """The listener: HTTPS around ``webhook.review``.
 
-Knows HTTP and nothing of what is judged. Every request gets an answer below 500: 4xx in plain words for what is no
-AdmissionReview, a review's answer with its UID for everything else, also when judging it failed.
+Knows what is answered and nothing of what is judged; how HTTP is read and written is the matter of
+``webhook.exchange``. Every request gets an answer below 500: 4xx in plain words for what is no AdmissionReview, a
+review's answer with its UID for everything else, also when judging it failed.
 
 API servers keep connections open, also to a replica that is going away, so stopping has three parts: ``leave`` says
 that no new ones should come, ``close_connections`` makes every answer close its own while requests are still served,
@@ -11,22 +12,21 @@ More requests at a time than the limit are answered 429 with Retry-After, before
 sends them again after that time, within the webhook's own timeout, and only then treats them as failed.
 """
 
-import asyncio
-import contextlib
 import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from aiohttp import web
+from typing import Final
+from urllib.parse import parse_qs
 
 from shared.api.duration import parse_duration
 from shared.api.field_error import FieldError
 from shared.framework.admission import AdmissionChain, Judgement
 from shared.runtime.probes import ListenAddress
 from shared.runtime.tracing import Tracer
+from webhook.connections import FINISH_S, Connections
+from webhook.http import Answer, Head
 from webhook.metrics import WebhookMetrics
 from webhook.review import (
     Facts,
@@ -46,19 +46,15 @@ log = logging.getLogger(__name__)
 MAX_BODY: Final = 7 * 1024 * 1024
 # Kubernetes' own bounds of a webhook's timeout.
 DEFAULT_TIMEOUT_S: Final = 10.0
-MAX_TIMEOUT_S: Final = 30.0
-# Longer than any call may last.
-_FINISH_S: Final = MAX_TIMEOUT_S
-# Longer than the 90 s after which API servers close an idle connection: theirs is the side to do it, or a request
-# would meet a connection that is being closed.
-_KEEPALIVE_S: Final = 180.0
-# How soon a request that was one too many is to come again: judging takes a millisecond, a burst is over by then.
-_RETRY_AFTER_S: Final = 1
-# After an answer that did not wait for the whole body: how long to read on, so that the caller sees it and no reset.
-_LINGER_S: Final = 2.0
+MAX_TIMEOUT_S: Final = FINISH_S
 _JSON: Final = "application/json"
 _HOOKS: Final[Mapping[str, Hook]] = {hook.value: hook for hook in Hook}
 _PATHS: Final = ", ".join(_HOOKS)
+_HEADERS: Final[Mapping[int, str]] = {
+    405: "Allow: POST\r\n",
+    # Judging takes a millisecond, a burst is over by then.
+    429: "Retry-After: 1\r\n",
+}
 
 
 class BadRequestError(Exception):
@@ -86,15 +82,14 @@ class AdmissionServer:
         self._chain = chain
         self._metrics = metrics
         self._tracer = tracer
-        self._runner: web.ServerRunner | None = None
+        self._connections: Connections | None = None
         self._max_in_flight = max_in_flight
         # What is known of the cluster; whoever looks at it puts himself here.
         self.facts: Callable[[], Facts] = Facts
         self._leaving = False
-        self._closing = False
+        self.closing = False
+        self.max_body = MAX_BODY
         self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
         metrics.under_way.set_function(lambda: self._under_way)
         self.address = listen
 
@@ -102,27 +97,14 @@ class AdmissionServer:
         """Return why no calls should come here; None when they should."""
         if self._leaving:
             return "stopping"
-        return None if self._runner is not None else "not listening yet"
+        return None if self._connections is not None else "not listening yet"
 
     async def start(self) -> None:
         """Listen; ``address`` then has the real port. Raises OSError if the address cannot be had."""
-        server = web.Server(
-            self._handle,
-            request_factory=_request,
-            access_log=None,
-            lingering_time=_LINGER_S,
-            keepalive_timeout=_KEEPALIVE_S,
-        )
-        runner = web.ServerRunner(server, shutdown_timeout=_FINISH_S)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, self._listen.host or None, self._listen.port, ssl_context=self._context)
-            await site.start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
-        self.address = ListenAddress(self._listen.host, runner.addresses[0][1])
+        connections = Connections(self)
+        port = await connections.listen(self._listen, self._context)
+        self._connections = connections
+        self.address = ListenAddress(self._listen.host, port)
         log.info("answering reviews", extra={"address": str(self.address)})
 
     def leave(self) -> None:
@@ -131,51 +113,59 @@ class AdmissionServer:
 
     def close_connections(self) -> None:
         """From now on: every answer closes its connection."""
-        self._leaving = self._closing = True
+        self._leaving = self.closing = True
 
     async def stop(self) -> None:
         """Close the listener, give requests under way their answer, close what is left."""
-        if self._runner is None:
+        if self._connections is None:
             return
-        runner, self._runner = self._runner, None
+        connections, self._connections = self._connections, None
         self.close_connections()
-        for site in list(runner.sites):
-            await site.stop()
-        # Before the clean-up, which would no longer read the rest of a body.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FINISH_S):
-                await self._idle.wait()
-        await runner.cleanup()
+        await connections.stop()
 
-    async def _handle(self, request: web.BaseRequest) -> web.Response:
-        self._under_way += 1
-        self._idle.clear()
+    # --- what the listener's connections ask: ``webhook.http.Handler`` ---
+
+    def begin(self, head: Head) -> Answer | None:
+        """Refuse what is no review by its head, and what is one too many; None counts it in."""
         try:
-            return await self._respond(request)
+            if self._under_way >= self._max_in_flight:
+                raise BadRequestError(429, "too many requests at a time; send it again in a second")  # noqa: TRY301
+            _hook_of(head)
+        except BadRequestError as error:
+            return self.refuse(error.code, str(error))
+        self._under_way += 1
+        return None
+
+    def answer(self, head: Head, body: bytes) -> Answer:
+        """Answer a review."""
+        try:
+            judged = self._judged(_HOOKS[_path_of(head)], body, head.headers.get("traceparent", ""))
+            return Answer(200, _JSON, judged)
+        except BadRequestError as error:
+            return self.refuse(error.code, str(error))
         finally:
             self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
-        try:
-            if self._under_way > self._max_in_flight:
-                raise BadRequestError(429, "too many requests at a time; send it again in a second")  # noqa: TRY301
-            hook = _hook_of(request)
-            body = await _body_of(request)
-            answer = self._answer(hook, body, request.headers.get("traceparent", ""))
-            response = web.Response(body=answer, content_type=_JSON)
-        except BadRequestError as error:
-            self._metrics.bad_requests.labels(code=str(error.code)).inc()
-            response = web.Response(status=error.code, text=f"{error}\n")
-            if error.code == 429:
-                response.headers["Retry-After"] = str(_RETRY_AFTER_S)
-        response.headers["Server"] = "bowline"
-        if self._closing:
-            response.force_close()
-        return response
+    def cut_short(self, code: int, message: str) -> Answer:
+        """Answer a request that was counted in and did not come whole."""
+        self._under_way -= 1
+        return self.refuse(code, message)
 
-    def _answer(self, hook: Hook, body: bytes, trace: str) -> bytes:
+    def forget(self) -> None:
+        """A request that was counted in has lost its caller."""
+        self._under_way -= 1
+
+    def refuse(self, code: int, message: str) -> Answer:
+        """Answer with a status and a sentence."""
+        self._metrics.bad_requests.labels(code=str(code)).inc()
+        return Answer(code, "text/plain; charset=utf-8", f"{message}\n".encode(), _HEADERS.get(code, ""))
+
+    def body_timeout_s(self, head: Head) -> float:
+        """Return how long the caller waits at most."""
+        query = parse_qs(head.target.partition("?")[2])
+        return timeout_s(query.get("timeout", [""])[0])
+
+    def _judged(self, hook: Hook, body: bytes, trace: str) -> bytes:
         began, started = datetime.now(UTC), time.perf_counter()
         try:
             review = decode_review(body)
@@ -210,38 +200,25 @@ _FAILED = Judgement(
 )
 
 
-def _request(*arguments: Any) -> web.BaseRequest:
-    """Make requests as aiohttp does, with our bound on the body."""
-    make: Callable[..., web.BaseRequest] = web.BaseRequest
-    return make(*arguments, asyncio.get_running_loop(), client_max_size=MAX_BODY)
-
-
-def _hook_of(request: web.BaseRequest) -> Hook:
+def _path_of(head: Head) -> str:
     # As it was sent: no caller escapes letters, and taking a URL apart costs more than all that is asked here.
-    hook = _HOOKS.get(request.raw_path.partition("?")[0])
+    return head.target.partition("?")[0]
+
+
+def _hook_of(head: Head) -> Hook:
+    hook = _HOOKS.get(_path_of(head))
     if hook is None:
         raise BadRequestError(404, f"there is nothing here; reviews are answered at {_PATHS}")
-    if request.method != "POST":
+    if head.method != "POST":
         raise BadRequestError(405, "a review is sent by POST")
-    if request.headers.get("Content-Type") != _JSON and request.content_type != _JSON:  # with parameters, say
+    media = head.headers.get("content-type", "")
+    if media != _JSON and media.partition(";")[0].strip().lower() != _JSON:  # with parameters, say
         raise BadRequestError(415, "the content type must be application/json")
-    if (request.content_length or 0) > MAX_BODY:
+    if head.headers.get("content-encoding", "identity").lower() != "identity":
+        raise BadRequestError(415, "the body must not be compressed; send it without a Content-Encoding")
+    if head.length > MAX_BODY:
         raise BadRequestError(413, f"the body must not be larger than {MAX_BODY} bytes")
     return hook
-
-
-async def _body_of(request: web.BaseRequest) -> bytes:
-    try:
-        if request.content.is_eof():  # it came together with the head, as nearly always: nothing to wait for
-            return await request.read()
-        async with asyncio.timeout(timeout_s(request.query.get("timeout", ""))):
-            return await request.read()
-    except TimeoutError as error:
-        raise BadRequestError(408, "the body did not come within the request's own timeout") from error
-    except web.HTTPRequestEntityTooLarge as error:
-        raise BadRequestError(413, f"the body must not be larger than {MAX_BODY} bytes") from error
-    except web.RequestPayloadError as error:
-        raise BadRequestError(400, "the body cannot be read as its headers describe it") from error
 
 
 def timeout_s(text: str) -> float:

@@ -1,6 +1,5 @@
 """The webhook's own listener over TLS, in this process, and a client that trusts it."""
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -40,6 +39,3 @@ async def served(leaf: Leaf) -> AsyncIterator[Served]:
     async with aiohttp.ClientSession(f"https://{server.address}", connector=connector) as client:
         yield Served(server, client, registry, trust, serving, metrics)
     await server.stop()
-    # A connection whose body was not read to its end is read on for a while, in a task that nobody waits for.
-    lingering = [task for task in asyncio.all_tasks() if "RequestHandler" in repr(task.get_coro())]
-    await asyncio.gather(*lingering, return_exceptions=True)

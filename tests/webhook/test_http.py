@@ -85,6 +85,7 @@ class TestTurnedAway:
         async with served.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
             text = await answer.text()
         assert answer.status == code
+        assert answer.headers.get("Allow") == ("POST" if code == 405 else None)
         assert text.strip()
         assert "Traceback" not in text
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
@@ -100,17 +101,12 @@ class TestTurnedAway:
                 assert answer.status == 413
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
-    async def test_a_false_encoding_is_told_so(self, served: Served) -> None:
+    @pytest.mark.parametrize("body", [b"junk", zlib.compress(POD)], ids=["falsely so", "truly"])
+    async def test_a_compressed_body_is_not_unpacked(self, served: Served, body: bytes) -> None:
         headers = {**JSON, "Content-Encoding": "deflate"}
-        async with served.client.post(Hook.VALIDATE_PODS, data=b"junk", headers=headers) as answer:
-            assert answer.status == 400
-            assert "Traceback" not in await answer.text()
-
-    async def test_a_compressed_body_counts_as_large_as_it_is(self, served: Served) -> None:
-        bomb = zlib.compress(b"x" * 64 * 1024 * 1024)
-        headers = {**JSON, "Content-Encoding": "deflate"}
-        async with served.client.post(Hook.VALIDATE_PODS, data=bomb, headers=headers) as answer:
-            assert answer.status == 413
+        async with served.client.post(Hook.VALIDATE_PODS, data=body, headers=headers) as answer:
+            assert answer.status == 415
+            assert "Content-Encoding" in await answer.text()
 
     async def test_a_body_that_does_not_come_is_not_waited_for(self, served: Served) -> None:
         reader, writer = await served.connect()
