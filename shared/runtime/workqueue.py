@@ -9,7 +9,7 @@ a key can be:
 - *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place. With a
   ``late_limit``, keys whose delay is over stand in a line of their own: whatever comes fresh goes before them, and
   only that many of them are processed at a time, so that thousands of waits that come due together hold nobody up.
-  One of them is always being served, so that a flood of fresh keys does not hold them up for ever either.
+  Half as many are served in any case, so that a flood of fresh keys does not hold them up for ever either.
 
 One heap and one timer serve all delays: 100,000 waiting keys cost no tasks. Nothing is kept across processes; what a
 queue forgets when shut down, the next process finds by listing.
@@ -200,7 +200,8 @@ class WorkQueue(Generic[K]):
     def _next(self) -> K | None:
         """Take the key that is to be handed out now; None if there is none or all late ones have to wait."""
         limit = self._late_limit or 0
-        if self._late_ready and len(self._late_processing) < (min(1, limit) if self._line else limit):
+        share = -(-limit // 2) if self._line else limit
+        if self._late_ready and len(self._late_processing) < share:
             while (key := self._late.popleft()) not in self._late_ready:
                 pass
             self._late_ready.discard(key)

@@ -200,6 +200,26 @@ async def test_fresh_keys_never_starve_late_ones() -> None:
     assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
 
 
+@pytest.mark.parametrize(
+    ("limit", "served"),
+    [
+        pytest.param(1, 1, id="one of one"),
+        pytest.param(2, 1, id="one of two"),
+        pytest.param(3, 2, id="the larger half"),
+        pytest.param(8, 4, id="half"),
+    ],
+)
+async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, served: int) -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=limit)
+    for number in range(10):
+        queue.add_after(f"late-{number}", seconds(1))
+    await asyncio.sleep(2)
+    for number in range(20):
+        queue.add(f"fresh-{number}")
+    taken = [await queue.get() for _ in range(20)]
+    assert [key.partition("-")[0] for key in taken] == ["late"] * served + ["fresh"] * (20 - served)
+
+
 async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
     queue: WorkQueue[str] = WorkQueue(late_limit=1)
     for key in ("late-1", "late-2", "late-3"):
