@@ -19,9 +19,8 @@ def cpu_s(pids: Mapping[str, int]) -> dict[str, float]:
 
 
 @asynccontextmanager
-async def cores_busy(pids: Mapping[str, int]) -> AsyncIterator[list[float]]:
-    """While the block runs, add every second how many cores the processes have kept busy together."""
-    busy: list[float] = []
+async def cores_busy(pids: Mapping[str, int], busy: list[float]) -> AsyncIterator[None]:
+    """While the block runs, add to ``busy`` every second how many cores the processes have kept busy together."""
 
     async def watch() -> None:
         before, since = sum(cpu_s(pids).values()), time.perf_counter()
@@ -33,7 +32,7 @@ async def cores_busy(pids: Mapping[str, int]) -> AsyncIterator[list[float]]:
 
     watching = asyncio.create_task(watch())
     try:
-        yield busy
+        yield
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

@@ -1,12 +1,13 @@
 """From a request's creation to its bound pod, at a steady rate: by the loading client itself, and by the reconciler.
 
-Both are given a second at that rate before anything counts: connections are made, and whatever is loaded when first
-used is there.
+Both are given some seconds at that rate before anything counts: connections are made, whatever is loaded when first
+used is there, and a reconciler has looked at what it found when it began.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 from benchmarks.drain import NODES
@@ -17,7 +18,9 @@ from shared.kube.client import KubeClient
 from shared.kube.resources import BINDREQUESTS, PODS, Selection
 from shared.testing.builders import bind_request
 
-WARM_S = 1.0
+WARM_S = 3.0
+# Entered while requests come at the rate.
+During = AbstractAsyncContextManager[object]
 
 
 async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
@@ -31,7 +34,9 @@ async def _pods_for(client: KubeClient, count: int) -> list[dict[str, str]]:
     return uids
 
 
-async def floor_latency(client: KubeClient, bare: KubeClient, rate: int, seconds: float) -> list[float]:
+async def floor_latency(
+    client: KubeClient, bare: KubeClient, rate: int, seconds: float, during: During | None = None
+) -> list[float]:
     """The loading client binds each request itself as soon as it is created; milliseconds for each."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     taken: dict[int, float] = {}
@@ -43,11 +48,12 @@ async def floor_latency(client: KubeClient, bare: KubeClient, rate: int, seconds
         await bind(bare, Made({"metadata": pods[number]}, stored), events=False)
         taken[number] = (time.perf_counter() - began) * 1000
 
-    await _paced(len(pods), rate, one)
+    async with during or nullcontext():
+        await _paced(len(pods), rate, one)
     return [taken[number] for number in range(int(rate * WARM_S), len(pods))]
 
 
-async def our_latency(client: KubeClient, rate: int, seconds: float) -> list[float]:
+async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
     """From the answer to each request's creation to its Succeeded on a watch, in milliseconds."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     created: dict[str, float] = {}
@@ -65,7 +71,8 @@ async def our_latency(client: KubeClient, rate: int, seconds: float) -> list[flo
         created[name] = time.perf_counter()
 
     try:
-        await _paced(len(pods), rate, one)
+        async with during or nullcontext():
+            await _paced(len(pods), rate, one)
         async with asyncio.timeout(READY_S):
             await complete.wait()
     finally:

@@ -46,8 +46,9 @@ async def _measure(sizes: WaitingSizes, report: Report, prefix: str) -> None:
     with rig(NODES) as stage:
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
-            async with cores_busy({**stage.servers, "client": os.getpid()}) as busy:
-                floor = await floor_latency(client, bare, RATE, sizes.seconds)
+            busy: list[float] = []
+            pids = {**stage.servers, "client": os.getpid()}
+            floor = await floor_latency(client, bare, RATE, sizes.seconds, cores_busy(pids, busy))
             await clear(client)
             name = f"{prefix}at {RATE}/s: floor"
             for figure in (*percentiles(name, floor), *_busy(name, busy)):
@@ -63,8 +64,9 @@ async def beside_waiting(
     await make(client, "waiting", waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
     with stage.reconciler(SPOKEN) as process:
         process.wait_ready(READY_S)
-        async with cores_busy({**stage.servers, "client": os.getpid(), "reconciler": process.pid}) as busy:
-            ours = await our_latency(client, RATE, seconds)
+        busy: list[float] = []
+        pids = {**stage.servers, "client": os.getpid(), "reconciler": process.pid}
+        ours = await our_latency(client, RATE, seconds, cores_busy(pids, busy))
     name = f"{prefix}beside {waiting} waiting, at {RATE}/s:"
     for figure in (*percentiles(name, ours, f"{prefix}at {RATE}/s: floor"), *_busy(name, busy)):
         report.add(figure)
