@@ -14,7 +14,7 @@ from benchmarks.latency import floor_latency, our_latency, percentiles
 from benchmarks.load import clear, make, make_bound, make_nodes
 from benchmarks.report import Figure, Report
 from benchmarks.rig import READY_S, Rig, resident_mb, rig
-from benchmarks.waiting import beside_waiting
+from benchmarks.waiting import WaitingSizes, beside_waiting
 from localcluster.podsplace import has_pods_place
 from shared.kube.client import KubeClient
 
@@ -100,7 +100,7 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
         pairs = zip(percentiles(name, floor), percentiles(f"at {rate}/s: ours", ours, name), strict=True)
         for figure in itertools.chain.from_iterable(pairs):
             report.add(figure)
-    await beside_waiting(stage, client, (sizes.waiting, sizes.seconds), report)
+    await beside_waiting(stage, client, WaitingSizes(sizes.waiting, sizes.seconds), report)
 
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:

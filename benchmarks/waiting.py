@@ -53,21 +53,20 @@ async def _measure(sizes: WaitingSizes, report: Report, prefix: str) -> None:
             name = f"{prefix}at {RATE}/s: floor"
             for figure in (*percentiles(name, floor), *_busy(name, busy)):
                 report.add(figure)
-            await beside_waiting(stage, client, (sizes.waiting, sizes.seconds), report, prefix)
+            await beside_waiting(stage, client, sizes, report, prefix)
 
 
 async def beside_waiting(
-    stage: Rig, client: KubeClient, sizes: tuple[int, float], report: Report, prefix: str = ""
+    stage: Rig, client: KubeClient, sizes: WaitingSizes, report: Report, prefix: str = ""
 ) -> None:
-    """Have so many requests wait; measure the latency of others for so many seconds. The floor is in the report."""
-    waiting, seconds = sizes
-    await make(client, "waiting", waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
+    """Have requests wait and measure the latency of others. The floor is in the report."""
+    await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
     with stage.reconciler(SPOKEN) as process:
         process.wait_ready(READY_S)
         busy: list[float] = []
         pids = {**stage.servers, "client": os.getpid(), "reconciler": process.pid}
-        ours = await our_latency(client, RATE, seconds, cores_busy(pids, busy))
-    name = f"{prefix}beside {waiting} waiting, at {RATE}/s:"
+        ours = await our_latency(client, RATE, sizes.seconds, cores_busy(pids, busy))
+    name = f"{prefix}beside {sizes.waiting} waiting, at {RATE}/s:"
     for figure in (*percentiles(name, ours, f"{prefix}at {RATE}/s: floor"), *_busy(name, busy)):
         report.add(figure)
     await clear(client)

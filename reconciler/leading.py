@@ -20,7 +20,7 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderElector, LeaseTimings
-from shared.runtime.tasks import end_of, first_of
+from shared.runtime.tasks import end, end_of, first_of
 from shared.runtime.workers import first_failure
 
 
@@ -65,7 +65,7 @@ async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop:
         ending.push_async_callback(work.plugins.stop)
         await work.plugins.start()
         sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
-        ending.push_async_callback(_ended, sweeping)
+        ending.push_async_callback(end, sweeping)
         term = Term()
         working = asyncio.create_task(
             work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
@@ -83,11 +83,3 @@ async def _drained(working: "asyncio.Task[None]", term: Term, elector: LeaderEle
         term.drain = min(term.drain, timings.lease_duration - timings.renew_deadline)
     term.over.set()
     await working
-
-
-async def _ended(task: "asyncio.Task[None]") -> None:
-    """End a task of ours. Raises what it raised."""
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()

@@ -120,6 +120,14 @@ async def end_of(task: "asyncio.Task[None]") -> None:
     await asyncio.wait({task})
 
 
+async def end(task: "asyncio.Task[None]") -> None:
+    """End a task of ours. Raises what it raised."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
 def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
     """Run ``main`` to its end on uvloop. SIGTERM and SIGINT set its Stop; a second one exits at once.
 

@@ -23,7 +23,8 @@ from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
-from shared.runtime.workers import failure_of, first_failure, work
+from shared.runtime.tasks import end
+from shared.runtime.workers import first_failure, work
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -171,11 +172,8 @@ class _Worker:
             return
         self._queue.shut_down()
         self._queue = None
-        self.task.cancel()
-        await asyncio.wait({self.task})
-        failure, self.task = failure_of(self.task), None
-        if failure is not None:
-            raise failure
+        task, self.task = self.task, None
+        await end(task)
 
     def _on_fault(self, key: ObjectKey) -> timedelta:
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
