@@ -10,6 +10,7 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
+from tests.unit.webhook.exchanges import with_head
 from tests.unit.webhook.reviews import encoded
 from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
@@ -50,6 +51,4 @@ class Served:
 
 def head(path: str, length: int) -> bytes:
     """Return the head of a request by hand."""
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
-    ).encode()
+    return with_head("Content-Type: application/json", f"Content-Length: {length}", target=path)
