@@ -31,6 +31,17 @@ def reads_labels(selector: Mapping[str, Any] | None) -> bool:
     return selector is not None and any(term.get("matchExpressions") for term in _terms(selector))
 
 
+def required_value(selector: Mapping[str, Any] | None, label: str) -> str | None:
+    """Return the one value that the label has on every node a NodeSelector admits; None if there may be others."""
+    if selector is None or len(_terms(selector)) != 1:
+        return None
+    for expression in _terms(selector)[0].get("matchExpressions") or ():
+        values: Sequence[str] = expression.get("values") or ()
+        if expression.get("key") == label and expression.get("operator") == "In" and len(values) == 1:
+            return values[0]
+    return None
+
+
 def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return selector.get("nodeSelectorTerms") or ()
 

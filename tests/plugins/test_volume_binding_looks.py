@@ -8,6 +8,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -24,7 +25,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import LostReply
 from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import PERSISTENTVOLUMES, Resource, Selection
+from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from shared.plugins.volume_binding import VolumeBinding
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
@@ -116,9 +117,15 @@ async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: 
 
 
 class Counting(KubeClient):
-    """Remembers which volumes it was to write."""
+    """Remembers which volumes it was to write, and which claims it has read."""
 
     written: list[str]
+    read: list[str]
+
+    async def get(self, resource: Resource, namespace: str, name: str, **kwargs: Any) -> dict[str, Any]:
+        if resource == PERSISTENTVOLUMECLAIMS:
+            self.read.append(name)
+        return await super().get(resource, namespace, name, **kwargs)
 
     async def patch(self, resource: Resource, namespace: str, name: str, body: Any, **kwargs: Any) -> dict[str, Any]:
         if resource == PERSISTENTVOLUMES:
@@ -126,14 +133,21 @@ class Counting(KubeClient):
         return await super().patch(resource, namespace, name, body, **kwargs)
 
 
+@asynccontextmanager
+async def counting(cluster: Cluster) -> AsyncIterator[Counting]:
+    """The administrator's client, counting."""
+    async with Counting(await load_access(cluster.kubeconfig)) as opened:
+        client = cast(Counting, opened)
+        client.written, client.read = [], []
+        yield client
+
+
 async def test_pods_of_one_process_do_not_even_try_the_same_volume(storage: Storage, cluster: Cluster) -> None:
     claims = [f"c{number}" for number in range(5)]
     for name in claims:
         storage.make_claim(name)
         storage.make_volume(name)
-    async with Counting(await load_access(cluster.kubeconfig)) as opened:
-        client = cast(Counting, opened)
-        client.written = []
+    async with counting(cluster) as client:
         plugin = await process(client)
         answers = await asyncio.gather(*(settled(plugin, context(storage, name, name)) for name in claims))
     assert {answer.code for answer in answers} == {Code.OK}
@@ -159,8 +173,12 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
     for source in plugin.event_sources():
         events: list[tuple[EventType, str]] = []
 
-        def on_event(kind: EventType, key: ObjectKey, _: Any, __: Any, seen: Any = events) -> None:
+        def on_event(
+            kind: EventType, key: ObjectKey, old: Any, new: Any, seen: Any = events, source: Any = source
+        ) -> None:
             seen.append((kind, key.name))
+            if source.on_change is not None:
+                source.on_change(old, new)
 
         reflector = Reflector(client, Selection(source.resource), on_event=on_event, slim=source.slim)
         if source.attach is not None:
@@ -187,6 +205,27 @@ async def test_a_mirror_that_lags_costs_a_look_and_nothing_else(storage: Storage
     storage.make_volume("b")
     assert (await settled(plugin, context(storage, "third", "third"))).code is Code.OK
     assert await bound_volume(storage, "third") == "b"
+
+
+async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storage, cluster: Cluster) -> None:
+    storage.make_claim()
+    storage.make_volume("v")
+    async with counting(cluster) as client:
+        plugin = await process(client)
+        (claims, told), *_ = await mirror(plugin, client)
+        watching = asyncio.create_task(claims.run())
+        try:
+            c = context(storage, "pod", "data")
+            assert (await plugin.pre_bind(c)).code is Code.WAIT
+            await until(lambda: (EventType.DELETED, "data") in told)
+            assert await plugin.pre_bind(c) == Status.ok()
+            assert client.read == ["data"], "before the volume was written, and never again"
+            # What happens after that is not shown to anybody.
+            assert await plugin.pre_bind(c) == Status.ok()
+            assert client.read == ["data", "data"]
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
 
 async def test_what_is_mirrored_is_what_is_still_to_be_had(storage: Storage, client: KubeClient) -> None:
@@ -290,7 +329,7 @@ async def test_requests_that_are_done_leave_nothing_in_memory(storage: Storage, 
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
     assert (await settled(plugin, c)).code is Code.OK
-    assert len(plugin._assumptions) == 1
+    assert (len(plugin._assumptions), plugin._storage.expected) == (1, 1)
     await plugin.forget(c.request.key)
-    assert len(plugin._assumptions) == 0
+    assert (len(plugin._assumptions), plugin._storage.expected) == (0, 0)
     assert names.BIND_COMPLETED in storage.claim()["metadata"]["annotations"]

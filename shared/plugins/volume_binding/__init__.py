@@ -17,7 +17,7 @@ from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STO
 from shared.plugins.volume_binding.assumptions import Assumptions
 from shared.plugins.volume_binding.look import Looks, Remembered, Subject
 from shared.plugins.volume_binding.metrics import VolumeMetrics
-from shared.plugins.volume_binding.storage import Storage, slim_claim, slim_class, slim_volume
+from shared.plugins.volume_binding.storage import Storage, slim_class, slim_volume
 from shared.plugins.volume_binding.volumes import mounts_claims
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class VolumeBinding(Plugin):
     async def stop(self) -> None:
         """Let go of everything: from here on another process chooses."""
         self._assumptions.clear()
+        self._storage.clear()
 
     def preflight(self, c: "BindContext") -> Preflight:
         """Most pods mount no claims. Devices are independent of volumes, so both may be waited for at once."""
@@ -52,11 +53,18 @@ class VolumeBinding(Plugin):
 
     async def forget(self, key: ObjectKey) -> None:
         self._assumptions.forget(key)
+        self._storage.forget(key)
 
     def event_sources(self) -> Iterable["EventSource"]:
         """Watch what is still to be had or to be done: memory follows that, not the number of volumes."""
+        storage = self._storage
         return (
-            EventSource(PERSISTENTVOLUMECLAIMS.as_metadata(), slim=slim_claim),
-            EventSource(PERSISTENTVOLUMES, slim=slim_volume, attach=self._storage.mirror_volumes),
-            EventSource(STORAGECLASSES, slim=slim_class, attach=self._storage.mirror_classes),
+            EventSource(PERSISTENTVOLUMECLAIMS, slim=storage.slim_claim),
+            EventSource(
+                PERSISTENTVOLUMES,
+                slim=slim_volume,
+                attach=storage.mirror_volumes,
+                on_change=storage.volume_changed,
+            ),
+            EventSource(STORAGECLASSES, slim=slim_class, attach=storage.mirror_classes),
         )

@@ -117,6 +117,8 @@ class Looks:
         if isinstance(choices, Status):
             return choices
         taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
+        # Before the first write: what comes of it may be shown before the write's own answer.
+        self._storage.expect(subject.request, [*asked, *(choice.claim for choice in choices)])
         for take in taking:
             await self._take(take, subject.remembered)
         for choice in choices:
@@ -156,9 +158,9 @@ class Looks:
         self, subject: Subject, unbound: Sequence[Unbound], node: Node, *, live: bool
     ) -> list[TakeVolume | AskProvisioner] | Status:
         chosen = await self._chosen_before(unbound)
-        mirrored = None if live else self._storage.mirrored_volumes()
-        keys = [wants.claim.key for wants in unbound]
-        volumes = await self._storage.volumes_for(keys) if mirrored is None else mirrored
+        claims = [wants.claim for wants in unbound]
+        mirrored = None if live else self._storage.mirrored_volumes(claims, node)
+        volumes = mirrored if mirrored is not None else await self._storage.volumes_for([c.key for c in claims])
         # No await from here on, until what is chosen is noted down.
         candidates = {volume.name: volume for volume in volumes} | {volume.name: volume for volume in chosen}
         choices = choose(unbound, node, candidates.values(), self._is_taken)

@@ -1,12 +1,13 @@
 """The cluster's volumes as this plugin reads them: mirrored where that stays small, live where it must be true.
 
-Mirrored are what is still to be had: unbound claims (their metadata, to be woken by them), free volumes, classes.
-Bound claims and volumes, most of any cluster's, are read when a pod needs them. A claim is always read live: a
-volume kept for a claim that has been made anew since would be reclaimed with its data.
+Mirrored are what is still to be had: unbound claims (their versions, to be woken by them), free volumes, classes.
+Bound claims and volumes, most of any cluster's, are read when a pod needs them. An unbound claim is always read live:
+a volume kept for a claim that has been made anew since would be reclaimed with its data. That a claim has become
+bound is believed from the event that says so.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from shared.api import names
@@ -23,19 +24,13 @@ from shared.kube.resources import (
     PERSISTENTVOLUMES,
     STORAGECLASSES,
 )
+from shared.plugins.volume_binding.arrivals import Arrivals
+from shared.plugins.volume_binding.free import FreeVolumes
 from shared.plugins.volume_binding.matching import is_free
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
 
 # Labels of this many nodes are remembered; enough for a burst over all nodes of a large cluster.
 _NODES = 1024
-
-
-def slim_claim(raw: dict[str, Any]) -> Object | None:
-    """Keep that an unbound claim is there, and in which version."""
-    metadata = raw["metadata"]
-    if names.BIND_COMPLETED in (metadata.get("annotations") or {}):
-        return None
-    return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
 
 
 def slim_volume(raw: dict[str, Any]) -> Object | None:
@@ -58,31 +53,69 @@ class Storage:
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._free: Reflector | None = None
+        self._volumes: Reflector | None = None
+        self._free = FreeVolumes()
+        self._arrivals = Arrivals(client.clock.monotonic)
         self._classes: Reflector | None = None
         self._nodes: dict[str, tuple[str, Node]] = {}
 
+    # --- told by the watches ---
+
+    def slim_claim(self, raw: dict[str, Any]) -> Object | None:
+        """Keep that an unbound claim is there, and in which version; of one that is waited for, what it has got."""
+        metadata = raw["metadata"]
+        if self._arrivals.awaits(key_of(raw)):
+            self._arrivals.show(read_claim(raw))
+        if names.BIND_COMPLETED in (metadata.get("annotations") or {}):
+            return None
+        return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
+
+    def volume_changed(self, old: Object | None, new: Object | None) -> None:
+        """Follow the watch of free volumes."""
+        self._free.change(old, new)
+
     def mirror_volumes(self, reflector: Reflector) -> None:
-        """Read free volumes from there."""
-        self._free = reflector
+        """Know from there whether all free volumes have been seen."""
+        self._volumes = reflector
 
     def mirror_classes(self, reflector: Reflector) -> None:
         """Read classes from there."""
         self._classes = reflector
 
+    # --- over the life of a request ---
+
+    def expect(self, request: ObjectKey, claims: Iterable[Claim]) -> None:
+        """The request is about to have these claims bound."""
+        self._arrivals.expect(request, claims)
+
+    @property
+    def expected(self) -> int:
+        """How many claims are waited for."""
+        return len(self._arrivals)
+
+    def forget(self, request: ObjectKey) -> None:
+        """The request is done."""
+        self._arrivals.forget(request)
+
+    def clear(self) -> None:
+        """No request is this process's any more."""
+        self._arrivals.clear()
+
+    # --- reads ---
+
     async def claims(self, wanted: Collection[Wanted]) -> list[Claim | None]:
-        """Return the claims as they are now."""
+        """Return the claims as they are now, or as the watch has just shown them bound."""
         return list(await asyncio.gather(*(self._claim(one.claim) for one in wanted)))
 
     async def volumes(self, volumes: Collection[str]) -> list[Volume | None]:
         """Return the volumes as they are now."""
         return list(await asyncio.gather(*(self._volume(name) for name in volumes)))
 
-    def mirrored_volumes(self) -> list[Volume] | None:
-        """Return the free volumes as last seen; None if they have not been listed yet."""
-        if self._free is None or not self._free.synced.is_set():
+    def mirrored_volumes(self, claims: Collection[Claim], node: Node) -> list[Volume] | None:
+        """Return the free volumes, as last seen, that the claims can get there; None if none have been listed yet."""
+        if self._volumes is None or not self._volumes.synced.is_set():
             return None
-        return [seen["volume"] for seen in self._free.store.values()]
+        return list(self._free.candidates(claims, node))
 
     async def volumes_for(self, claims: Collection[ObjectKey]) -> list[Volume]:
         """Return, as they are now, the free volumes and those kept for the claims, which may be half-way to bound.
@@ -133,6 +166,9 @@ class Storage:
             return None  # no driver of that name, or no right to ask: they are only a hint
 
     async def _claim(self, key: ObjectKey) -> Claim | None:
+        arrived = self._arrivals.take(key)
+        if arrived is not None:
+            return arrived
         try:
             return read_claim(await self._client.get(PERSISTENTVOLUMECLAIMS, key.namespace, key.name))
         except NotFound:

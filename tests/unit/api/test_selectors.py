@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from shared.api.selectors import Node, node_selector_admits, reads_labels, selector_admits, topologies_admit
+from shared.api.selectors import (
+    Node,
+    node_selector_admits,
+    reads_labels,
+    required_value,
+    selector_admits,
+    topologies_admit,
+)
 
 NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
 
@@ -122,3 +129,38 @@ def test_allowed_topologies(terms: Any, admitted: bool) -> None:
 )
 def test_labels_are_read_only_where_a_selector_speaks_of_them(selector: Any, read: bool) -> None:
     assert reads_labels(selector) is read
+
+
+@pytest.mark.parametrize(
+    ("selector", "value"),
+    [
+        pytest.param(None, None, id="none"),
+        pytest.param({"nodeSelectorTerms": []}, None, id="no term"),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [IS_A]}]}, "a", id="one value"),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [expression("Exists", key="rank"), IS_A]}]},
+            "a",
+            id="among other conditions",
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [IS_A]}, {"matchExpressions": [IS_B]}]}, None, id="either"
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [expression("In", "a", "b")]}]}, None, id="two values"
+        ),
+        pytest.param({"nodeSelectorTerms": [{"matchExpressions": [expression("In")]}]}, None, id="no value"),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [expression("NotIn", "a")]}]}, None, id="all but one"
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchExpressions": [expression("In", "a", key="rank")]}]},
+            None,
+            id="another label",
+        ),
+        pytest.param(
+            {"nodeSelectorTerms": [{"matchFields": [expression("In", "a", key="zone")]}]}, None, id="a field"
+        ),
+    ],
+)
+def test_the_one_value_that_a_label_must_have(selector: Any, value: str | None) -> None:
+    assert required_value(selector, "zone") == value

@@ -1,0 +1,49 @@
+"""The free volumes, in order for whoever chooses among them. Pure.
+
+Of thousands of free volumes a claim can have those of its class, mode and attributes, and most volumes of a node (the
+local ones) name it by its hostname label. What is left to compare one by one is a handful.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from shared.api.meta import Object, ObjectKey
+from shared.api.selectors import Node, required_value
+from shared.plugins.volume_binding.volumes import Claim, Needs, Volume
+
+_HOSTNAME = "kubernetes.io/hostname"
+# Where a volume is looked for: under the claim it is kept for, which gets that one or none; else under what it is and
+# the only hostname that it reaches, None if it reaches others, too.
+_Place = ObjectKey | tuple[Needs, str | None]
+
+
+class FreeVolumes:
+    """An index that follows the watch of free volumes."""
+
+    def __init__(self) -> None:
+        self._at: dict[_Place, dict[str, Volume]] = {}
+
+    def change(self, old: Object | None, new: Object | None) -> None:
+        """Follow one change. Both as ``slim_volume`` keeps them."""
+        if old is not None:
+            self._drop(old["volume"])
+        if new is not None:
+            volume: Volume = new["volume"]
+            self._at.setdefault(_place(volume), {})[volume.name] = volume
+
+    def candidates(self, claims: Iterable[Claim], node: Node) -> Iterator[Volume]:
+        """Yield every volume that one of the claims could get on the node, and perhaps others; some twice."""
+        for claim in claims:
+            places: set[_Place] = {claim.key, (claim.needs, None), (claim.needs, node.labels.get(_HOSTNAME))}
+            for place in places:
+                yield from self._at.get(place, {}).values()
+
+    def _drop(self, volume: Volume) -> None:
+        place = _place(volume)
+        volumes = self._at.get(place, {})
+        volumes.pop(volume.name, None)
+        if not volumes:
+            self._at.pop(place, None)
+
+
+def _place(volume: Volume) -> _Place:
+    return volume.claim if volume.claim is not None else (volume.needs, required_value(volume.affinity, _HOSTNAME))

@@ -1,0 +1,87 @@
+"""The index of free volumes finds what going through all of them would find."""
+
+import random
+from typing import Any
+
+import pytest
+
+from shared.api.meta import Object
+from shared.api.selectors import Node
+from shared.plugins.volume_binding.free import FreeVolumes
+from shared.plugins.volume_binding.matching import find_volume
+from shared.plugins.volume_binding.tests.builders import NODE, claim, raw_volume, reference, volume
+from shared.plugins.volume_binding.volumes import Volume, read_volume
+
+
+def kept(seen: Volume) -> Object:
+    """What ``slim_volume`` keeps, as far as the index looks at it."""
+    return {"metadata": {"name": seen.name}, "volume": seen}
+
+
+def names_for(index: FreeVolumes, *claims: str, node: Node = NODE) -> set[str]:
+    return {found.name for found in index.candidates([claim(name) for name in claims or ("data",)], node)}
+
+
+def indexed(*volumes: Volume) -> FreeVolumes:
+    index = FreeVolumes()
+    for one in volumes:
+        index.change(None, kept(one))
+    return index
+
+
+def test_candidates_are_those_of_the_claims_kind_and_node_and_those_kept_for_it() -> None:
+    index = indexed(
+        volume("here", node="node-0"),
+        volume("elsewhere", node="node-1"),
+        volume("anywhere"),
+        volume("other-class", storageClassName="other"),
+        volume("kept", node="node-1", claimRef=reference()),
+        volume("kept-for-another", claimRef=reference("another")),
+    )
+    assert names_for(index) == {"here", "anywhere", "kept"}
+    assert names_for(index, "data", "another") == {"here", "anywhere", "kept", "kept-for-another"}
+    assert names_for(index, "third", node=Node("node-1", {"kubernetes.io/hostname": "node-1"})) == {
+        "elsewhere",
+        "anywhere",
+    }
+    assert names_for(index, "third", node=Node("bare")) == {"anywhere"}
+
+
+def test_a_volume_goes_where_its_last_event_says() -> None:
+    before, after = volume("v", node="node-0"), volume("v", node="node-0", claimRef=reference("another"))
+    index = indexed(before)
+    index.change(kept(before), kept(after))
+    assert names_for(index) == set()
+    assert names_for(index, "another") == {"v"}
+    index.change(kept(after), None)
+    index.change(kept(after), None)
+    assert names_for(index, "another") == set()
+
+
+def some_volume(rng: random.Random, number: int) -> Volume:
+    spec: dict[str, Any] = {"size": f"{rng.randint(1, 3)}Gi", "node": rng.choice(["", "node-0", "node-1"])}
+    if rng.random() < 0.2:
+        spec["claimRef"] = reference(rng.choice(["data", "another"]), uid=rng.choice(["", "uid-data", "old"]))
+    if rng.random() < 0.2:
+        spec["storageClassName"] = "other"
+    if rng.random() < 0.2:
+        spec["phase"] = "Pending"
+    made = raw_volume(f"v{number}", **spec)
+    if rng.random() < 0.2:
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b")]
+        made["spec"]["nodeAffinity"] = {"required": {"nodeSelectorTerms": rng.sample(terms, rng.randint(0, 2))}}
+    return read_volume(made)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_choice_is_the_one_among_all_volumes(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - draws cases, guards nothing
+    volumes = [some_volume(rng, number) for number in range(rng.randint(0, 12))]
+    index = indexed(*volumes)
+    taken = {one.name for one in volumes if rng.random() < 0.2}
+    wanted = claim(size=f"{rng.randint(1, 3)}Gi")
+    among_all = find_volume(wanted, NODE, volumes, lambda v: v.name in taken)
+    among_some = find_volume(wanted, NODE, index.candidates([wanted], NODE), lambda v: v.name in taken)
+    assert among_some.volume == among_all.volume
+    # Any of those that are not available yet will do to wait for.
+    assert (among_some.soon is None) == (among_all.soon is None)
