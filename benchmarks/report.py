@@ -63,12 +63,13 @@ def _short(value: float) -> str:
 
 def as_text(report: Report) -> str:
     """The table."""
-    lines = [f"\n{report.title}", f"{'figure':58} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
+    width = max((len(figure.name) for figure in report.figures), default=0)
+    lines = [f"\n{report.title}", f"{'figure':{width}} {'median':>10} {'unit':8} {'noise':>6} {'ratio':>7}  wanted"]
     for figure in report.figures:
         ratio = report.ratio(figure)
         shown = f"{ratio:.2f}" if ratio is not None else ""
         value = f"{_short(figure.median):>10} {figure.unit:8} {figure.noise:6.0%} {shown:>7}"
-        lines.append(f"{figure.name:58} {value}  {figure.wanted}")
+        lines.append(f"{figure.name:{width}} {value}  {figure.wanted}")
     lines.append("noise is (max - min) / median of the repetitions; a ratio is to the figure of the same run")
     return "\n".join(lines)
 

@@ -44,6 +44,15 @@ class Bound:
                 await self.changed.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the budgets ask of the rate and of the first pod; ``against``: the rate to compare with."""
+
+    rate: str = ""
+    first: str = ""
+    against: str = ""
+
+
 @dataclass(slots=True)
 class Side:
     """Whoever binds, as the benchmark sees it. The client is the administrator's, for setting the scene."""
@@ -59,18 +68,20 @@ class Side:
         """Start the clock, and note what CPU time everybody has taken so far."""
         self.began, self.spent = time.perf_counter(), cpu_s(self.pids)
 
-    def report(self, report: Report, what: str, pods: int, *wanted: str) -> None:
-        """Add how many pods a second were bound, and when the first was; ``wanted``: what either must be."""
-        rate, first = (*wanted, "", "")[:2]
+    def report(self, report: Report, what: str, pods: int, wanted: Wanted | None = None) -> str:
+        """Add how many pods a second were bound, and when the first was. Returns the rate's name."""
+        wanted = wanted or Wanted()
         spent = {name: 1000 * (now - self.spent[name]) / pods for name, now in cpu_s(self.pids).items()}
         began = self.began
         taken = max(self.bound.at.values()) - began
-        report.add(Figure(f"{self.who}: {pods} pods with a {what} each", "pods/s", (pods / taken,), wanted=rate))
+        rate = f"{self.who}: {pods} pods with a {what} each"
+        report.add(Figure(rate, "pods/s", (pods / taken,), wanted.against, wanted.rate))
         soonest = 1000 * (min(self.bound.at.values()) - began)
-        report.add(Figure(f"{self.who}: the first of them", "ms", (soonest,), wanted=first))
+        report.add(Figure(f"{self.who}: the first of them", "ms", (soonest,), wanted=wanted.first))
         report.add(Figure(f"{self.who}: cores busy meanwhile", "cores", (sum(spent.values()) * pods / taken / 1000,)))
         for name, each in spent.items():
             report.add(Figure(f"{self.who}: CPU of {name} for each", "ms", (each,)))
+        return rate
 
 
 @asynccontextmanager
@@ -81,6 +92,14 @@ async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterato
         cluster.make_namespace(NAMESPACE)
         async with KubeClient(await load_access(cluster.kubeconfig)) as client, _watched(client) as bound:
             yield Side("kube-scheduler", client, bound, _pids(cluster, "kube-scheduler"))
+
+
+@asynccontextmanager
+async def bare(how: str, nodes: int, controllers: Sequence[str]) -> AsyncIterator[tuple[Side, KubeClient]]:
+    """Start a control plane for a client that has the reconciler's rights and nothing to decide."""
+    with rig(nodes, _spec(controllers)) as stage:
+        async with await stage.client() as client, await stage.bare() as binder, _watched(client) as bound:
+            yield Side(f"bare client, {how}", client, bound, _pids(stage.cluster)), binder
 
 
 @asynccontextmanager

@@ -6,15 +6,16 @@ first pod, which is when it may decide).
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.load import each
+from benchmarks.bare_volumes import bare_binder, bind_and_tell, bind_only
+from benchmarks.load import DECISIONS_AT_ONCE, each
 from benchmarks.report import Figure, Report, percentile
 from benchmarks.rig import NAMESPACE
-from benchmarks.sides import PATIENCE_S, Bound, Side, bowline, kube_scheduler
+from benchmarks.sides import PATIENCE_S, Bound, Side, Wanted, bare, bowline, kube_scheduler
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
@@ -29,10 +30,9 @@ from shared.kube.resources import (
 )
 from shared.testing.builders import bind_request, pod
 
+WHAT = "local volume"
 PROVISIONER = "csi.example.com"
 CONTROLLERS = ("persistentvolume-binder-controller",)
-# Decisions come from one scheduler, not from a crowd: what waits in its own line is not the binder's doing.
-AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,16 @@ async def bench_volumes(sizes: VolumeSizes) -> Report:
     report = Report("Pods with a volume claim each, one run on one machine")
     async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
         await _drain_scheduler(side, sizes)
-        side.report(report, "local volume", sizes.pods)
+        side.report(report, WHAT, sizes.pods)
+    async with bare("two writes", sizes.nodes, CONTROLLERS) as (side, client):
+        await _drain_bare(side, client, sizes, tell=False)
+        side.report(report, WHAT, sizes.pods)
+    async with bare("all writes", sizes.nodes, CONTROLLERS) as (side, client):
+        await _drain_bare(side, client, sizes, tell=True)
+        ceiling = side.report(report, WHAT, sizes.pods)
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         await _drain_reconciler(side, sizes)
-        side.report(report, "local volume", sizes.pods, ">= 100", "<= 300")
+        side.report(report, WHAT, sizes.pods, Wanted(">= 100", "<= 300", ceiling))
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         over = await _late(side.client, sizes, side.bound)
         for share, word in ((0.5, "median"), (0.99, "p99")):
@@ -90,16 +96,32 @@ async def _drain_scheduler(side: Side, sizes: VolumeSizes) -> None:
     async def one(number: int) -> None:
         await client.create(PODS, NAMESPACE, _pod(number, "default-scheduler"))
 
-    await each(sizes.pods, one, AT_ONCE)
+    await each(sizes.pods, one, DECISIONS_AT_ONCE)
     await side.bound.all_of(sizes.pods)
+
+
+async def _drain_bare(side: Side, client: KubeClient, sizes: VolumeSizes, *, tell: bool) -> None:
+    await _local_storage(side.client, sizes)
+    pods = await _make_pods(side.client, sizes.pods)
+    async with bare_binder(client) as binder:
+        side.begin()
+        if tell:
+            await bind_and_tell(binder, side.client, pods, _requests(pods, sizes.nodes))
+        else:
+            await bind_only(binder, pods, sizes.nodes)
+        await side.bound.all_of(sizes.pods)
 
 
 async def _drain_reconciler(side: Side, sizes: VolumeSizes) -> None:
     client = side.client
     await _local_storage(client, sizes)
-    uids = await _make_pods(client, sizes.pods)
+    requests = _requests(await _make_pods(client, sizes.pods), sizes.nodes)
     side.begin()
-    await each(sizes.pods, _requests(client, uids, sizes.nodes), AT_ONCE)
+
+    async def one(number: int) -> None:
+        await client.create(BINDREQUESTS, NAMESPACE, requests[number])
+
+    await each(sizes.pods, one, DECISIONS_AT_ONCE)
     await side.bound.all_of(sizes.pods)
 
 
@@ -114,12 +136,11 @@ async def _late(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> list[fl
         await client.create(PERSISTENTVOLUMECLAIMS, NAMESPACE, _claim(number))
 
     await each(sizes.late_pods, claim)
-    uids = await _make_pods(client, sizes.late_pods)
-    request = _requests(client, uids, sizes.nodes)
+    requests = _requests(await _make_pods(client, sizes.late_pods), sizes.nodes)
     made: dict[str, float] = {}
     async with _provisioner(client, sizes.provisioner_s, made):
-        for number in range(sizes.late_pods):
-            await request(number)
+        for request in requests:
+            await client.create(BINDREQUESTS, NAMESPACE, request)
             await asyncio.sleep(1 / sizes.late_rate)
         await bound.all_of(sizes.late_pods)
     return [bound.at[name] - at for name, at in made.items()]
@@ -154,22 +175,21 @@ async def _provisioner(client: KubeClient, takes_s: float, made: dict[str, float
 # --- objects ---
 
 
-def _requests(client: KubeClient, uids: dict[int, str], nodes: int) -> Callable[[int], Awaitable[None]]:
+def _requests(pods: Sequence[Object], nodes: int) -> list[dict[str, Any]]:
+    return [
+        bind_request(f"p-{number}", f"gpu-node-{number % nodes}", NAMESPACE, pod["metadata"]["uid"])
+        for number, pod in enumerate(pods)
+    ]
+
+
+async def _make_pods(client: KubeClient, count: int) -> list[Object]:
+    made: dict[int, Object] = {}
+
     async def one(number: int) -> None:
-        node = f"gpu-node-{number % nodes}"
-        await client.create(BINDREQUESTS, NAMESPACE, bind_request(f"p-{number}", node, NAMESPACE, uids[number]))
-
-    return one
-
-
-async def _make_pods(client: KubeClient, count: int) -> dict[int, str]:
-    uids: dict[int, str] = {}
-
-    async def one(number: int) -> None:
-        uids[number] = (await client.create(PODS, NAMESPACE, _pod(number, "bowline")))["metadata"]["uid"]
+        made[number] = await client.create(PODS, NAMESPACE, _pod(number, "bowline"))
 
     await each(count, one)
-    return uids
+    return [made[number] for number in range(count)]
 
 
 async def _make_class(client: KubeClient, provisioner: str) -> None:
