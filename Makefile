@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-faults storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-faults test-kai storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ test: setup ## Run all tests, against a real control plane
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m pytest tests/faults -m faults -s
+
+test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
+	$(BIN)/python -m localcluster assets --kai
+	$(BIN)/python -m pytest tests/kai
 
 storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
 	$(BIN)/python -m localcluster assets

@@ -21,9 +21,12 @@ class Tool(StrEnum):
     KUBECTL = "kubectl"
     KWOK = "kwok"
     HELM = "helm"
+    KAI_SCHEDULER = "scheduler"
+    KAI_PODGROUPER = "podgrouper"
 
 
 CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
+KAI_TOOLS = (Tool.KAI_SCHEDULER, Tool.KAI_PODGROUPER)
 KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
 
 ChecksumKind = Literal["sha256-file", "github-digest"]
@@ -80,6 +83,7 @@ class Recipe:
 _KUBERNETES_SERVER_SYSTEMS = ("linux",)
 _KUBECTL_SYSTEMS = ("linux", "darwin")
 _MACHINES = ("amd64", "arm64")
+KAI_MODULE = "github.com/NVIDIA/KAI-scheduler"
 
 
 def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
@@ -91,6 +95,8 @@ def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
             return _kwok(release.kwok, platform)
         case Tool.HELM:
             return _helm(release.helm, platform)
+        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER:
+            return _kai(tool, release.kai)
         case _:
             return _kubernetes(tool, release.kubernetes, platform)
 
@@ -138,3 +144,8 @@ def _helm(version: str, platform: Platform) -> Recipe:
         download = Download(url, f"{url}.sha256sum", "sha256-file", f"{name}/helm")
     module = "helm.sh/helm/v4"
     return Recipe(Tool.HELM, version, f"helm-{version}", download, GoBuild(module, version, f"{module}/cmd/helm"))
+
+
+def _kai(tool: Tool, version: str) -> Recipe:
+    # Published as container images only.
+    return Recipe(tool, version, f"kai-{version}", None, GoBuild(KAI_MODULE, version, f"{KAI_MODULE}/cmd/{tool}"))

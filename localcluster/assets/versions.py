@@ -1,7 +1,8 @@
 """Which versions belong together (pure data and look-ups, no I/O).
 
-One row per Kubernetes minor: the patch release that is downloaded or built. etcd, kwok and Helm are the
-same for every minor: a newer etcd serves older API servers, and one build then does for all rows.
+One row per Kubernetes minor: the patch release that is downloaded or built. etcd, kwok, Helm and
+KAI-Scheduler are the same for every minor: a newer etcd serves older API servers, and one build then does
+for all rows.
 
 kwok is 0.8 and not 0.7 because GitHub publishes checksums only for assets uploaded after June 2025, and a
 download that cannot be verified is never used.
@@ -25,6 +26,7 @@ KUBERNETES = {
 ETCD = "v3.6.8"
 KWOK = "v0.8.0"
 HELM = "v4.3.1"
+KAI = "v0.12.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Release:
     etcd: str
     kwok: str
     helm: str
+    kai: str
 
 
 def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
@@ -48,4 +51,4 @@ def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
     if wanted not in KUBERNETES:
         known = ", ".join(KUBERNETES)
         raise AssetsError(f"Kubernetes {asked!r} is not supported; set {MINOR_SETTING} to one of {known}")
-    return Release(minor=wanted, kubernetes=KUBERNETES[wanted], etcd=ETCD, kwok=KWOK, helm=HELM)
+    return Release(minor=wanted, kubernetes=KUBERNETES[wanted], etcd=ETCD, kwok=KWOK, helm=HELM, kai=KAI)

@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
 from shared.api import names
 from tests.live import LiveCluster
 
@@ -13,8 +16,21 @@ DRIVER = "dra.example.com"
 NODE = "gpu-node-0"
 
 
+def served(cluster: Cluster) -> bool:
+    """Whether the API server knows resource claims as Bowline does: from 1.34 on."""
+    try:
+        cluster.api.get(API)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return False
+    return True
+
+
 def publish(cluster: Cluster, devices: int = 4) -> None:
     """Publish a device class, and a slice of devices on the node; what is there already will do."""
+    if not served(cluster):
+        pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
     device_class: dict[str, Any] = {
         "metadata": {"name": CLASS},
         "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
@@ -97,6 +113,8 @@ def get_claim(live: LiveCluster, name: str) -> Any:
 
 def claims(live: LiveCluster) -> list[Any]:
     """All claims of the test's namespace."""
+    if not served(live.cluster):
+        return []
     items: list[Any] = live.cluster.api.get(f"{API}/namespaces/{live.namespace}/resourceclaims")["items"]
     return items
 

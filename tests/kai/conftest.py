@@ -1,0 +1,33 @@
+"""KAI-Scheduler and the pair on one cluster, for all tests of this folder."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.pair import Pair
+from tests.kai.team import Team, running_kai
+from tests.pairs import own_namespace, running_pair
+from tests.plugins.leftovers import clean_up
+
+CONFIG = {
+    "config.plugins": [{"name": "example_flaky"}],
+    "config.gpuSharing": {"fakeGPUs": True},
+    # Short, for the test in which a decision fails for good.
+    "config.binding": {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"},
+}
+
+
+@pytest.fixture(scope="session")
+def kai_cluster() -> Iterator[tuple[Cluster, Pair]]:
+    """A control plane with two nodes of eight GPUs, the pair, and KAI-Scheduler."""
+    with running_pair(2, CONFIG) as (cluster, pair), running_kai(cluster):
+        yield cluster, pair
+
+
+@pytest.fixture
+def team(kai_cluster: tuple[Cluster, Pair]) -> Iterator[Team]:
+    """Who submits pods, in a namespace of this test's own; nothing is left behind."""
+    with own_namespace(*kai_cluster) as live:
+        yield Team(live)
+        clean_up(live)

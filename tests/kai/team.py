@@ -1,0 +1,166 @@
+"""KAI-Scheduler in front of the pair, which stands where its own binder and admission would; and a team that submits
+pods to it.
+
+Its binaries, CRDs and PriorityClasses are those of its Go module. It runs with an administrator's rights: what it may
+do is its own chart's business.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcluster.assets.cache import Cache, cache_root
+from localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool, recipe_for
+from localcluster.assets.supply import ensure_assets, folders_of, this_platform
+from localcluster.assets.versions import release_for
+from localcluster.cluster import Cluster
+from localcluster.flags import LOOPBACK
+from localcluster.ports import free_ports
+from localcluster.process import Launch
+from shared.api import names
+from shared.testing.builders import pod
+from tests.live import Live
+
+SCHEDULER = "kai-scheduler"
+QUEUE_LABEL = "kai.scheduler/queue"
+TEAM = "team"
+_CRDS = ("podgroups", "queues", "topologies")
+_UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+def is_at_hand() -> bool:
+    """Whether it needs no build first, and Go can tell where its module is."""
+    release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
+    cache = Cache(cache_root(os.environ))
+    recipes = [recipe_for(tool, release, platform) for tool in KAI_TOOLS]
+    found = all(cache.find(recipe) or any(f.look(recipe).path for f in folders) for recipe in recipes)
+    return found and shutil.which("go") is not None
+
+
+needs_kai = pytest.mark.skipif(
+    not is_at_hand(), reason="KAI-Scheduler is not at hand; `python -m localcluster assets --kai` builds it with Go"
+)
+
+
+@contextmanager
+def running_kai(cluster: Cluster) -> Iterator[None]:
+    """Install what it needs of the cluster and run it until the block is left."""
+    assets = ensure_assets(KAI_TOOLS, environ=os.environ)
+    chart = _module_folder(assets.release.kai) / "deployments" / "kai-scheduler"
+    for plural in _CRDS:
+        # The BindRequest's CRD is Bowline's.
+        (crd,) = (chart / "crds").glob(f"*_{plural}.yaml")
+        cluster.kubectl("apply", "--server-side", "-f", str(crd))
+        cluster.wait_established(
+            json.loads(cluster.kubectl("get", "-f", str(crd), "-o=json").stdout)["metadata"]["name"]
+        )
+    for classes in sorted((chart / "templates" / "priorityclasses").glob("*.yaml")):
+        cluster.kubectl("apply", "-f", str(classes))
+    for queue in (_queue("everybody"), _queue(TEAM, parentQueue="everybody")):
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(queue))
+    ports = free_ports(4)
+    flags = {
+        Tool.KAI_SCHEDULER: ("--schedule-period=200ms", "--listen-address={}", f"--plugin-server-port={ports[3]}"),
+        Tool.KAI_PODGROUPER: ("--metrics-bind-address={}", f"--health-probe-bind-address={LOOPBACK}:{ports[2]}"),
+    }
+    env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
+    started = []
+    for tool, port in zip(KAI_TOOLS, ports, strict=False):
+        argv = (str(assets.path(tool)), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
+        log = cluster.layout.logs / f"kai-{tool}.log"
+        started.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
+    try:
+        yield
+    finally:
+        for process in started:
+            process.stop()
+
+
+def _module_folder(version: str) -> Path:
+    """Where Go keeps the module that the binaries are built from; fetched if need be."""
+    command = ["go", "mod", "download", "-json", f"{KAI_MODULE}@{version}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, cwd="/")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def _queue(name: str, **spec: Any) -> dict[str, Any]:
+    limits = dict.fromkeys(("cpu", "gpu", "memory"), _UNLIMITED)
+    return {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {**spec, "resources": limits},
+    }
+
+
+class Team:
+    """Who submits pods in the test's namespace, and looks at what becomes of them."""
+
+    def __init__(self, live: Live) -> None:
+        self.live = live
+        self._pods = f"/api/v1/namespaces/{live.namespace}/pods"
+
+    def submit(
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        annotations: Mapping[str, str] | None = None,
+        owner: Mapping[str, Any] | None = None,
+        **spec: Any,
+    ) -> None:
+        """Create a pod as a user would, for KAI-Scheduler to place."""
+        wanted = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
+        wanted["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
+        if annotations:
+            wanted["metadata"]["annotations"] = dict(annotations)
+        if owner is not None:
+            wanted["metadata"]["ownerReferences"] = [owner]
+        if gpus:
+            wanted["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        self.live.cluster.api.post(self._pods, wanted)
+
+    def delete(self, name: str) -> None:
+        """Delete a pod, as its owner does."""
+        self.live.cluster.api.request("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
+
+    def runs(self, name: str) -> dict[str, Any]:
+        """Wait until the pod runs where its request, which says so, has put it; returns the request."""
+
+        def look() -> dict[str, Any] | None:
+            found = self.live.pod(name)
+            return found if (found.get("status") or {}).get("phase") == "Running" else None
+
+        placed = self.live.until(f"pod {name} runs", look)
+        request = self.live.phase(self.request_of(name), "Succeeded")
+        assert request["spec"]["podUID"] == placed["metadata"]["uid"]
+        assert request["spec"]["selectedNode"] == placed["spec"]["nodeName"] == request["status"]["nodeName"]
+        return request
+
+    def request_of(self, name: str) -> str:
+        """Wait until the scheduler has made a request for the pod; returns the request's name."""
+
+        def look() -> str | None:
+            found = self.live.cluster.api.get(self.live.request_path("").rstrip("/"))["items"]
+            return next((one["metadata"]["name"] for one in found if one["spec"]["podName"] == name), None)
+
+        return self.live.until(f"there is a request for pod {name}", look)
+
+    def does_not_fit(self, name: str) -> None:
+        """Wait until the scheduler says that there is no place for the pod."""
+
+        def look() -> bool | None:
+            conditions = self.live.pod(name)["status"].get("conditions") or ()
+            return (
+                any(one["type"] == "PodScheduled" and one["reason"] == "Unschedulable" for one in conditions) or None
+            )
+
+        self.live.until(f"pod {name} is said not to fit", look)
+        assert "nodeName" not in self.live.pod(name)["spec"]

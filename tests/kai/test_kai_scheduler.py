@@ -1,0 +1,148 @@
+"""Users submit pods, KAI-Scheduler decides, the pair carries out: nobody here plays the scheduler."""
+
+from collections import Counter
+from typing import Any
+
+from shared.api import names
+from shared.api.gpu_share import gpu_groups
+from tests.foreign_kinds import api_version, install, objects_path, remove
+from tests.kai.team import Team, needs_kai
+from tests.plugins.claims import claim, get_claim, publish, reserved_by
+from tests.plugins.sharing import Shares
+from tests.plugins.storage import Storage, mounts
+
+pytestmark = needs_kai
+
+HALF = {names.GPU_FRACTION: "0.5"}
+ONLY_NODE_1: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": "gpu-node-1"}}
+
+
+def groups_of(team: Team, name: str) -> list[str]:
+    """The groups that the pod's labels name."""
+    return sorted(gpu_groups(team.live.pod(name)["metadata"]["labels"]))
+
+
+def test_whatever_is_submitted_runs(team: Team) -> None:
+    team.submit("plain")
+    team.submit("whole", gpus=2)
+    team.submit("half", annotations=HALF)
+    team.submit("memory", annotations={names.GPU_MEMORY: "4096"})
+    team.submit("two-devices", annotations={**HALF, names.GPU_FRACTION_NUM_DEVICES: "2"})
+    for name in ("plain", "whole"):
+        assert team.runs(name)["spec"]["receivedResourceType"] == "Regular"
+        assert groups_of(team, name) == []
+    for name, devices in (("half", 1), ("memory", 1), ("two-devices", 2)):
+        decided = team.runs(name)["spec"]
+        assert decided["receivedResourceType"] == "Fraction"
+        assert groups_of(team, name) == sorted(decided["selectedGPUGroups"])
+        assert len(decided["selectedGPUGroups"]) == devices
+
+
+def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
+    shares = Shares(team.live)
+    halves = [f"half-{number}" for number in range(16)]
+    for name in halves:
+        team.submit(name, annotations=HALF, **ONLY_NODE_1)
+    for name in halves:
+        assert team.runs(name)["spec"]["selectedNode"] == "gpu-node-1"
+    groups = Counter(group for name in halves for group in groups_of(team, name))
+    assert sorted(groups.values()) == [2] * 8
+    devices = {group: shares.device(group) for group in groups}
+    assert len(set(devices.values())) == 8
+    # The scheduler counts what the pair has bound, reservations included: there is no room, for a whole GPU neither.
+    team.submit("late", annotations=HALF, **ONLY_NODE_1)
+    team.does_not_fit("late")
+    freed = groups_of(team, "half-7")
+    team.delete("half-7")
+    assert team.runs("late")["spec"]["selectedGPUGroups"] == freed
+
+
+def test_devices_that_nobody_shares_any_more_are_whole_again(team: Team) -> None:
+    shares = Shares(team.live)
+    for number in range(8):
+        team.submit(f"half-{number}", annotations={names.GPU_FRACTION: "0.6"}, **ONLY_NODE_1)
+    for number in range(8):
+        team.runs(f"half-{number}")
+    team.submit("whole", gpus=8, **ONLY_NODE_1)
+    team.does_not_fit("whole")
+    for number in range(8):
+        team.delete(f"half-{number}")
+    shares.freed()
+    team.runs("whole")
+
+
+def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
+    install(team.live.cluster, "PyTorchJob")
+    try:
+        for name, workers in (("too-large", 3), ("right", 2)):
+            owner = _job(team, name, workers)
+            for number in range(workers):
+                team.submit(f"{name}-{number}", gpus=6, owner=owner)
+        for number in range(2):
+            team.runs(f"right-{number}")
+        for number in range(3):
+            team.does_not_fit(f"too-large-{number}")
+    finally:
+        remove(team.live.cluster, "PyTorchJob")
+
+
+def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
+    """A gang's owner; returns the reference to it."""
+    body = {
+        "apiVersion": api_version("PyTorchJob"),
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": "team"}},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": workers}}},
+    }
+    made = team.live.cluster.api.post(objects_path("PyTorchJob", team.live.namespace), body)
+    reference = {key: body[key] for key in ("apiVersion", "kind")}
+    return {**reference, "name": name, "uid": made["metadata"]["uid"], "controller": True}
+
+
+def test_a_decision_that_fails_is_made_anew(team: Team) -> None:
+    flaky = "example.bowline.dev/fail-attempts"
+    team.submit("pod", annotations={flaky: "99"})
+    first = team.live.request(team.request_of("pod"))["metadata"]["uid"]
+
+    def look() -> bool | None:
+        # Failed, taken away by the scheduler, and another one made.
+        return team.live.request(team.request_of("pod"))["metadata"]["uid"] != first or None
+
+    team.live.until("there is another request", look)
+    team.live.kubectl("annotate", "pod", "pod", f"{flaky}=0", "--overwrite")
+    team.runs("pod")
+
+
+def test_what_was_decided_while_nobody_bound_is_bound_then(team: Team) -> None:
+    assert team.live.pair.reconcilers[0].stop()
+    team.submit("whole", gpus=1)
+    team.submit("half", annotations=HALF)
+    for name in ("whole", "half"):
+        team.request_of(name)
+        assert "nodeName" not in team.live.pod(name)["spec"]
+    team.live.pair.launch_reconciler().wait_ready()
+    for name in ("whole", "half"):
+        team.runs(name)
+
+
+def test_devices_that_it_allocates_are_reserved(team: Team) -> None:
+    publish(team.live.cluster)
+    team.live.create(claim("one"))
+    team.submit("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
+    (decided,) = team.runs("pod")["spec"]["resourceClaimAllocations"]
+    stored = get_claim(team.live, "one")
+    assert stored["status"]["allocation"]["devices"]["results"] == decided["allocation"]["devices"]["results"]
+    assert reserved_by(stored) == {team.live.pod("pod")["metadata"]["uid"]}
+
+
+def test_volumes_are_bound_on_the_node_it_chooses(team: Team) -> None:
+    storage = Storage(team.live)
+    try:
+        storage.make_class()
+        storage.make_volume("v", "gpu-node-1")
+        storage.make_claim()
+        team.submit("pod", volumes=mounts("data"), **ONLY_NODE_1)
+        team.runs("pod")
+        assert storage.volume_of() == "v"
+    finally:
+        storage.clean()
