@@ -155,12 +155,17 @@ class Team:
 
     def does_not_fit(self, name: str) -> None:
         """Wait until the scheduler says that there is no place for the pod."""
-
-        def look() -> bool | None:
-            conditions = self.live.pod(name)["status"].get("conditions") or ()
-            return (
-                any(one["type"] == "PodScheduled" and one["reason"] == "Unschedulable" for one in conditions) or None
-            )
-
-        self.live.until(f"pod {name} is said not to fit", look)
+        self.live.until(
+            f"pod {name} is said not to fit", lambda: self.is_said_not_to_fit(self.live.pod(name)) or None
+        )
         assert "nodeName" not in self.live.pod(name)["spec"]
+
+    def is_said_not_to_fit(self, seen: dict[str, Any]) -> bool:
+        """Whether the scheduler says so of the pod."""
+        conditions = seen["status"].get("conditions") or ()
+        return any(one["type"] == "PodScheduled" and one["reason"] == "Unschedulable" for one in conditions)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All pods of the namespace."""
+        found: list[dict[str, Any]] = self.live.cluster.api.get(self._pods)["items"]
+        return found

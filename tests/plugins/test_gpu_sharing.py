@@ -13,7 +13,7 @@ from shared.plugins.gpu_sharing.reservation import reservation_name
 from tests.live import Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
-from tests.plugins.sharing import SILENT, Shares, device_of, group_of
+from tests.plugins.sharing import RESERVATIONS, SILENT, Shares, device_of, group_of
 
 FRESH = [
     "create/pods",  # the reservation
@@ -197,3 +197,28 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) ->
     assert len(shares.maps()) == 2
     assert shares.labels("stays")["runai-gpu-group"] == "kept"
     assert len(shares.reservations("kept")) == 1
+
+
+def left_over(shares: Shares, group: str, node: str) -> None:
+    """A reservation pod that nobody needs and nobody has told of."""
+    name = reservation_name(node, group)
+    labels = {"app": names.RESERVATION_APP, names.LABEL_GPU_GROUP: group}
+    container = {"name": names.RESERVATION_CONTAINER, "image": "registry.example/agent:1"}
+    body = {"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node, "containers": [container]}}
+    shares.api.post(RESERVATIONS, body)
+
+
+def test_a_device_that_nobody_shares_is_free_before_a_pod_comes_to_the_node(shares: Shares) -> None:
+    live = shares.live
+    for group, node in (("idle", "gpu-node-0"), ("elsewhere", "gpu-node-1")):
+        left_over(shares, group, node)
+    live.create_pod("whole")
+    live.request_bind("whole", receivedGPU={"count": 1, "portion": "1.00"})
+    live.phase("whole", "Succeeded")
+    writes = shares.writes("whole", reservation_name("gpu-node-0", "idle"))
+    assert writes == ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
+    # It is another node's, and stays until a sweep finds it or a pod comes to that node.
+    assert [group_of(one) for one in shares.reservations()] == ["elsewhere"]
+    shares.share("half", "fresh", node="gpu-node-1")
+    live.phase("half", "Succeeded")
+    assert [group_of(one) for one in shares.reservations()] == ["fresh"]

@@ -26,6 +26,7 @@ from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import PODS
 from shared.plugins.gpu_sharing.admission import prefix_faults, prepare, unprepared_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.idle import Idle
 from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
@@ -98,6 +99,7 @@ class GpuSharing(Plugin):
         )
         self._site = Site(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
+        self._idle = Idle()
         self._owner = GroupOwner(handle, self._site, sharing.agent_timeout, self._metrics)
         self._sweep = Sweep(self._site, self._owner, self._metrics)
         self._sweep_soon = handle.worker("sweep", self._sweep.run)
@@ -121,6 +123,7 @@ class GpuSharing(Plugin):
             label_selector=APP,
             field_selector=f"metadata.namespace={self._site.spec.namespace}",
             slim=slim_reservation,
+            on_change=self._idle.reservation_changed,
             attach=lambda reflector: self._metrics.follow(reflector.store),
         )
         yield EventSource(
@@ -136,16 +139,25 @@ class GpuSharing(Plugin):
             yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=slim_other)
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
-        before, now = (groups_of(pod) for pod in (old, new))
-        self._owner.look(before - now)
+        self._idle.user_changed(old, new)
+        self._owner.look(groups_of(old) - groups_of(new))
 
     # --- binding ---
 
     def preflight(self, c: "BindContext") -> Preflight:
-        return RUN_PARALLEL if _is_share(c.request) else SKIP_PARALLEL
+        concerned = _is_share(c.request) or (self._sharing.enabled and self._idle.on(c.spec.selected_node))
+        return RUN_PARALLEL if concerned else SKIP_PARALLEL
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Find the devices, label the pod as their user, write the ConfigMaps."""
+        """Give up the node's devices that nobody uses; find those of a share, label the pod, write the ConfigMaps."""
+        own = set(c.spec.selected_gpu_groups)
+        try:
+            await self._owner.vacate(self._idle.on(c.spec.selected_node) - own)
+        except ApiError as error:
+            return refusal(error.message)
+        return await self._share(c) if _is_share(c.request) else Status.ok()
+
+    async def _share(self, c: "BindContext") -> Status:
         fault, share = request_fault(c.spec), share_of(c.pod or {"metadata": {}})
         if fault is not None:
             return Status.fatal(fault, Reason.INVALID)

@@ -96,6 +96,10 @@ class GroupOwner:
         self.settle(request)
         await asyncio.gather(*(self._ask(group, None) for group in groups))
 
+    async def vacate(self, groups: Iterable[str]) -> None:
+        """Return when what nobody needs of the groups is gone. Those that are claimed are left alone."""
+        await asyncio.gather(*(self._ask(group, None) for group in groups if group not in self._claims))
+
     def forget(self, request: ObjectKey) -> None:
         """Drop what is remembered of a request that has left the system."""
         self._withdrawn.pop(request, None)

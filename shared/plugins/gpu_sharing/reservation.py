@@ -115,6 +115,12 @@ def reservation_name(node: str, group: str) -> str:
     return f"{names.RESERVATION_PREFIX}{digest[:16]}"
 
 
+def may_be_on(node: str, group: str, name: str) -> bool:
+    """Return whether the group's reservation pod of that name is the node's, or one that somebody else has named."""
+    ours = len(name) == len(reservation_name(node, group)) and name.startswith(names.RESERVATION_PREFIX)
+    return not ours or name == reservation_name(node, group)
+
+
 def view_reservation(pod: Object) -> Reservation:
     """Read a reservation pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}

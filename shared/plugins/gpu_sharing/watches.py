@@ -24,14 +24,22 @@ def slim_user(pod: dict[str, Any]) -> Object:
 
 
 def slim_reservation(pod: dict[str, Any]) -> Object:
-    """Keep whether the agent has told its device."""
-    told = bool((pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE))
-    return {"metadata": _identity(pod), "told": told}
+    """Keep whose device it is, and whether the agent has told it."""
+    metadata = pod["metadata"]
+    told = bool((metadata.get("annotations") or {}).get(names.RESERVED_DEVICE))
+    group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
+    return {"metadata": _identity(pod), "told": told, "group": group}
 
 
 def slim_other(pod: dict[str, Any]) -> Object:
     """Keep that the pod is there, and in which version."""
     return {"metadata": _identity(pod)}
+
+
+def group_of(reservation: Object) -> str:
+    """Return the group of a slim reservation pod."""
+    group: str = reservation["group"]
+    return group
 
 
 def has_told(reservation: Object) -> bool:

@@ -1,0 +1,55 @@
+"""Which groups hold a device that nobody uses, as far as the watches show. Pure.
+
+A scheduler need not count reservation pods, and KAI-Scheduler does not: as soon as the last pod of a group has gone,
+it gives the device to somebody else. What is idle here is therefore looked at, and given up, before another pod is
+bound to the node. It is a reason to look, no more: claims and pods that no watch shows are the look's to find.
+"""
+
+from collections import Counter
+from collections.abc import Collection
+
+from shared.api.meta import Object
+from shared.plugins.gpu_sharing.reservation import may_be_on
+from shared.plugins.gpu_sharing.watches import group_of, groups_of
+
+
+class Idle:
+    """Follows the watches of reservation pods and of sharing pods."""
+
+    def __init__(self) -> None:
+        self._reserved: dict[str, set[str]] = {}  # names of reservation pods
+        self._users: Counter[str] = Counter()
+        self._idle: set[str] = set()
+
+    def reservation_changed(self, old: Object | None, new: Object | None) -> None:
+        """Follow a reservation pod. Both as ``slim_reservation`` keeps them."""
+        if old is not None:
+            names = self._reserved.get(group_of(old), set())
+            names.discard(old["metadata"]["name"])
+            if not names:
+                self._reserved.pop(group_of(old), None)
+        if new is not None:
+            self._reserved.setdefault(group_of(new), set()).add(new["metadata"]["name"])
+        self._judge({group_of(seen) for seen in (old, new) if seen is not None})
+
+    def user_changed(self, old: Object | None, new: Object | None) -> None:
+        """Follow a sharing pod. Both as ``slim_user`` keeps them."""
+        before, now = groups_of(old), groups_of(new)
+        self._users.subtract(before)
+        self._users.update(now)
+        self._judge(before | now)
+
+    def on(self, node: str) -> frozenset[str]:
+        """Return the idle groups whose device may be the node's."""
+        return frozenset(
+            group for group in self._idle if any(may_be_on(node, group, name) for name in self._reserved[group])
+        )
+
+    def _judge(self, groups: Collection[str]) -> None:
+        for group in groups:
+            if self._users[group] <= 0:
+                del self._users[group]
+            if group in self._reserved and group not in self._users:
+                self._idle.add(group)
+            else:
+                self._idle.discard(group)

@@ -1,0 +1,83 @@
+"""Which devices nobody uses, told change by change."""
+
+from typing import Any
+
+import pytest
+
+from shared.api.meta import Object
+from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.reservation import may_be_on, reservation_name
+from shared.plugins.gpu_sharing.watches import slim_reservation, slim_user
+
+NODE = "node-0"
+
+
+def meta(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "1", "labels": labels}}
+
+
+def reservation(group: str, node: str = NODE, name: str = "") -> Object:
+    return slim_reservation(meta(name or reservation_name(node, group), **{"runai-gpu-group": group}))
+
+
+def user(name: str, *groups: str) -> Object:
+    return slim_user(meta(name, **{f"runai-gpu-group/{group}": group for group in groups}))
+
+
+def test_a_device_is_idle_from_its_last_user_on_until_its_reservation_goes() -> None:
+    idle = Idle()
+    idle.reservation_changed(None, reservation("g"))
+    idle.user_changed(None, user("a", "g"))
+    idle.user_changed(None, user("b", "g"))
+    assert idle.on(NODE) == set()
+    idle.user_changed(user("a", "g"), None)
+    assert idle.on(NODE) == set()
+    idle.user_changed(user("b", "g"), user("b"))
+    assert idle.on(NODE) == {"g"}
+    idle.reservation_changed(reservation("g"), None)
+    assert idle.on(NODE) == set()
+
+
+def test_the_watches_have_no_common_order() -> None:
+    idle = Idle()
+    idle.user_changed(None, user("a", "g", "h"))
+    idle.reservation_changed(None, reservation("g"))
+    idle.reservation_changed(None, reservation("h"))
+    assert idle.on(NODE) == set()
+    idle.user_changed(user("a", "g", "h"), None)
+    assert idle.on(NODE) == {"g", "h"}
+    idle.user_changed(None, user("b", "h"))
+    assert idle.on(NODE) == {"g"}
+
+
+def test_a_change_that_changes_no_group_changes_nothing() -> None:
+    idle = Idle()
+    idle.reservation_changed(None, reservation("g"))
+    idle.user_changed(None, user("a", "g"))
+    idle.reservation_changed(reservation("g"), reservation("g"))
+    idle.user_changed(user("a", "g"), user("a", "g"))
+    assert idle.on(NODE) == set()
+
+
+def test_other_nodes_devices_are_none_of_the_nodes() -> None:
+    idle = Idle()
+    idle.reservation_changed(None, reservation("g", "node-1"))
+    idle.reservation_changed(None, reservation("g"))
+    idle.reservation_changed(None, reservation("h", "node-1"))
+    assert idle.on(NODE) == {"g"}
+    assert idle.on("node-1") == {"g", "h"}
+    idle.reservation_changed(reservation("g"), None)
+    assert idle.on(NODE) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "may_be"),
+    [
+        pytest.param(reservation_name(NODE, "g"), True, id="the node's"),
+        pytest.param(reservation_name("node-1", "g"), False, id="another node's"),
+        pytest.param("gpu-reservation-node-1-abcde", True, id="named by somebody else, for whatever node"),
+        pytest.param("mine", True, id="named by hand"),
+    ],
+)
+def test_where_a_reservation_is_by_its_name(name: str, may_be: bool) -> None:
+    assert may_be_on(NODE, "g", name) is may_be

@@ -1,0 +1,120 @@
+"""Pods come and go at random, KAI-Scheduler places, moves and evicts them: no device is ever given out twice.
+
+Looked at while it goes on, and when nothing moves any more. ``BOWLINE_CHURN_SEEDS=20`` takes that many random orders.
+"""
+
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from localcluster.errors import ApiError
+from shared.api import names
+from shared.api.gpu_share import gpu_groups
+from tests.kai.team import Team, needs_kai
+from tests.plugins.sharing import Shares, device_of, group_of
+
+pytestmark = needs_kai
+
+PODS = 120
+AT_ONCE = 30
+GPUS = 8
+SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_CHURN_SEEDS", "1")))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_comes_and_goes_no_device_is_given_out_twice(team: Team, seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+    here: list[str] = []
+    for number in range(PODS):
+        name = f"pod-{number}"
+        _submit(team, name, rng)
+        here.append(name)
+        if len(here) > AT_ONCE:
+            _delete(team, here.pop(rng.randrange(len(here))))
+        if number % 10 == 0:
+            assert list(faults(Seen.of(team))) == []
+    team.live.until("nothing moves any more", lambda: _settled(team) or None)
+    seen = Seen.of(team)
+    assert list(faults(seen)) == []
+    assert any("nodeName" in pod["spec"] for pod in seen.pods)
+
+
+def _submit(team: Team, name: str, rng: random.Random) -> None:
+    draw = rng.random()
+    if draw < 0.2:
+        team.submit(name, gpus=rng.randint(1, 3))
+        return
+    share = {names.GPU_FRACTION: rng.choice(["0.25", "0.3", "0.5", "0.75"])}
+    if draw < 0.4:
+        share[names.GPU_FRACTION_NUM_DEVICES] = str(rng.randint(2, 3))
+    team.submit(name, annotations=share)
+
+
+def _delete(team: Team, name: str) -> None:
+    try:
+        team.delete(name)
+    except ApiError as error:
+        if error.status != 404:  # evicted, to make room for another
+            raise
+
+
+def _settled(team: Team) -> bool:
+    """Whether every request has ended and every pod that is not on a node is said not to fit."""
+    requests = team.live.cluster.api.get(team.live.request_path("").rstrip("/"))["items"]
+    if any((one.get("status") or {}).get("phase") != "Succeeded" for one in requests):
+        return False
+    waiting = [pod for pod in Seen.of(team).pods if "nodeName" not in pod["spec"]]
+    return all(team.is_said_not_to_fit(pod) for pod in waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Pods, and by group the reservation pods that were there at the same time."""
+
+    pods: list[dict[str, Any]]
+    reservations: dict[str, dict[str, Any]]
+
+    @classmethod
+    def of(cls, team: Team) -> "Seen":
+        shares = Shares(team.live)
+        before = {group_of(one) for one in shares.reservations()}
+        pods = team.pods()
+        return cls(pods, {group_of(one): one for one in shares.reservations() if group_of(one) in before})
+
+
+def faults(seen: Seen) -> Iterator[str]:
+    """Yield what must never be, of pods that are on a node."""
+    placed = [p for p in seen.pods if "nodeName" in p["spec"] and "deletionTimestamp" not in p["metadata"]]
+    given: dict[str, Fraction] = defaultdict(Fraction)
+    taken: Counter[str] = Counter()
+    for pod in placed:
+        name, node, annotations = pod["metadata"]["name"], pod["spec"]["nodeName"], pod["metadata"]["annotations"]
+        groups = gpu_groups(pod["metadata"].get("labels") or {})
+        if names.GPU_FRACTION not in annotations:
+            limits = pod["spec"]["containers"][0]["resources"].get("limits") or {}
+            taken[node] += int(limits.get(names.RESOURCE_GPU, 0))
+            continue
+        wanted = int(annotations.get(names.GPU_FRACTION_NUM_DEVICES, "1"))
+        if len(groups) != wanted:
+            yield f"{name} asks for {wanted} devices and has {sorted(groups)}"
+        for group in groups:
+            given[group] += Fraction(annotations[names.GPU_FRACTION])
+            reservation = seen.reservations.get(group)
+            if reservation is not None and reservation["spec"]["nodeName"] != node:
+                yield f"{name} is on {node}, its device {group} is not"
+    yield from (f"{share} of device {group} are given out" for group, share in given.items() if share > 1)
+    devices: dict[str, list[str]] = defaultdict(list)
+    for one in seen.reservations.values():
+        devices[one["spec"]["nodeName"]].append(device_of(one))
+    for node in {*devices, *taken}:
+        told = [device for device in devices[node] if device]
+        if len(set(told)) < len(told):
+            yield f"two groups on {node} have one device: {sorted(told)}"
+        if len(devices[node]) + taken[node] > GPUS:
+            yield f"{len(devices[node])} shared and {taken[node]} whole devices are in use on {node}"
