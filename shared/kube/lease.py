@@ -130,8 +130,10 @@ class LeaderElector:
             if await self._tried(self._timings.renew_deadline.total_seconds()):
                 return
             pause = period * (1 + random.random() * _POLL_JITTER)  # noqa: S311 - spreads load, guards nothing
-            if self._lease is not None:
-                pause = min(pause, max(self._runs_out_in(), 0.01))
+            left_s = self._runs_out_in()
+            # One that has run out already could not be taken just now: no use in hurrying.
+            if left_s > 0:
+                pause = min(pause, max(left_s, 0.01))
             await _until(self._wake, pause)
 
     async def _hold(self, stop: asyncio.Event) -> None:

@@ -13,7 +13,7 @@ from shared.kube.client import KubeClient
 from shared.kube.config import load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
 from shared.kube.resources import LEASES
-from shared.testing.fault_proxy.faults import Gate, Hold
+from shared.testing.fault_proxy.faults import Answer, Gate, Hold
 from shared.testing.fault_proxy.rules import Match, Rule
 from shared.testing.fault_proxy.server import FaultProxy
 from tests.kube.objects import LIMIT_S, until, until_awaited
@@ -72,28 +72,53 @@ async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
         assert (spec["acquireTime"], spec["leaseTransitions"]) == (first["acquireTime"], 0)
 
 
-async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: Cluster, namespace: str) -> None:
-    timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
-    with FaultProxy(api_cluster.server, api_cluster.ca_pem) as proxy:
-        account = api_cluster.data_dir / f"{namespace}.kubeconfig"
-        api_cluster.kubectl("create", "serviceaccount", "leader", f"--namespace={namespace}")
+@asynccontextmanager
+async def proxied(cluster: Cluster, namespace: str) -> AsyncIterator[tuple[FaultProxy, KubeClient]]:
+    """A proxy that can disturb single requests, and a client behind it."""
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+        account = cluster.data_dir / f"{namespace}.kubeconfig"
+        cluster.kubectl("create", "serviceaccount", "leader", f"--namespace={namespace}")
         rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:leader", f"--namespace={namespace}")
-        api_cluster.kubectl("create", "rolebinding", "leader", *rights)
-        api_cluster.service_account_kubeconfig(namespace, "leader", account)
+        cluster.kubectl("create", "rolebinding", "leader", *rights)
+        cluster.service_account_kubeconfig(namespace, "leader", account)
         access = await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
         async with KubeClient(access) as client:
-            one = elector(client, namespace, "one", timings)
-            async with electing(one):
-                await set_(one.is_leader)
-                gate = Gate()
-                proxy.add(Rule(Hold(gate), Match(("update",), "leases"), nth=1))
-                await until(lambda: gate.wait_reached(0))
-                hung = (await lease(client, namespace))["spec"]["renewTime"]
-                async with asyncio.timeout(LIMIT_S):
-                    while (await lease(client, namespace))["spec"]["renewTime"] == hung:
-                        assert not one.lost.is_set()
-                        await asyncio.sleep(0.1)
-                assert not one.lost.is_set()
+            yield proxy, client
+
+
+async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: Cluster, namespace: str) -> None:
+    timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
+    async with proxied(api_cluster, namespace) as (proxy, client):
+        one = elector(client, namespace, "one", timings)
+        async with electing(one):
+            await set_(one.is_leader)
+            gate = Gate()
+            proxy.add(Rule(Hold(gate), Match(("update",), "leases"), nth=1))
+            await until(lambda: gate.wait_reached(0))
+            hung = (await lease(client, namespace))["spec"]["renewTime"]
+            async with asyncio.timeout(LIMIT_S):
+                while (await lease(client, namespace))["spec"]["renewTime"] == hung:
+                    assert not one.lost.is_set()
+                    await asyncio.sleep(0.1)
+            assert not one.lost.is_set()
+
+
+async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
+    api_cluster: Cluster, namespace: str
+) -> None:
+    async with proxied(api_cluster, namespace) as (proxy, client):
+        spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
+        await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
+        takes = Match(("update",), "leases")
+        proxy.add(Rule(Answer(500), takes))
+
+        def tried() -> int:
+            return sum(takes.covers(exchange.call) for exchange in proxy.exchanges())
+
+        async with electing(elector(client, namespace, "one", SLOW)):
+            await until(lambda: tried() > 0)
+            await asyncio.sleep(0.5)
+            assert tried() == 1, "the next try is due in an hour"
 
 
 async def test_a_release_is_taken_up_by_way_of_the_watch(client: KubeClient, namespace: str) -> None:
