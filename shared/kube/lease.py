@@ -89,6 +89,8 @@ class LeaderElector:
         self._lease: Object | None = None
         # When the record was first seen as it is, by our own clock.
         self._seen_at = 0.0
+        # When we began to write the record that we last made our own, by the same clock.
+        self._renewed_at = 0.0
         self._wake = asyncio.Event()
         self._complaint = ""
 
@@ -139,20 +141,19 @@ class LeaderElector:
     async def _hold(self, stop: asyncio.Event) -> None:
         clock = self._client.clock
         deadline_s = self._timings.renew_deadline.total_seconds()
-        renewed_at = clock.monotonic()
         while True:
-            await _until(stop, self._timings.retry_period.total_seconds())
+            # The deadline is kept even where no other try is due before it.
+            left_s = deadline_s - (clock.monotonic() - self._renewed_at)
+            await _until(stop, min(self._timings.retry_period.total_seconds(), left_s))
             if stop.is_set():
                 self.is_leader.clear()
                 await self._release()
                 return
-            started = clock.monotonic()
-            left_s = deadline_s - (started - renewed_at)
+            left_s = deadline_s - (clock.monotonic() - self._renewed_at)
             # Half the time for one try: a request that hangs leaves room for another.
             if left_s > 0 and await self._tried(min(left_s, deadline_s / 2)):
-                # From before the request: the API server may have stored it at once and answered late.
-                renewed_at = started
-            elif left_s <= 0 or self.leader not in ("", self.identity):
+                continue
+            if left_s <= 0 or self.leader not in ("", self.identity):
                 self._count("lost")
                 log.error("leadership lost", extra={"lease": str(self._key), "leader": self.leader})
                 self.is_leader.clear()
@@ -161,6 +162,7 @@ class LeaderElector:
 
     async def _tried(self, limit_s: float) -> bool:
         """Try once to take or keep the lease; returns whether we hold it."""
+        started = self._client.clock.monotonic()
         try:
             async with asyncio.timeout(limit_s):
                 held = await self._take()
@@ -171,6 +173,9 @@ class LeaderElector:
             self._complaint = complaint
             return False
         self._complaint = ""
+        if held:
+            # From before the request: the API server may have stored it at once and answered late.
+            self._renewed_at = started
         if held and self._client.metrics is not None:
             self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
         return held

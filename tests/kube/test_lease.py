@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
-from shared.kube.config import load_access
+from shared.kube.config import ClusterAccess, load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
 from shared.kube.resources import LEASES
 from shared.testing.fault_proxy.faults import Answer, Gate, Hold
@@ -101,6 +102,48 @@ async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: 
                     assert not one.lost.is_set()
                     await asyncio.sleep(0.1)
             assert not one.lost.is_set()
+
+
+async def test_renewals_that_hang_end_the_leadership_at_the_deadline_whenever_the_next_one_were_due(
+    api_cluster: Cluster, client: KubeClient, namespace: str
+) -> None:
+    # Tried once, at 3 s and until the deadline at 5 s; the next try would be due at 8 s.
+    rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
+    async with proxied(api_cluster, namespace) as (proxy, disturbed):
+        one, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(one):
+            await set_(one.is_leader)
+            proxy.add(Rule(Hold(Gate()), Match(("update",), "leases")))
+            async with electing(two):
+                await set_(two.is_leader)
+                assert one.lost.is_set()
+                assert not one.is_leader.is_set()
+
+
+class LateAnswer(KubeClient):
+    """Is told late of the lease it has created, and of nothing that it writes after that."""
+
+    async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+        made = await super().create(*args, **options)
+        await asyncio.sleep(4)
+        return made
+
+    async def update(self, *args: Any, **options: Any) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError("cancelled before that")
+
+
+async def test_a_lease_that_was_taken_with_a_late_answer_is_held_from_before_it(
+    access: ClusterAccess, client: KubeClient, namespace: str
+) -> None:
+    rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
+    async with LateAnswer(access) as late:
+        one, two = elector(late, namespace, "one", rare), elector(client, namespace, "two", rare)
+        async with electing(one):
+            await until_awaited(lambda: client.list_all(LEASES, namespace), bool)
+            async with electing(two):
+                await set_(two.is_leader)
+                assert one.lost.is_set()
 
 
 async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
