@@ -123,11 +123,16 @@ class Observation:
     def forgotten(self, key: ObjectKey) -> None:
         """A request has left the system."""
         self.waiting.pop(key, None)
+        current = self.passes.get(key)
+        if current is not None:
+            current.let_go = True
 
     # --- the end of a pass ---
 
     def _over(self, current: Pass) -> None:
-        if current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
+        if current.let_go:
+            pass  # a wait that has ended with its request
+        elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
             # Several plugins that wait together are one wait; the first is named.
             self.waiting[current.key] = current.plugin.partition(",")[0] or OWN
         elif current.outcome != Code.INFRA.value and current.decision:

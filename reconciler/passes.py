@@ -52,6 +52,7 @@ class Pass:
     why: str = ""
     plugin: str = ""  # whose answer the outcome is
     trace: str = ""  # the one that admission began, if any
+    let_go: bool = False  # nothing is to come of the request
     calls: list[Call] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     told: int = 0

@@ -151,6 +151,8 @@ async def test_a_wait_ends_at_its_deadline_also_after_a_restart(stage: Stage) ->
         stage.clock.shift += timedelta(seconds=61)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         status = await stage.phase("pod", "Failed")
+        await until(lambda: not working.parts.observation.passes)
+        assert not working.parts.observation.waiting, "it waits no more"
     assert status["reason"].startswith("WaitTimeout: waited until ")
     assert "scripted: it is not ready" in status["reason"]
     assert "failedAttempts" not in status or status["failedAttempts"] == 0

@@ -48,6 +48,17 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     assert waiting(watched) == {}
 
 
+def test_a_wait_that_ends_with_its_request_is_not_shown_for_ever() -> None:
+    watched, c = Watched(), context("train")
+    passed(watched, Attempt(), WAITING)
+    with watched.observation.passing(c.request.key):
+        watched.observation.decided(c.request, Attempt())
+        watched.observation.attempt_ended(c, WAITING)
+        # It has waited for too long: the same pass writes Failed and lets go of the request.
+        watched.observation.forgotten(c.request.key)
+    assert waiting(watched) == {}
+
+
 def test_trouble_with_the_api_server_ends_no_wait() -> None:
     watched, key = Watched(), ObjectKey("default", "train")
     passed(watched, Attempt(), WAITING)
