@@ -132,6 +132,8 @@ class Attempts:
                 self._ending.tell(request, settlement.event, on_pod=True)
                 return Again(settlement.at - now)
             case Waiting():
+                # A wait whose end could not be written, and that goes on after the outage: nothing has ended.
+                memory.unsaved = None
                 return await self.waits.wait(request, memory, settlement, now)
             case Infrastructure():
                 return self._trouble.again(request.key, settlement.why, settlement.after)

@@ -6,6 +6,7 @@ from localcluster.cluster import Cluster
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
 from shared.framework.status import Status
+from shared.kube.errors import Unreachable
 from shared.kube.resources import CONFIGMAPS
 from tests.kube.objects import configmap, until
 from tests.reconciler.stage import Hold, Scripted, Stage
@@ -49,6 +50,33 @@ async def test_a_wait_that_ran_out_during_an_outage_goes_on_for_a_minute(stage: 
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
+
+
+async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_anew(stage: Stage) -> None:
+    plugin = needs("data")
+    plugin.effects = True
+    async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
+        reflectors = working.parts.stores.reflectors.values()
+
+        async def cuts(c: BindContext) -> Status:
+            plugin.on_rollback = None
+            await wire.cut()
+            raise Unreachable("no connection")
+
+        plugin.on_rollback = cuts
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        stage.clock.shift += timedelta(minutes=20)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await until(lambda: plugin.points("pod")[-1] == "rollback")
+        await until(lambda: all(r.contact_since is None for r in reflectors))
+        await wire.mend()
+        # Contact is new: it waits for a minute more.
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded", status.get("reason")
 
 
 async def test_an_api_server_that_restarts_is_no_failure(crd_cluster: Cluster, stage: Stage) -> None:
