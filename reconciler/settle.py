@@ -164,11 +164,16 @@ def failure_event(fail: Fail) -> Event:
 
 def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
     """Return the pod condition that ends an earlier failure; None if none was ever told."""
-    told = any(
-        condition.get("type") == names.CONDITION_POD_BOUND and condition.get("status") != "True"
+    shown = [
+        condition.get("status")
         for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition.get("type") == names.CONDITION_POD_BOUND
+    ]
+    # The watch may not have shown yet what was told of an attempt before this one.
+    told = bool(shown) or request.failed_attempts > 0
+    return (
+        PodBound("True", "Bound", f"bound to node {request.selected_node}") if told and "True" not in shown else None
     )
-    return PodBound("True", "Bound", f"bound to node {request.selected_node}") if told else None
 
 
 def backoff(failed: int, limits: Limits) -> timedelta:

@@ -8,9 +8,11 @@ import pytest
 from reconciler.settle import PodBound
 from reconciler.writer import Writer
 from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Status
 from shared.kube.client import PatchType
 from shared.kube.resources import PODS
-from tests.reconciler.stage import Stage
+from tests.reconciler.stage import Scripted, Stage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHY = PodBound("False", "Rejected", "no luck")
@@ -71,3 +73,17 @@ async def test_nothing_is_said_of_another_pod_of_the_name(stage: Stage) -> None:
     await stage.create_pod()
     await Writer(stage.client, lambda _: None).pod_unbound(pod, WHY, NOW)
     assert await said(stage) == []
+
+
+async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_that_it_was_not(stage: Stage) -> None:
+    async def fails_while_the_watch_hangs(c: BindContext) -> Status:
+        if c.attempt > 1:
+            return Status.ok()
+        await working.hang("pods")
+        return Status.retry("no luck")
+
+    async with stage.working(Scripted(pre_bind=fails_while_the_watch_hangs)) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    assert await said(stage) == [("True", "Bound")]
