@@ -124,6 +124,9 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
         return {Target.REQUEST} if request.failed_attempts else set()
     if not request.pod_key.name:
         return set()  # there is nothing to look at
+    if isinstance(decision, Pin):
+        # Tied to a pod that is gone, it would fail, or be collected with it.
+        return {Target.POD}
     grounds = set()
     if isinstance(decision, Fail) and decision.reason in _GROUNDS:
         grounds.add(_GROUNDS[decision.reason])

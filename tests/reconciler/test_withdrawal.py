@@ -3,10 +3,11 @@
 import asyncio
 
 from shared.api import names
+from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Reason, Status
 from shared.kube.resources import BINDREQUESTS
-from tests.kube.objects import until
+from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 
 
@@ -177,3 +178,19 @@ async def test_a_rollback_that_a_lost_finalizer_leaves_is_not_cut_short_by_the_r
         await until(lambda: len(tries) == 3)
         await until(lambda: working.sizes["memories"] == 0)
     assert plugin.points("pod") == ["pre_bind", "rollback", "rollback", "rollback"]
+
+
+async def test_a_request_without_a_uid_is_for_the_pod_of_now_also_if_the_watch_shows_the_one_before(
+    stage: Stage,
+) -> None:
+    async with stage.working() as working:
+        await stage.create_pod()
+        await until(lambda: working.parts.stores.pod(ObjectKey(stage.namespace, "pod")) is not None)
+        await working.hang("pods")
+        await stage.delete_pod()
+        await stage.create_pod()
+        await stage.request_bind(podUID="")
+        await until_awaited(stage.request, lambda seen: "ownerReferences" in seen["metadata"])
+        working.go_on("pods")
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded", status.get("reason")

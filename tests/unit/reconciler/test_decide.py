@@ -231,6 +231,7 @@ def test_an_outage_of_the_api_server_extends_a_wait() -> None:
             Target.POD,
             id="the watch of pods may still show a predecessor",
         ),
+        pytest.param(seen(request(uid="")), Target.POD, id="nor is a request tied to a predecessor"),
         pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is looked at"),
         pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod elsewhere is looked at"),
         pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is looked at"),
