@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Stop(asyncio.Event):
@@ -118,6 +120,20 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 async def end_of(task: "asyncio.Task[None]") -> None:
     """Wait for a task's end without a say in it."""
     await asyncio.wait({task})
+
+
+async def to_its_end(call: Awaitable[T]) -> T:
+    """Await a call of somebody else's. A CancelledError that this task was not asked for is raised as a fault.
+
+    What the call waited for was cancelled, not this task. Let through, it would end the task without a word.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError as error:
+        this = asyncio.current_task()
+        if this is None or this.cancelling():
+            raise
+        raise RuntimeError("what it waited for was cancelled") from error
 
 
 async def end(task: "asyncio.Task[None]") -> None:

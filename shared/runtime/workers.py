@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from shared.runtime.tasks import to_its_end
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
@@ -31,7 +32,7 @@ async def work(
             return
         try:
             try:
-                again = await look(key)
+                again = await to_its_end(look(key))
                 if again is not None:
                     queue.add_after(key, again)
             except Exception:  # noqa: BLE001 - whatever it is, ``on_fault`` tells of it

@@ -19,6 +19,7 @@ from shared.framework.binding.groups import Group, merge_failures, merge_waits, 
 from shared.framework.plugin import SKIP, Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
 from shared.kube.errors import InfrastructureError
+from shared.runtime.tasks import to_its_end
 
 T = TypeVar("T")
 
@@ -156,7 +157,7 @@ class Runner:
         for plugin in self._forget:
             try:
                 async with asyncio.timeout(self._budgets.rollback_s):
-                    await plugin.forget(key)
+                    await to_its_end(plugin.forget(key))
             except Exception as error:  # noqa: BLE001 - reported; every plugin must hear of it
                 self._observer.plugin_raised(plugin.name, "forget", None, error)
 
@@ -243,7 +244,7 @@ class Runner:
         deadline = asyncio.timeout(budget_s)
         try:
             async with deadline:
-                status = await method(self._own(plugin, c))
+                status = await to_its_end(method(self._own(plugin, c)))
         except TimeoutError as error:
             if not deadline.expired():
                 return self._raised(plugin, point, c, error)

@@ -244,6 +244,46 @@ async def test_a_plugin_that_hangs_is_cut_off() -> None:
     assert "longer than" in status.message
 
 
+class WaitsForACancelledTask(Plugin):
+    """Shares a piece of work with other attempts; one of them has been withdrawn and has ended it."""
+
+    name = "shares"
+
+    def preflight(self, c: BindContext) -> Preflight:
+        return RUN_PARALLEL
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        work = asyncio.get_running_loop().create_future()
+        work.cancel()
+        await work
+        return Status.ok()
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        return await self.pre_bind(c)
+
+    async def forget(self, key: ObjectKey) -> None:
+        await self.pre_bind(context())
+
+
+@pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
+async def test_a_cancellation_that_nobody_has_asked_for_is_the_plugins_failure(neighbours: int) -> None:
+    calls: Calls = []
+    others = [RecordingPlugin("other", calls, {"preflight": says_to_run}) for _ in range(neighbours)]
+    run, seen = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *others)
+    c = context()
+    status = await pre_bind(run, c)
+    assert (status.code, status.plugin) == (Code.RETRY, "shares")
+    assert "was cancelled" in status.message
+    assert (await run.run_rollback(c, status)).code is Code.RETRY
+    await run.forget(c.request.key, c.request.uid)
+    assert seen.raised == [("shares", "pre_bind"), ("shares", "rollback"), ("shares", "forget")]
+    assert calls[-1:] == ["other.forget"] * neighbours
+
+
+def says_to_run() -> Preflight:
+    return RUN_PARALLEL
+
+
 async def test_on_failure_may_reclassify_in_order() -> None:
     hint = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
     a = RecordingPlugin("a", [], {"pre_bind": says(Status.retry("busy")), "on_failure": says(hint)})

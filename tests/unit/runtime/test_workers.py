@@ -30,7 +30,7 @@ def started(
     async def look(key: str) -> timedelta | None:
         looks.append((key, asyncio.get_running_loop().time()))
         answer = answers[key].pop(0) if answers.get(key) else None
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[return-value]  # what plugins return is not checked either
 
@@ -42,6 +42,7 @@ def started(
     [
         pytest.param(timedelta(seconds=5), 5.0, id="when it says"),
         pytest.param(ValueError("a fault"), 60.0, id="after a pause if it fails"),
+        pytest.param(asyncio.CancelledError(), 60.0, id="after a pause if what it waits for is cancelled"),
         pytest.param(5.0, 60.0, id="after a pause if what it says is no time"),
     ],
 )
