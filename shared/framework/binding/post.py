@@ -1,12 +1,16 @@
 """The POST of a Binding as a bind plugin's answer, for every plugin that binds that way."""
 
+import asyncio
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
 
+# Less than the Runner gives a bind: one that it cuts off counts as the plugin's failure.
+POST_BUDGET = timedelta(seconds=55)
 # How the API server's authorizer words a missing right; a policy's refusal has words of its own.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
 
@@ -21,7 +25,15 @@ async def bind_by_post(c: BindContext) -> Status:
     faults = annotation_faults(c.annotations, present)
     if faults:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in faults))
-    result = await post_binding(c.client, c.request.pod_key, c.request.pod_uid, c.spec.selected_node, c.annotations)
+    request, node = c.request, c.spec.selected_node
+    try:
+        result = await post_binding(
+            c.client, request.pod_key, request.pod_uid, node, c.annotations, budget=POST_BUDGET
+        )
+    except asyncio.CancelledError:
+        # A plugin that has left too little time for it: what is on its way is not called back.
+        c.posts.last_unknown = c.client.clock.now()
+        raise
     c.posts.last_unknown = result.last_unknown
     return binding_status(result)
 
