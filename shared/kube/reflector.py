@@ -51,6 +51,8 @@ _WATCH_S = (300, 600)
 _SOON_S = 1.0
 # Bookmarks come every minute.
 _QUIET_S = 120.0
+# A connection that was cut, as load balancers do to one that is idle, and is back so soon, was no outage.
+_BLINK = timedelta(seconds=10)
 
 
 class EventType(StrEnum):
@@ -102,6 +104,8 @@ class Reflector:
         self.last_contact: datetime | None = None
         # Since when contact has been uninterrupted; None while there is none.
         self.contact_since: datetime | None = None
+        # When contact was lost, and since when there had been some.
+        self._lost: tuple[datetime, datetime] | None = None
         self._client = client
         self._on_event = on_event
         self._slim = slim
@@ -228,11 +232,20 @@ class Reflector:
 
     def _contacted(self) -> None:
         now = self._client.clock.now()
-        self.last_contact = now
         if self.contact_since is None:
-            self.contact_since = now
+            self.contact_since = self._before_a_blink(now) or now
+        self.last_contact = now
         if self._version:
             self.problem = None
+
+    def _before_a_blink(self, now: datetime) -> datetime | None:
+        """Return since when there had been contact, if it was lost only for a moment; None if not."""
+        if self._lost is None or self.last_contact is None:
+            return None
+        lost, since = self._lost
+        # One that had said nothing for longer than bookmarks take may have hung all that time.
+        was_alive = (lost - self.last_contact).total_seconds() < _QUIET_S
+        return since if was_alive and now - lost < _BLINK else None
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Say once what is wrong, and wait."""
@@ -244,6 +257,8 @@ class Reflector:
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
             self._restarted("lost")
+            if self.contact_since is not None:
+                self._lost = (self._client.clock.now(), self.contact_since)
             self.contact_since = None
             problem = trouble(self.selection, error)
             if problem != self.problem:

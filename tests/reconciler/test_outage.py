@@ -5,11 +5,12 @@ from datetime import timedelta
 from localcluster.cluster import Cluster
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
+from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.errors import Unreachable
-from shared.kube.resources import CONFIGMAPS
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from tests.kube.objects import configmap, until
-from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs
 
 
@@ -50,6 +51,34 @@ async def test_a_wait_that_ran_out_during_an_outage_goes_on_for_a_minute(stage: 
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
+
+
+async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_deadline(stage: Stage) -> None:
+    """What a load balancer does to a watch that says nothing for a while, again and again."""
+    plugin = needs("data")
+    binding = Binding(wait_timeout=timedelta(seconds=100), in_flight_timeout=NO_FLIGHT)
+    async with stage.wire() as (wire, access), stage.working(plugin, access=access, binding=binding) as working:
+        reflectors = working.parts.stores.reflectors.values()
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        stage.clock.shift += timedelta(seconds=80)
+        began = stage.clock.now()
+        for resource, name in ((BINDREQUESTS, "pod"), (PODS, "pod"), (NODES, "gpu-node-0")):
+            touched = {"metadata": {"labels": {"touched": stage.namespace}}}
+            await stage.client.patch(resource, stage.namespace if resource.namespaced else "", name, touched)
+        await until(lambda: all(r.last_contact and r.last_contact > began for r in reflectors))
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await wire.cut()
+        await until(lambda: all(r.contact_since is None for r in reflectors))
+        await wire.mend()
+        await until(lambda: all(r.contact_since for r in reflectors))
+        stage.clock.shift += timedelta(seconds=30)
+        looks = len(plugin.calls)
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await until(lambda: len(plugin.calls) > looks and not working.parts.observation.passes)
+        status = await stage.status()
+    assert status.get("reason", "").startswith("WaitTimeout: ")
 
 
 async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_anew(stage: Stage) -> None:
