@@ -55,7 +55,7 @@ def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
         return False
     completed = completed_at(request)
-    return completed is not None and completed + ttl <= now
+    return completed is not None and completed <= now - ttl
 
 
 class Sweep:

@@ -67,8 +67,8 @@ def parse_time(text: str | None) -> datetime | None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
-    except ValueError:
-        return None
+    except (ValueError, OverflowError):
+        return None  # the latter: by UTC in the year 0 or 10000
 
 
 def format_time(moment: datetime) -> str:

@@ -46,6 +46,8 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
         pytest.param(finished(OLD, finalizers=["example.com/keep"]), False, id="somebody holds it"),
         pytest.param(finished(OLD, deletionTimestamp="2026-01-01T11:00:00Z"), False, id="it goes already"),
         pytest.param(finished({}), False, id="nobody knows since when"),
+        pytest.param(finished({"completionTime": "9999-12-31T23:59:59Z"}), False, id="at the end of time"),
+        pytest.param(finished({"completionTime": "0001-01-01T00:00:00+01:00"}), False, id="before all time"),
         pytest.param(finished({}, managedFields=WRITTEN), False, id="another's CRD: the newest write counts"),
         pytest.param(finished({}, managedFields=WRITTEN[:1]), True, id="another's CRD: written long ago"),
     ],
@@ -144,3 +146,13 @@ async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
 
 async def test_zero_keeps_everything(stage: Stage) -> None:
     await Sweep(stage.client, timedelta(), stage.clock).run()
+
+
+async def test_a_time_that_cannot_be_told_by_python_ends_no_round(stage: Stage) -> None:
+    """The API server stores whatever has the form of a time."""
+    await stage.create_pod()
+    await stage.request_bind()
+    odd = {"phase": "Succeeded", "completionTime": "0001-01-01T00:00:00+01:00"}
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"status": odd}, subresource="status")
+    assert (await stage.status())["completionTime"] == odd["completionTime"]
+    assert await Sweep(stage.client, HOUR, stage.clock).round() == 0
