@@ -64,6 +64,7 @@ def test_every_fault_is_found_at_once_with_its_path() -> None:
         pytest.param("leaderElection: {retryPeriod: 10s}", "leaderElection", id="a retry period too long"),
         pytest.param("binding: {backoff: {base: 2m}}", "binding.backoff.max", id="a first wait above the longest"),
         pytest.param("binding: {waitTimeout: 0s}", "binding.waitTimeout", id="no time to wait"),
+        pytest.param("binding: {waitTimeout: 99999999h}", "binding.waitTimeout", id="longer than there are years"),
         pytest.param("binding: {backoffLimit: -1}", "binding.backoffLimit", id="fewer than no retries"),
     ],
 )
