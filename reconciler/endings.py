@@ -183,11 +183,16 @@ class Endings:
 
     def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
         """Return how long a Binding may still take effect; nothing is undone or called final on doubt."""
+        now = self._clock.now()
+        if self.leading_since is not None and self.leading_since > now:
+            self.leading_since = now  # the clock was set back
+        if memory.unknown_binding is not None and memory.unknown_binding > now:
+            memory.unknown_binding = now
         # Of a predecessor's Bindings only those matter whose rollback would take something away.
         since = self.leading_since if has_finalizer(c.request) else None
         pod = pod_view(c.pod) if c.pod is not None else Absent.GONE
         settled = settled_at(c.request, pod, Posts(memory.unknown_binding, since, self._in_flight))
-        left = settled - self._clock.now() if settled is not None else timedelta()
+        left = settled - now if settled is not None else timedelta()
         return left if left > timedelta() else None
 
     @staticmethod

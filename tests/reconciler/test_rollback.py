@@ -304,6 +304,24 @@ async def test_fault_11_an_heir_waits_for_what_its_predecessor_may_have_sent(sta
     assert set(plugin.points("pod")) == {"rollback"}
 
 
+async def test_a_clock_that_is_set_back_makes_an_heir_wait_no_longer_than_a_binding_can_take(stage: Stage) -> None:
+    """As on a machine that has booted with a wrong time: what is measured begins anew, an hour of it is not added."""
+
+    async def cannot(_: BindContext) -> Status:
+        return Status.fatal("no luck")
+
+    stage.clock.shift += timedelta(hours=1)
+    plugin = Scripted(effects=True, pre_bind=cannot)
+    async with stage.working(plugin) as working:
+        await until(lambda: working.parts.work.controller.queue is not None)
+        stage.clock.shift -= timedelta(hours=1)
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("Rejected")
+    assert "rollback" in plugin.points("pod")
+
+
 async def test_an_heir_need_not_wait_for_a_pod_that_no_binding_can_reach(stage: Stage) -> None:
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
