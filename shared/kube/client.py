@@ -25,7 +25,7 @@ from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
 from shared.kube.resources import Resource, Selection
-from shared.kube.transport import Request, Transport, TransportOptions
+from shared.kube.transport import Request, Transport, TransportOptions, decoded
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
 
@@ -242,7 +242,7 @@ class KubeClient:
                 if not chunk and on_open is not None:
                     on_open()
                 for line in lines.feed(chunk):
-                    event = orjson.loads(line)
+                    event = decoded(line)
                     if event["type"] == "ERROR":
                         raise from_status(decode_status(event["object"]))
                     yield event
@@ -284,11 +284,7 @@ class KubeClient:
                 options.on_warning(call.resource, call.key, text)
         if not 200 <= answer.code < 300:
             raise from_response(answer.code, answer.headers, answer.body)
-        try:
-            decoded: dict[str, Any] = orjson.loads(answer.body)
-        except orjson.JSONDecodeError as error:
-            raise LostReply("the answer is not JSON; is something between here and the API server?") from error
-        return decoded
+        return decoded(answer.body)
 
     async def _limit(self, call: Call) -> None:
         kind = write_class(call.resource, call.subresource)

@@ -14,6 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 import aiohttp
+import orjson
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -249,3 +250,12 @@ def translated(error: Exception) -> InfrastructureError:
     if isinstance(error, TimeoutError):
         return LostReply("the API server did not answer in time")
     return LostReply(f"the connection to the API server broke: {said}")
+
+
+def decoded(body: bytes) -> dict[str, Any]:
+    """Return the object that an answer, or a line of it, holds. Raises LostReply for what is not JSON."""
+    try:
+        found: dict[str, Any] = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise LostReply("the answer is not JSON; is something between here and the API server?") from error
+    return found

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -185,6 +187,31 @@ async def test_a_lost_answer_is_told_from_no_connection(wire: Wire, wired: KubeC
     with pytest.raises(Unreachable) as refused:
         await wired.get(NAMESPACES, "", namespace)
     assert not refused.value.may_be_done
+
+
+@asynccontextmanager
+async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
+    """A client that reaches no API server but a proxy under maintenance, which has the same page for everybody."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        page = b"<html>\nback soon\n</html>\n"
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n" + page)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        reached = replace(access, server=f"http://127.0.0.1:{port}", ssl_context=None)
+        async with KubeClient(reached) as client:
+            yield client
+
+
+async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAccess, namespace: str) -> None:
+    async with a_page_in_between(access) as client:
+        with pytest.raises(LostReply, match="not JSON"):
+            await client.list(CONFIGMAPS, namespace)
+        with pytest.raises(LostReply, match="not JSON"):
+            _ = [event async for event in client.watch(Selection(CONFIGMAPS, namespace), "1", 60)]
 
 
 async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
