@@ -9,7 +9,8 @@ a key can be:
 - *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place. With a
   ``late_limit``, keys whose delay is over stand in a line of their own: whatever comes fresh goes before them, and
   only that many of them are processed at a time, so that thousands of waits that come due together hold nobody up.
-  Half as many are served in any case, so that a flood of fresh keys does not hold them up for ever either.
+  Half as many are served in any case, in turn with fresh ones, so that a flood of fresh keys does not hold them up
+  for ever either, nor they, where there is a single worker, the fresh ones.
 
 One heap and one timer serve all delays: 100,000 waiting keys cost no tasks. Nothing is kept across processes; what a
 queue forgets when shut down, the next process finds by listing.
@@ -55,6 +56,7 @@ class WorkQueue(Generic[K]):
         self._late: deque[K] = deque()
         self._late_ready: set[K] = set()
         self._late_processing: set[K] = set()
+        self._late_was_last = False
         self._processing: set[K] = set()
         # Added while processing, and when.
         self._again: dict[K, float] = {}
@@ -201,7 +203,10 @@ class WorkQueue(Generic[K]):
         """Take the key that is to be handed out now; None if there is none or all late ones have to wait."""
         limit = self._late_limit or 0
         share = -(-limit // 2) if self._line else limit
-        if self._late_ready and len(self._late_processing) < share:
+        in_turn = not (self._late_was_last and self._line)
+        self._late_was_last = False
+        if self._late_ready and len(self._late_processing) < share and in_turn:
+            self._late_was_last = True
             while (key := self._late.popleft()) not in self._late_ready:
                 pass
             self._late_ready.discard(key)

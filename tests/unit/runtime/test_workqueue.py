@@ -200,6 +200,20 @@ async def test_fresh_keys_never_starve_late_ones() -> None:
     assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
 
 
+async def test_a_single_worker_serves_late_keys_and_fresh_ones_in_turn() -> None:
+    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    for number in range(4):
+        queue.add_after(f"late-{number}", seconds(1))
+    await asyncio.sleep(2)
+    for key in ("fresh-0", "fresh-1"):
+        queue.add(key)
+    taken = []
+    for _ in range(6):
+        taken.append(await queue.get())
+        queue.done(taken[-1])
+    assert taken == ["late-0", "fresh-0", "late-1", "fresh-1", "late-2", "late-3"]
+
+
 @pytest.mark.parametrize(
     ("limit", "served"),
     [
@@ -217,7 +231,7 @@ async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, s
     for number in range(20):
         queue.add(f"fresh-{number}")
     taken = [await queue.get() for _ in range(20)]
-    assert [key.partition("-")[0] for key in taken] == ["late"] * served + ["fresh"] * (20 - served)
+    assert [key.partition("-")[0] for key in taken] == ["late", "fresh"] * served + ["fresh"] * (20 - 2 * served)
 
 
 async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
