@@ -100,6 +100,12 @@ def test_a_pod_that_asks_for_no_share_is_not_bound_as_one(shares: Shares) -> Non
     assert shares.reservations() == []
 
 
+def test_groups_that_can_be_no_labels_fail_the_request_and_do_not_hold_it(shares: Shares) -> None:
+    shares.share("odd", "not a label/at all")
+    assert "must be the value of a label" in shares.live.phase("odd", "Failed")["status"]["reason"]
+    shares.live.until("it is rolled back", lambda: not shares.live.request("odd")["metadata"].get("finalizers"))
+
+
 def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> None:
     shares.live.cluster.make_namespace("kai-scale-adjust")
     scaling = {

@@ -84,7 +84,10 @@ class GpuSharing(Plugin):
         return (Demand.FRACTION,) if self._sharing.enabled else ()
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        return self._sharing.enabled and _is_share(request)
+        """Return whether anything may be written; for groups that can be no labels nothing is, or could be undone."""
+        if not self._sharing.enabled or request.spec is None or not _is_share(request):
+            return False
+        return request_fault(request.spec) is None
 
     # --- lifecycle ---
 
