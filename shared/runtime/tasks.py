@@ -144,6 +144,19 @@ async def end(task: "asyncio.Task[None]") -> None:
         task.result()
 
 
+async def uncut(call: Coroutine[Any, Any, T]) -> T:
+    """Finish a write even if whoever makes it is cancelled under way.
+
+    A write that is cut off may still take effect, after the rollback has looked and found nothing.
+    """
+    task = asyncio.ensure_future(call)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
 def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
     """Run ``main`` to its end on uvloop. SIGTERM and SIGINT set its Stop; a second one exits at once.
 

@@ -32,7 +32,8 @@ from shared.plugins.dynamic_resources.rules import (
     unreachable,
     wanted_claims,
 )
-from shared.plugins.dynamic_resources.writer import Claims, busy, uncut
+from shared.plugins.dynamic_resources.writer import Claims, busy
+from shared.runtime.tasks import uncut
 
 
 class Preparation:

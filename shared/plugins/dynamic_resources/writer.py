@@ -6,8 +6,8 @@ once all but one would only meet a Conflict; under that lock nobody waits for an
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 from weakref import WeakValueDictionary
 
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
@@ -28,8 +28,7 @@ from shared.plugins.dynamic_resources.rules import (
     next_removal,
     next_take,
 )
-
-T = TypeVar("T")
+from shared.runtime.tasks import uncut
 
 # Drivers and the claim controller write to a claim too, but not so often in a row.
 CONFLICTS = 5
@@ -137,16 +136,3 @@ class Claims:
 def busy(wanted: Wanted) -> Status:
     """Return the answer for a claim that others keep changing: nobody's failure, come back soon."""
     return Status(Code.INFRA, (f"{wanted.label} changes faster than it can be written",))
-
-
-async def uncut(call: Coroutine[Any, Any, T]) -> T:
-    """Finish a write even if the attempt is cancelled under way.
-
-    A write that is cut off may still take effect, after the rollback has looked and found nothing.
-    """
-    task = asyncio.ensure_future(call)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
-        raise

@@ -44,6 +44,7 @@ from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removal
 from shared.plugins.gpu_sharing.site import APP, Site
 from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, Sweep
 from shared.plugins.gpu_sharing.watches import groups_of, slim_other, slim_reservation, slim_user
+from shared.runtime.tasks import uncut
 
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
@@ -177,7 +178,7 @@ class GpuSharing(Plugin):
             if unfit is not None:
                 return unfit
             devices = tuple(answer.device for answer in answers if isinstance(answer, Held))
-            return await self._give(c, share, devices)
+            return await uncut(self._give(c, share, devices))
         except Conflict as error:
             return Status(Code.INFRA, (error.message,))
         except ApiError as error:

@@ -1,0 +1,121 @@
+"""The plugin's own steps against a real API server: an attempt that is withdrawn while it writes."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.binding.handle import Handle, Reconcile
+from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.config import GpuSharing as Sharing
+from shared.framework.config import Settings
+from shared.kube.client import KubeClient
+from shared.kube.config import ClusterAccess, load_access
+from shared.kube.resources import CONFIGMAPS, PODS
+from shared.plugins.gpu_sharing import GpuSharing
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
+from shared.plugins.gpu_sharing.reservation import Claim
+from shared.runtime.clock import SystemClock
+from shared.testing.builders import pod
+from tests.plugins.claim_case import Case, CrashingClient
+from tests.plugins.claims import NODE
+
+SHARE: dict[str, Any] = {
+    "receivedResourceType": "Fraction",
+    "receivedGPU": {"count": 1, "portion": "0.50"},
+    "selectedGPUGroups": ["withdrawn"],
+}
+
+
+class SlowClient(KubeClient):
+    """Holds one kind of write back until told."""
+
+    def __init__(self, access: ClusterAccess, verb: str) -> None:
+        super().__init__(access)
+        self.verb = verb
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def patch(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        await self._held("patch")
+        return await super().patch(*args, **kwargs)
+
+    async def create(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        await self._held("create")
+        return await super().create(*args, **kwargs)
+
+    async def _held(self, verb: str) -> None:
+        if verb == self.verb:
+            self.asked.set()
+            await self.go.wait()
+
+
+class Passes:
+    """Runs a pass for every key that is added, as the plugin's workers do."""
+
+    def __init__(self) -> None:
+        self.running: set[asyncio.Task[timedelta | None]] = set()
+
+    def worker(self, _: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        return lambda key: self.running.add(asyncio.ensure_future(reconcile(key)))
+
+
+@pytest.fixture
+async def case(cluster: Cluster) -> AsyncIterator[Case]:
+    namespace = f"test-{uuid.uuid4().hex[:8]}"
+    for made in (namespace, f"{namespace}-devices"):
+        cluster.make_namespace(made)
+    client = CrashingClient(await load_access(cluster.kubeconfig))
+    async with client:
+        yield Case(client, namespace)
+    cluster.kubectl("delete", "namespace", namespace, f"{namespace}-devices", "--wait=false")
+
+
+async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
+    plugin = GpuSharing(GpuSharingConfig(), Settings(gpu_sharing=Sharing(reservation_namespace=devices)))
+    metrics = PluginMetrics(plugin.name, CollectorRegistry())
+    await plugin.setup(Handle(Settings(), client, SystemClock(), passes.worker, metrics))
+    return plugin
+
+
+async def reserve(case: Case, devices: str) -> None:
+    """Have the group's device reserved and told."""
+    key = ObjectKey(case.namespace, "half")
+    claim = Claim(key, ObjectUID(""), key, NODE, "withdrawn")
+    body = reservation_object(claim, ReservationSpec(devices, "image"))
+    body["metadata"]["annotations"][names.RESERVED_DEVICE] = "GPU-1"
+    await case.client.create(PODS, devices, body)
+
+
+@pytest.mark.parametrize("verb", ["patch", "create"])
+async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
+    """Else it could take effect after the rollback that follows has looked and found nothing."""
+    devices = f"{case.namespace}-devices"
+    await reserve(case, devices)
+    wanted = pod("half", case.namespace)
+    wanted["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5", names.SHARED_GPU_CONFIGMAP: "half"}
+    made = await case.client.create(PODS, case.namespace, wanted)
+    passes = Passes()
+    client = SlowClient(await load_access(cluster.kubeconfig), verb)
+    async with client:
+        plugin = await new_plugin(client, devices, passes)
+        context = replace(await case.context(made, **SHARE), client=client)
+        attempt = asyncio.create_task(plugin.pre_bind(context))
+        await client.asked.wait()
+        attempt.cancel()
+        client.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        now = await case.client.get(PODS, case.namespace, "half")
+        assert now["metadata"]["labels"][names.LABEL_GPU_GROUP] == "withdrawn"
+        if verb == "create":
+            assert await case.client.get(CONFIGMAPS, case.namespace, "half-0-evar")
+        await asyncio.gather(*passes.running)
