@@ -1,4 +1,4 @@
-"""The plugin's own steps against a real API server: an attempt that is withdrawn while it writes."""
+"""The plugin's own steps against a real API server: an attempt withdrawn while it writes, what a sweep tells."""
 
 import asyncio
 import uuid
@@ -22,8 +22,12 @@ from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.metrics import SharingMetrics
+from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.reservation import Claim
+from shared.plugins.gpu_sharing.site import Site
+from shared.plugins.gpu_sharing.sweep import Sweep
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
 from tests.plugins.claim_case import Case, CrashingClient
@@ -86,13 +90,13 @@ async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSha
     return plugin
 
 
-async def reserve(case: Case, devices: str) -> None:
+async def reserve(case: Case, devices: str) -> dict[str, Any]:
     """Have the group's device reserved and told."""
     key = ObjectKey(case.namespace, "half")
     claim = Claim(key, ObjectUID(""), key, NODE, "withdrawn")
     body = reservation_object(claim, ReservationSpec(devices, "image"))
     body["metadata"]["annotations"][names.RESERVED_DEVICE] = "GPU-1"
-    await case.client.create(PODS, devices, body)
+    return await case.client.create(PODS, devices, body)
 
 
 @pytest.mark.parametrize("verb", ["patch", "create"])
@@ -119,3 +123,32 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
         if verb == "create":
             assert await case.client.get(CONFIGMAPS, case.namespace, "half-0-evar")
         await asyncio.gather(*passes.running)
+
+
+async def unreserved(client: KubeClient, devices: str) -> float | None:
+    """Return how many groups a sweep says are in use and held by nobody."""
+    registry = CollectorRegistry()
+    metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
+    passes = Passes()
+    handle = Handle(Settings(), client, SystemClock(), passes.worker, PluginMetrics("other", registry))
+    site = Site(client, ReservationSpec(devices, "image"), "")
+    await Sweep(site, GroupOwner(handle, site, timedelta(seconds=40), metrics), metrics).run(ObjectKey("", "sweep"))
+    await asyncio.gather(*passes.running, return_exceptions=True)
+    return registry.get_sample_value("bowline_gpu_sharing_groups_unreserved")
+
+
+async def running_share(case: Case) -> None:
+    """Have a pod run on the group's device."""
+    wanted = pod("half", case.namespace, nodeName=NODE)
+    wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: "withdrawn", names.LABEL_GPU_SHARING: "true"}
+    await case.client.create(PODS, case.namespace, wanted)
+
+
+async def test_a_dead_reservation_holds_no_group(case: Case) -> None:
+    devices = f"{case.namespace}-devices"
+    await running_share(case)
+    held = await reserve(case, devices)
+    assert await unreserved(case.client, devices) == 0
+    evicted = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    await case.client.patch(PODS, devices, held["metadata"]["name"], evicted, subresource="status")
+    assert await unreserved(case.client, devices) == 1

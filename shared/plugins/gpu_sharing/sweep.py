@@ -8,6 +8,7 @@ binder has labelled: they get the label by which they are watched from then on.
 """
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
 from shared.api import names
@@ -17,6 +18,7 @@ from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.reservation import Reservation
 from shared.plugins.gpu_sharing.site import Site
 
 log = logging.getLogger(__name__)
@@ -44,14 +46,14 @@ class Sweep:
     async def run(self, _: ObjectKey) -> timedelta | None:
         """Sweep once; returns when to sweep again."""
         selector = "" if self._adopts else SHARING
-        reserved = {one.group for one in await self._site.reservations()}
+        seen = await self._site.reservations()
         used: set[str] = set()
         for pod in await self._sharing(selector):
             used |= gpu_groups(pod["metadata"]["labels"])
             await self._adopt(pod)
         self._adopts = False
-        self._owner.look(reserved - used)
-        unheld = used - reserved
+        self._owner.look({one.group for one in seen} - used)
+        unheld = used - _held(seen)
         self._metrics.unreserved.set(len(unheld))
         if unheld:
             # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
@@ -77,3 +79,8 @@ class Sweep:
         except ApiError as error:
             # Refused by somebody's policy, say: its group is then looked at by the next leader's sweep.
             log.warning("a sharing pod cannot be labelled", extra={"pod": str(pod), "error": str(error)})
+
+
+def _held(seen: Sequence[Reservation]) -> set[str]:
+    """Return the groups whose device is, or is about to be, held: a reservation that has ended holds nothing."""
+    return {one.group for one in seen if one.lives}
