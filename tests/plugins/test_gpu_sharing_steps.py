@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -70,6 +71,20 @@ class Passes:
 
     def worker(self, _: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         return lambda key: self.running.add(asyncio.ensure_future(reconcile(key)))
+
+
+class BusyClient(KubeClient):
+    """Shares a device just before all pods are read."""
+
+    share: Callable[[], Awaitable[None]] | None = None
+
+    async def pages(self, *args: Any, **kwargs: Any) -> AsyncGenerator[dict[str, Any], None]:
+        if self.share is not None and args[0].resource.metadata_only:
+            share, self.share = self.share, None
+            await share()
+        async with aclosing(super().pages(*args, **kwargs)) as pages:
+            async for page in pages:
+                yield page
 
 
 @pytest.fixture
@@ -142,6 +157,20 @@ async def running_share(case: Case) -> None:
     wanted = pod("half", case.namespace, nodeName=NODE)
     wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: "withdrawn", names.LABEL_GPU_SHARING: "true"}
     await case.client.create(PODS, case.namespace, wanted)
+
+
+async def test_a_share_begun_while_a_sweep_reads_is_not_called_unreserved(case: Case, cluster: Cluster) -> None:
+    """1. The sweep reads the reservations. 2. A device is reserved and shared. 3. The sweep reads the pods."""
+    devices = f"{case.namespace}-devices"
+
+    async def share() -> None:
+        await reserve(case, devices)
+        await running_share(case)
+
+    client = BusyClient(await load_access(cluster.kubeconfig))
+    client.share = share
+    async with client:
+        assert await unreserved(client, devices) == 0
 
 
 async def test_a_dead_reservation_holds_no_group(case: Case) -> None:

@@ -54,6 +54,9 @@ class Sweep:
         self._adopts = False
         self._owner.look({one.group for one in seen} - used)
         unheld = used - _held(seen)
+        if unheld:
+            # Shares may have begun since: reading all pods of a cluster takes a while.
+            unheld -= _held(await self._site.reservations())
         self._metrics.unreserved.set(len(unheld))
         if unheld:
             # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
