@@ -18,7 +18,7 @@ import logging
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import assert_never
 
 from shared.api.meta import ObjectKey, ObjectUID
@@ -71,8 +71,8 @@ class GroupOwner:
         self._asked: dict[str, list[_Asked]] = {}
         # Requests that were given up: their objects may say for a while that they want a group.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        # Since when a silent reservation has been seen: by this clock, for the API server's may differ.
-        self._seen_since: dict[str, dict[ObjectUID, datetime]] = {}
+        # Since when a silent reservation has been seen: by no wall clock, which may differ from others or be set.
+        self._seen_since: dict[str, dict[ObjectUID, float]] = {}
         # Why silent reservations were given up, for those who waited for them.
         self._gave_up: dict[str, dict[ObjectUID, str]] = {}
 
@@ -192,7 +192,7 @@ class GroupOwner:
 
     async def _give_up(self, group: str, seen: list[Reservation]) -> None:
         """Free the devices of agents that have been silent for too long. The deletion wakes those who waited."""
-        reasons = overdue(seen, self._seen_since.get(group, {}), self._clock.now(), self._timeout)
+        reasons = overdue(seen, self._seen_since.get(group, {}), self._clock.monotonic(), self._timeout)
         for late in [one for one in seen if one.uid in reasons]:
             if await self._site.remove(late):
                 seen.remove(late)
@@ -202,14 +202,14 @@ class GroupOwner:
 
     def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
         """Keep since when reservations have been silent. Returns when the first will have been so too long."""
-        now, before = self._clock.now(), self._seen_since.pop(group, {})
+        now, before = self._clock.monotonic(), self._seen_since.pop(group, {})
         waiting = {one.uid: before.get(one.uid, now) for one in silent(seen)}
         if group not in self._claims:
             self._gave_up.pop(group, None)
         if not waiting:
             return None
         self._seen_since[group] = waiting
-        return max(min(waiting.values()) + self._timeout - now, AGAIN)
+        return max(self._timeout - timedelta(seconds=now - min(waiting.values())), AGAIN)
 
     async def _clean(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
         """Delete the reservations that nobody needs. Returns when to look again if one of them has changed since."""

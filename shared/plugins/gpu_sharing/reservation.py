@@ -8,7 +8,7 @@ another node holds nothing, whatever its annotation still says.
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from shared.api import names
@@ -156,14 +156,17 @@ def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[Obje
 
 
 def overdue(
-    seen: Sequence[Reservation], since: Mapping[ObjectUID, datetime], now: datetime, timeout: timedelta
+    seen: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
 ) -> dict[ObjectUID, str]:
-    """Return the reservations whose agent has been silent for too long, each with why it is given up."""
+    """Return the reservations whose agent has been silent for too long, each with why it is given up.
+
+    ``since`` and ``now`` are a monotonic clock's seconds.
+    """
     return {
         one.uid: f"{_called(one)} on node {one.node} has not told its device within {timeout.total_seconds():g} s"
         f"{_because(one)}; look at its logs"
         for one in seen
-        if one.lives and not one.device and now - since.get(one.uid, now) >= timeout
+        if one.lives and not one.device and now - since.get(one.uid, now) >= timeout.total_seconds()
     }
 
 

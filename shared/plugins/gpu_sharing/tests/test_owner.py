@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,12 +17,14 @@ from shared.kube.errors import LostReply
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec
-from shared.plugins.gpu_sharing.reservation import Reservation
+from shared.plugins.gpu_sharing.reservation import Lost, Pending, Reservation
 from shared.plugins.gpu_sharing.site import Site
-from shared.plugins.gpu_sharing.tests.pods import claim
-from shared.runtime.clock import SystemClock
+from shared.plugins.gpu_sharing.tests.pods import claim, reservation
+from shared.runtime.clock import Clock, SystemClock
+from shared.testing.clock import SteppedClock
 
 NOBODY: Any = None
+TIMEOUT = timedelta(seconds=40)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +54,33 @@ class Passes:
         return await asyncio.gather(*self.running, return_exceptions=True)
 
 
+class SetClock(SteppedClock):
+    """A clock that somebody sets, too: no time passes by that."""
+
+    by = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.by
+
+
+class SilentSite(Site):
+    """Has one reservation, whose agent says nothing."""
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation()]
+
+    async def remove(self, reservation: Reservation) -> bool:
+        return True
+
+
 def owner(passes: Passes, error: Exception) -> GroupOwner:
-    site = FailingSite(NOBODY, ReservationSpec("res", "image"), "", error)
+    return owner_of(passes, FailingSite(NOBODY, ReservationSpec("res", "image"), "", error), SystemClock())
+
+
+def owner_of(passes: Passes, site: Site, clock: Clock) -> GroupOwner:
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
-    handle = Handle(Settings(), NOBODY, SystemClock(), passes.worker, metrics)
-    return GroupOwner(handle, site, timedelta(seconds=40), SharingMetrics(metrics))
+    handle = Handle(Settings(), NOBODY, clock, passes.worker, metrics)
+    return GroupOwner(handle, site, TIMEOUT, SharingMetrics(metrics))
 
 
 @pytest.mark.parametrize(
@@ -81,3 +105,16 @@ async def test_a_look_that_failed_is_repeated_by_its_queue() -> None:
     owner(passes, LostReply("no answer")).look(["g1"])
     (result,) = await passes.results()
     assert isinstance(result, LostReply)
+
+
+@pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_how_long_an_agent_is_silent_is_not_measured_by_a_clock_that_is_set(by: timedelta) -> None:
+    passes, clock = Passes(), SetClock()
+    asked = owner_of(passes, SilentSite(NOBODY, ReservationSpec("res", "image"), ""), clock)
+    waits = claim(awaited=reservation().uid)
+    assert isinstance((await asked.claim([waits]))[0], Pending)
+    clock.by = by
+    assert isinstance((await asked.claim([waits]))[0], Pending)
+    assert (await passes.results())[-1] == TIMEOUT
+    clock.step(TIMEOUT)
+    assert isinstance((await asked.claim([waits]))[0], Lost)
