@@ -207,6 +207,21 @@ async def test_a_mirror_that_lags_costs_a_look_and_nothing_else(storage: Storage
     assert await bound_volume(storage, "third") == "b"
 
 
+async def test_a_mirror_that_lags_behind_several_volumes_hides_no_free_one(
+    storage: Storage, client: KubeClient
+) -> None:
+    for name in ("first", "second", "third"):
+        storage.make_claim(name)
+    for short in ("a", "b", "c"):
+        storage.make_volume(short)
+    plugin, other = await process(client), await process(client)
+    await mirror(plugin, client)
+    for name in ("first", "second"):
+        assert (await settled(other, context(storage, name, name))).code is Code.OK
+    status = await plugin.pre_bind(context(storage, "third", "third"))
+    assert status.reasons == (f"claim third is being bound to volume {storage.name('c')}",)
+
+
 async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storage, cluster: Cluster) -> None:
     storage.make_claim()
     storage.make_volume("v")

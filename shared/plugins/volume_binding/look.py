@@ -88,11 +88,12 @@ class Looks:
         """Look until there is an answer. Raises InfrastructureError, nothing else of the API server's."""
         live = False
         wanted = wanted_claims(subject.pod)
-        for _ in range(LOOKS):
+        for looks_before in range(LOOKS):
             try:
                 return await self._look(subject, wanted, live=live)
             except _LookAgain as again:
-                live = live or again.live
+                # Once, somebody was faster; twice, the mirror may be behind and would go on showing what is taken.
+                live = live or again.live or looks_before > 0
             except (Forbidden, Invalid) as error:
                 return refusal(error.message)
         return Status.wait("the pod's claims or their volumes keep changing", *(one.ref for one in wanted))
