@@ -334,6 +334,20 @@ async def test_a_claim_that_the_pods_status_names_but_that_is_gone_is_made_anew(
     assert await case.claims() == []
 
 
+async def test_the_kubelet_is_told_though_a_view_of_the_pod_shows_what_a_rollback_has_taken_back(case: Case) -> None:
+    """1. A request is given up. 2. It is made anew. 3. Only then the watch shows the pod's status without a claim."""
+    made = await case.pod(containers=LIMITED)
+    plugin = await new_plugin(case.client)
+    assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
+    seen = await case.context(made, **extended(EXTENDED))
+    assert await plugin.rollback(seen, GIVEN_UP) == Status.ok()
+    for _ in range(2):
+        assert await plugin.pre_bind(seen) == Status.ok()
+    now = await case.client.get(PODS, case.namespace, "pod")
+    (held,) = await case.claims()
+    assert now["status"].get("extendedResourceClaimStatus", {}).get("resourceClaimName") == held["metadata"]["name"]
+
+
 class OldClient(KubeClient):
     """Asks for claims in a version that the API server does not serve, as none before Kubernetes 1.34 serves v1."""
 

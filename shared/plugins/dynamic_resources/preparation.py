@@ -63,7 +63,7 @@ class Preparation:
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
         if extended is not None:
-            answers.append(await self._take_extended(pod, extended))
+            answers.append(await self._take_extended(pod, extended, state))
         answer = together(answers)
         if answer.code in (Code.OK, Code.WAIT):
             self._metrics.devices(state, pending=answer.code is Code.WAIT, now=self._client.clock.monotonic())
@@ -93,7 +93,9 @@ class Preparation:
             labels = found["metadata"].get("labels") or {}
         return unreachable(label, allocation, Node(node, labels))
 
-    async def _take_extended(self, pod: Object, extended: ExtendedResourceClaimAllocation) -> Status:
+    async def _take_extended(
+        self, pod: Object, extended: ExtendedResourceClaimAllocation, state: dict[str, Any]
+    ) -> Status:
         """Make the claim that nobody else makes, take it, and tell the kubelet of it by the pod's status."""
         wanted = wanted_extended(pod, extended)
         claim = await self._claims.get(wanted.key)
@@ -114,9 +116,11 @@ class Preparation:
         if answer.code not in (Code.OK, Code.WAIT):
             return answer
         status = pod_status(wanted.key.name, extended)
-        if told_status(pod) == status or await self._tell(pod, status):
-            return answer
-        return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
+        # What a watch shows of the pod may be what a rollback has taken away since.
+        if state.get("told") != status and not await self._tell(pod, status):
+            return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
+        state["told"] = status
+        return answer
 
     # --- when it is abandoned ---
 
