@@ -18,6 +18,7 @@ from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import GpuSharing as Sharing
 from shared.framework.config import Settings
+from shared.framework.status import Status
 from shared.kube.client import KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import CONFIGMAPS, PODS
@@ -114,14 +115,19 @@ async def reserve(case: Case, devices: str) -> dict[str, Any]:
     return await case.client.create(PODS, devices, body)
 
 
+def half(case: Case) -> dict[str, Any]:
+    """Return a pod that is prepared for half a device."""
+    wanted = pod("half", case.namespace)
+    wanted["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5", names.SHARED_GPU_CONFIGMAP: "half"}
+    return wanted
+
+
 @pytest.mark.parametrize("verb", ["patch", "create"])
 async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
     """Else it could take effect after the rollback that follows has looked and found nothing."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
-    wanted = pod("half", case.namespace)
-    wanted["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5", names.SHARED_GPU_CONFIGMAP: "half"}
-    made = await case.client.create(PODS, case.namespace, wanted)
+    made = await case.client.create(PODS, case.namespace, half(case))
     passes = Passes()
     client = SlowClient(await load_access(cluster.kubeconfig), verb)
     async with client:
@@ -138,6 +144,21 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
         if verb == "create":
             assert await case.client.get(CONFIGMAPS, case.namespace, "half-0-evar")
         await asyncio.gather(*passes.running)
+
+
+async def test_a_pod_is_labelled_though_a_view_of_it_shows_labels_that_a_rollback_has_taken_back(case: Case) -> None:
+    """1. A request is given up, its labels go. 2. It is made anew. 3. Only then the watch shows the labels gone."""
+    devices = f"{case.namespace}-devices"
+    await reserve(case, devices)
+    made = await case.client.create(PODS, case.namespace, half(case))
+    plugin = await new_plugin(case.client, devices, passes := Passes())
+    context = await case.context(made, **SHARE)
+    before = {names.LABEL_GPU_GROUP: "withdrawn", names.LABEL_GPU_SHARING: "true"}
+    seen = {**made, "metadata": {**made["metadata"], "labels": before}}
+    assert await plugin.pre_bind(replace(context, pod=seen)) == Status.ok()
+    await asyncio.gather(*passes.running)
+    now = await case.client.get(PODS, case.namespace, "half")
+    assert now["metadata"].get("labels") == before
 
 
 async def unreserved(client: KubeClient, devices: str) -> float | None:

@@ -191,7 +191,7 @@ class GpuSharing(Plugin):
         groups, pod = c.spec.selected_gpu_groups, c.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
-        if changes and await self._site.label(pod, changes) is None:
+        if await self._site.label(pod, changes) is None:
             return Status(Code.INFRA, (f"pod {c.request.pod_key} is gone or another one by now",))
         received = c.spec.received_gpu
         assert received is not None  # noqa: S101 - request_fault has refused it

@@ -126,13 +126,14 @@ def owning_pods(configmap: Object) -> dict[ObjectUID, str]:
 
 
 def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, str | None]:
-    """Return what makes the labels those of a pod of these groups, as a merge patch; empty if they are.
+    """Return what makes the labels those of a pod of these groups, as a merge patch.
 
-    Groups of an earlier decision go: a pod counts as user of every group that it is labelled with.
+    Groups of an earlier decision go: a pod counts as user of every group that it is labelled with. Its own are in it
+    also where they are seen: a watch may not have shown yet that a rollback took them away, and without them the
+    device of a running pod is given up.
     """
-    wanted = _group_labels(groups)
-    changes: dict[str, str | None] = {key: None for key in labels if _is_group_label(key) and key not in wanted}
-    return changes | {key: value for key, value in wanted.items() if labels.get(key) != value}
+    wanted: dict[str, str | None] = {**_group_labels(groups)}
+    return {key: None for key in labels if _is_group_label(key) and key not in wanted} | wanted
 
 
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
