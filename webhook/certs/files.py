@@ -41,7 +41,7 @@ class CertificateFiles:
         self._metrics = metrics
         self._clock = clock
         self._pair = b""
-        self._client_ca = _read(paths.client_ca) if paths.client_ca is not None else b""
+        self._client_ca = _read_callers(paths.client_ca) if paths.client_ca is not None else b""
         self._complained = ""
         self.serving = ServingContext(self._client_ca)
         self._load_pair()
@@ -59,7 +59,7 @@ class CertificateFiles:
     def look(self) -> None:
         """Serve what the files say now. Raises CertificateError if they say nothing better."""
         if self._paths.client_ca is not None:
-            found = _read(self._paths.client_ca)
+            found = _read_callers(self._paths.client_ca)
             if found != self._client_ca:
                 self.serving.let_in(found)
                 self._client_ca = found
@@ -98,6 +98,14 @@ def worse(found: tuple[x509.Certificate, ...], current: x509.Certificate | None,
     if current is not None and is_valid_at(current, now) and not is_valid_at(found[0], now):
         return "the new certificate is not valid today, and the one before is"
     return ""
+
+
+def _read_callers(path: Path) -> bytes:
+    # No authorities at all would stand for "everybody": a file that was cut off must not open the door.
+    found = _read(path)
+    if not found:
+        raise CertificateError(f"{path}: is empty; it must hold the authorities of callers, PEM")
+    return found
 
 
 def _read(path: Path) -> bytes:

@@ -275,3 +275,16 @@ class TestFiles:
             files.look()
         callers.write_bytes(to_pem([authority(TODAY).certificate]))
         files.look()
+
+    def test_an_empty_file_of_callers_lets_in_nobody_new(self, paths: FilePaths, tmp_path: Path) -> None:
+        leaf, callers = leaf_of(authority(TODAY), at=TODAY), tmp_path / "callers.crt"
+        self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
+        callers.write_bytes(b"")
+        with_callers = FilePaths(paths.certificate, paths.private_key, callers)
+        with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
+            self.files(with_callers)
+        callers.write_bytes(to_pem([authority(TODAY).certificate]))
+        files = self.files(with_callers)
+        callers.write_bytes(b"")
+        with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
+            files.look()
