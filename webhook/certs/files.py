@@ -58,13 +58,19 @@ class CertificateFiles:
 
     def look(self) -> None:
         """Serve what the files say now. Raises CertificateError if they say nothing better."""
-        if self._paths.client_ca is not None:
-            found = _read_callers(self._paths.client_ca)
-            if found != self._client_ca:
-                self.serving.let_in(found)
-                self._client_ca = found
-                log.info("callers of other authorities are let in")
-        self._load_pair()
+        try:
+            self._load_callers()
+        finally:  # what is wrong with the callers' file must not keep a renewed certificate from being served
+            self._load_pair()
+
+    def _load_callers(self) -> None:
+        if self._paths.client_ca is None:
+            return
+        found = _read_callers(self._paths.client_ca)
+        if found != self._client_ca:
+            self.serving.let_in(found)
+            self._client_ca = found
+            log.info("callers of other authorities are let in")
 
     def _load_pair(self) -> None:
         certificate, key = self._paths.certificate, self._paths.private_key

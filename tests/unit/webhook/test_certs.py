@@ -288,3 +288,17 @@ class TestFiles:
         callers.write_bytes(b"")
         with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
             files.look()
+
+    def test_a_bad_file_of_callers_does_not_keep_a_renewed_pair_from_being_served(
+        self, paths: FilePaths, tmp_path: Path
+    ) -> None:
+        signer, callers = authority(TODAY), tmp_path / "callers.crt"
+        old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
+        self.put(paths, to_pem([old.certificate]), old.private_key)
+        callers.write_bytes(to_pem([signer.certificate]))
+        files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
+        callers.write_bytes(b"junk")
+        self.put(paths, to_pem([new.certificate]), new.private_key)
+        with pytest.raises(CertificateError, match="callers' authorities"):
+            files.look()
+        assert files.serving.certificate == new.certificate
