@@ -68,11 +68,16 @@ def client_context(bundle: bytes) -> ssl.SSLContext:
 
     Raises ssl.SSLError if there is no certificate in it.
     """
-    context = ssl.create_default_context(cadata=bundle.decode("ascii", "replace") if bundle else None)
+    context = ssl.create_default_context(cadata=_authorities(bundle) if bundle else None)
     # Go takes any certificate of the bundle for an anchor, and needs no Authority Key Identifier.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
+
+
+def _authorities(bundle: bytes) -> str:
+    """Return a bundle as the ssl module takes it: what stands around certificates may be in any script."""
+    return bundle.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
 
 
 def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
@@ -108,8 +113,8 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
-            context.load_verify_locations(cadata=client_ca.decode("ascii"))
-        except (ssl.SSLError, UnicodeDecodeError) as error:
+            context.load_verify_locations(cadata=_authorities(client_ca))
+        except ssl.SSLError as error:
             raise CertificateError("the callers' authorities are no PEM certificates") from error
     return context
 

@@ -24,7 +24,7 @@ from webhook.certs.authority import (
     service_names,
     to_pem,
 )
-from webhook.certs.context import CertificateError, ServingContext
+from webhook.certs.context import CertificateError, ServingContext, client_context
 from webhook.certs.files import CertificateFiles, FilePaths, worse
 from webhook.certs.rotation import CaState
 from webhook.certs.secret import new_secret, read_secret, written
@@ -192,6 +192,20 @@ class TestExchange:
         shown = shake_hands(serving.context, signer.certificate, None)
         assert shown == other.certificate.public_bytes(serialization.Encoding.DER)
         assert serving.not_after() == other.certificate.not_valid_after_utc
+
+    @pytest.mark.parametrize("comment", ["# Főtanúsítvány\n".encode(), b"\xff\xfe\n"])
+    def test_words_of_any_script_around_certificates_are_passed_over(self, comment: bytes) -> None:
+        signer = authority(TODAY)
+        bundle = comment + to_pem([signer.certificate]) + comment
+        ServingContext(bundle).swap(leaf_of(signer, at=TODAY).pem())
+        serving = ServingContext()
+        serving.swap(leaf_of(signer, at=TODAY).pem())
+        shake_hands(serving.context, bundle, "localhost")
+        for without in (comment, b"\xff"):
+            with pytest.raises(ssl.SSLError):
+                client_context(without)
+            with pytest.raises(CertificateError):
+                ServingContext(without)
 
     def test_a_key_with_a_passphrase_is_refused_without_asking(self) -> None:
         locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(
