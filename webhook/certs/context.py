@@ -112,6 +112,8 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
     context.num_tickets = 0
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
+        # Each is an anchor, as for API servers: an authority need not be a root.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cadata=_authorities(client_ca))
         except ssl.SSLError as error:

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from shared.testing.clock import SteppedClock
 from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
 from webhook.certs.authority import (
+    Authority,
     from_pem,
     is_valid_at,
     may_sign,
@@ -206,6 +207,26 @@ class TestExchange:
                 client_context(without)
             with pytest.raises(CertificateError):
                 ServingContext(without)
+
+    def test_an_authority_of_callers_need_not_be_a_root(self, tmp_path: Path) -> None:
+        root, keys = authority(TODAY), [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+        names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, word)]) for word in ("between", "apiserver")]
+        made: list[x509.Certificate] = []
+        for name, key, issuer, by in zip(
+            names, keys, (root.certificate.subject, names[0]), (root.key, keys[0]), strict=True
+        ):
+            builder = x509.CertificateBuilder().subject_name(name).issuer_name(issuer).public_key(key.public_key())
+            builder = builder.serial_number(1).not_valid_before(TODAY - DAY).not_valid_after(TODAY + DAY)
+            builder = builder.add_extension(x509.BasicConstraints(ca=not made, path_length=None), critical=True)
+            made.append(builder.sign(by, hashes.SHA256()))
+        between, caller = made[0], tmp_path / "caller.pem"
+        caller.write_bytes(to_pem(made[1:]) + Authority(made[1], keys[1]).private_pem())
+        serving = ServingContext(to_pem([between]))
+        serving.swap(leaf_of(root, at=TODAY).pem())
+        shake_hands(serving.context, root.certificate, "localhost", caller)
+        serving.let_in(to_pem([authority(TODAY).certificate]))
+        with pytest.raises(ssl.SSLError):
+            shake_hands(serving.context, root.certificate, "localhost", caller)
 
     def test_a_key_with_a_passphrase_is_refused_without_asking(self) -> None:
         locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(

@@ -2,6 +2,7 @@
 
 import ssl
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 
@@ -23,10 +24,17 @@ def leaf_of(signer: Authority, *names: str, at: datetime = NOW, life: timedelta 
     return sign_leaf(signer, names or ("localhost",), at, life)
 
 
-def shake_hands(server: ssl.SSLContext, trusted: x509.Certificate | bytes, name: str | None) -> bytes:
-    """Shake hands in memory; returns the server's certificate (DER). Raises ssl.SSLError if it is not believed."""
+def shake_hands(
+    server: ssl.SSLContext, trusted: x509.Certificate | bytes, name: str | None, caller: Path | None = None
+) -> bytes:
+    """Shake hands in memory; returns the server's certificate (DER). Raises ssl.SSLError if one is not believed.
+
+    ``caller`` is a file with the certificate and key of the client.
+    """
     bundle = trusted if isinstance(trusted, bytes) else to_pem([trusted])
     client = client_context(bundle)
+    if caller is not None:
+        client.load_cert_chain(caller)
     client.check_hostname = name is not None
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     there = client.wrap_bio(to_client, to_server, server_hostname=name)
