@@ -151,8 +151,11 @@ def leaf_due(
 ) -> bool:
     """Return whether a new leaf of the signer is to be served. ``trusted`` is what every webhook entry holds.
 
-    A valid leaf is never given up for one that the API server does not trust yet.
+    A valid leaf is never given up for one that the API server does not trust yet. A signer that is not valid, as far
+    as our clock knows, has nothing better to give: without the cluster the Secret is not put right before.
     """
+    if not _usable(signer, now):
+        return False
     if leaf is None or not is_valid_at(leaf.certificate, now):
         return True
     if signer.certificate not in set(trusted):
