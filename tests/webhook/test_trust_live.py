@@ -160,6 +160,30 @@ def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster,
     assert process.stop()
 
 
+def test_replicas_with_different_files_leave_each_others_authorities_published(
+    live: LiveCluster, tmp_path: Path
+) -> None:
+    """Kubelets bring a renewed file to each replica in their own time; until then all are to be believed."""
+    now = datetime.now(UTC)
+    signers = [make_authority(now, LIFE) for _ in range(2)]
+    replicas = []
+    for index, signer in enumerate(signers):
+        folder = tmp_path / str(index)
+        folder.mkdir()
+        (folder / "ca.crt").write_bytes(to_pem([signer.certificate]))
+        leaf = sign_leaf(signer, ["127.0.0.1"], now, LIFE)
+        listen = f"127.0.0.1:{free_port()}"
+        flag = f"--tls-ca-file={folder / 'ca.crt'}"
+        pem = to_pem([leaf.certificate])
+        replicas.append(from_files(live, folder, pem, leaf.private_key, flag, listen=listen))
+    both = {signer.certificate for signer in signers}
+    live.until("both are trusted", lambda: [set(from_pem(found)) for found in trusted(live.cluster)] == [both])
+    for replica in replicas:
+        replica.wait_ready(60)
+    for replica in replicas:
+        assert replica.stop()
+
+
 def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
@@ -223,15 +247,17 @@ def test_fault_31_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pa
         live.cluster.api.post(PODS, large)
 
 
-def from_files(live: LiveCluster, folder: Path, certificate: bytes, key: bytes, *flags: str) -> LocalProcess:
-    """Start a webhook with a certificate from files, where the webhook configurations call."""
+def from_files(
+    live: LiveCluster, folder: Path, certificate: bytes, key: bytes, *flags: str, listen: str = ""
+) -> LocalProcess:
+    """Start a webhook with a certificate from files, by default where the webhook configurations call."""
     (folder / "tls.crt").write_bytes(certificate)
     (folder / "tls.key").write_bytes(key)
     cluster = live.cluster
     url = cluster.api.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"]
-    listen, metrics = url.split("/")[2], f"127.0.0.1:{free_port()}"
+    listen, metrics = listen or url.split("/")[2], f"127.0.0.1:{free_port()}"
     files = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
     access = (f"--kubeconfig={cluster.kubeconfig}", f"--webhook-configuration={WEBHOOK}", "--drain=0s")
     argv = [*command(*files, *access, *flags), f"--listen={listen}", f"--metrics-listen={metrics}"]
-    launch = Launch("webhook-from-files", argv, folder / "webhook.log", CHECKOUT, dict(environment()))
+    launch = Launch(f"webhook-from-files-{folder.name}", argv, folder / "webhook.log", CHECKOUT, dict(environment()))
     return LocalProcess(cluster.run_process(launch), listen, metrics, cluster.kubeconfig)

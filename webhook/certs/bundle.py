@@ -43,8 +43,13 @@ def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certifica
 
 def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
     """Return the authorities of Bowline's own that some entry trusts."""
+    return tuple(certificate for certificate in published(configurations) if is_ours(certificate))
+
+
+def published(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
+    """Return the authorities that some entry trusts, each once."""
     bundles = {bundle_of(client) for client in entries(configurations)}
-    return tuple(c for c in dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)) if is_ours(c))
+    return tuple(dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)))
 
 
 def mismatches(configurations: Iterable[Object], bundle: bytes) -> int:

@@ -10,13 +10,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from cryptography import x509
+
 from shared.api.meta import Object, ObjectKey
 from shared.api.names import FIELD_MANAGER_CABUNDLE
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.reflector import Reflector
 from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
+from shared.runtime.clock import Clock
 from webhook.certs.authority import from_pem, to_pem
-from webhook.certs.bundle import bundle_patch, mismatches
+from webhook.certs.bundle import bundle_patch, mismatches, published
 from webhook.certs.passes import Passes
 from webhook.metrics import CertificateMetrics
 
@@ -24,6 +27,9 @@ log = logging.getLogger(__name__)
 
 # How often the file of an authority is looked at.
 _POLL = timedelta(seconds=5)
+# How long authorities stay published that are not in the file: a kubelet takes up to a minute and a half to renew it,
+# and a rollout, in which old replicas have another file, some minutes.
+KEPT = timedelta(minutes=10)
 
 
 class Configurations:
@@ -83,13 +89,38 @@ class Configurations:
                 log.info("published the CA bundle", extra={"kind": resource.kind, "configuration": name})
 
 
-class FilePublisher:
-    """Publishes the authority that stands beside a certificate from files, if there is one."""
+class Overlap:
+    """Keeps published for a while what is not in this replica's file: it may be in another's.
 
-    def __init__(self, path: Path, configurations: Configurations, metrics: CertificateMetrics) -> None:
+    Replicas would otherwise overwrite each other's authorities as fast as they see them, and the certificates of all
+    but one would be refused.
+    """
+
+    def __init__(self) -> None:
+        # Since when, without a break, each has been seen published and not in the file.
+        self._since: dict[x509.Certificate, float] = {}
+
+    def of(
+        self, ours: Sequence[x509.Certificate], there: Sequence[x509.Certificate], now: float
+    ) -> tuple[x509.Certificate, ...]:
+        """Return what is to be published; where nothing has to change, in the order in which it stands there."""
+        self._since = {c: self._since.get(c, now) for c in there if c not in ours}
+        kept = [c for c in there if c in ours or now - self._since[c] < KEPT.total_seconds()]
+        return (*(c for c in ours if c not in kept), *kept)
+
+
+class FilePublisher:
+    """Publishes the authority that stands beside a certificate from files, if there is one.
+
+    When it is replaced, kubelets bring the new file to each replica in their own time: ``Overlap``.
+    """
+
+    def __init__(self, path: Path, configurations: Configurations, metrics: CertificateMetrics, clock: Clock) -> None:
         self._path = path
         self._configurations = configurations
         self._metrics = metrics
+        self._clock = clock
+        self._overlap = Overlap()
         self.passes = Passes(self._pass, _POLL, metrics)
 
     def missing(self) -> str | None:
@@ -109,6 +140,9 @@ class FilePublisher:
 
     async def _bundle(self) -> bytes | None:
         try:
-            return to_pem(from_pem(await asyncio.to_thread(self._path.read_bytes))) or None
+            ours = from_pem(await asyncio.to_thread(self._path.read_bytes))
         except OSError:
             return None
+        if not ours:
+            return None
+        return to_pem(self._overlap.of(ours, published(self._configurations.seen()), self._clock.monotonic()))

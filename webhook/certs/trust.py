@@ -92,7 +92,7 @@ class Trust:
         if options.authorities is not None:
             return CaKeeper(client, configurations, self._holder, options.authorities, self._metrics)
         if options.ca_file is not None:
-            return FilePublisher(options.ca_file, configurations, self._metrics)
+            return FilePublisher(options.ca_file, configurations, self._metrics, client.clock)
         return None
 
 
