@@ -32,7 +32,8 @@ def judge_workload(
     """Judge the pod templates of an object of the kind. Their content is changed in place."""
     if structure.is_deleting(raw):
         return ALLOWED
-    malformed = structure.workload_faults(raw)
+    faults = structure.workload_faults if workload.is_built_in else structure.foreign_workload_faults
+    malformed = faults(raw)
     if malformed:
         return _as_asked(workload, Judgement(malformed))
     if _has_judged_owner(chain, raw):

@@ -150,6 +150,7 @@ _POD_SPEC = _fields(
 )
 _POD = _fields(metadata=_METADATA, spec=_POD_SPEC, status=_OBJECT)
 _WORKLOAD = _fields(metadata=_METADATA, spec=_fields(jobTemplate=_fields(spec=_OBJECT)), status=_OBJECT)
+_FOREIGN_WORKLOAD = _fields(metadata=_METADATA)
 _BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is judged by the model
 
 
@@ -159,8 +160,13 @@ def pod_faults(raw: Object) -> tuple[FieldError, ...]:
 
 
 def workload_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return what is not of its type in a workload around its pod template."""
+    """Return what is not of its type in a built-in workload around its pod template."""
     return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_WORKLOAD(raw))
+
+
+def foreign_workload_faults(raw: Object) -> tuple[FieldError, ...]:
+    """Return the same for another project's kind, of which only the metadata is known."""
+    return (*_missing(raw, "metadata"), *_FOREIGN_WORKLOAD(raw))
 
 
 def bind_request_faults(raw: Object) -> tuple[FieldError, ...]:

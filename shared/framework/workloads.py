@@ -64,6 +64,11 @@ class Workload:
         """What the kind is found by."""
         return self.group, self.kind
 
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is one of Kubernetes' own kinds, whatever the configuration says of it."""
+        return self.key in _BUILT_IN_KEYS
+
     def templates_in(self, raw: Object) -> Iterator[tuple[str, Any]]:
         """Yield path and content of each pod template in the object, always in the same order."""
         for template in self.templates:
@@ -99,6 +104,7 @@ BUILT_IN: Final = (
     _workload("batch", "Job", "jobs", "spec.template"),
     _workload("batch", "CronJob", "cronjobs", "spec.jobTemplate.spec.template"),
 )
+_BUILT_IN_KEYS: Final = frozenset(workload.key for workload in BUILT_IN)
 _RAY: Final = ("headGroupSpec.template", "workerGroupSpecs[*].template")
 # Judged when the configuration names them. Groups, resources and fields are those of the projects' CRDs.
 READY: Final = (

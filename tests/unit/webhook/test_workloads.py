@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
 from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import BUILT_IN, READY
@@ -235,3 +235,23 @@ def test_templates_that_are_nested_too_deeply_to_be_told_apart_are_judged_where_
 )
 def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
     assert judged(raw) == paths
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"jobTemplate": "nightly"}, id="a field called as one of a CronJob"),
+        pytest.param({"jobTemplate": {"spec": []}}, id="the same, and what is in it"),
+        pytest.param(None, id="none"),
+        pytest.param("x", id="a string"),
+    ],
+)
+def test_the_shape_of_somebody_elses_kind_is_for_its_own_schema_to_say(spec: Any) -> None:
+    own = WorkloadEntry(kind="Own", group="example.com", resource="owns", templates=("spec.groups[*].template",))
+    chain: AdmissionChain = marking(settings=Settings(workloads=(own,)))
+    raw = {"metadata": {"name": "w"}, "spec": spec, "status": "ready"}
+    info = AdmissionInfo(namespace="team", kind="Own")
+    assert judge_workload(chain, chain.workloads["example.com", "Own"], raw, None, info) == ALLOWED
+    if isinstance(spec, dict):
+        spec["groups"] = [{"template": template({"bad": "x"})}]
+        assert not judge_workload(chain, chain.workloads["example.com", "Own"], raw, None, info).allowed
