@@ -107,7 +107,7 @@ def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> Non
         assert (called["name"], called["namespace"], called["port"]) == ("bowline-webhook", NAMESPACE, port["port"])
     (only,) = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]["containers"]
     listens = {p["name"]: p["containerPort"] for p in only["ports"]}
-    assert f"--listen=0.0.0.0:{listens[port['targetPort']]}" in only["args"]
+    assert f"--listen=:{listens[port['targetPort']]}" in only["args"]
 
 
 # --- the words of the expressions are those of the code ---

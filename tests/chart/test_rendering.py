@@ -111,7 +111,7 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert pod["serviceAccountName"] == deployment["metadata"]["name"]
         assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
         assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
-        assert f"--metrics-listen=0.0.0.0:{ports['metrics']}" in only["args"]
+        assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
         assert set(only["resources"]["requests"]) == {"cpu", "memory"}
         assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
             "POD_NAMESPACE": "metadata.namespace",

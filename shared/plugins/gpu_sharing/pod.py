@@ -60,7 +60,7 @@ def reservation_object(claim: Claim, spec: ReservationSpec) -> dict[str, Any]:
                     "image": spec.image,
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python", "-m", "shared.plugins.gpu_sharing.agent"],
-                    "args": [*arguments, "--listen=0.0.0.0:8080"],
+                    "args": [*arguments, "--listen=:8080"],
                     "env": env,
                     "resources": {"requests": wanted, "limits": wanted},
                     "ports": [{"name": "health", "containerPort": 8080}],
