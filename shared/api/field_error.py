@@ -10,6 +10,9 @@ from typing import Any
 
 # Longer values are cut in messages: an annotation may hold 256 KiB.
 MAX_VALUE = 64
+# As in JSON, but for tabs. API servers drop a warning with a control character in it, and terminals obey them.
+_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")}
+_ESCAPES = _CONTROLS | str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,7 @@ def shown(value: Any) -> str:
     """Return the value as a message shows it: JSON-like, one line, at most MAX_VALUE characters."""
     if isinstance(value, str):
         cut = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 3] + "..."
-        return '"' + cut.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r") + '"'
+        return f'"{cut.translate(_ESCAPES)}"'
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -67,14 +67,19 @@ class TestAnswers:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
         assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
 
+    def test_a_value_is_told_without_what_moves_a_terminals_cursor(self) -> None:
+        status = answer(Hook.VALIDATE_PODS, review(pod({"bad": '\x1b[2J"'})))["status"]
+        assert status["message"] == r"""metadata.annotations[bad]: "\u001b[2J\"": must not be; remove it"""
+
     def test_a_denied_pod_is_not_patched(self) -> None:
         assert "patch" not in answer(Hook.MUTATE_PODS, review(pod({"bad": "a"})))
 
-    @pytest.mark.parametrize("value", ["one\nline\r\nonly", "long " * 100])
+    @pytest.mark.parametrize("value", ["one\nline\r\nonly", "long " * 100, "\a\x1b[31m\x7f\x85" * 100])
     def test_warnings_are_one_short_line(self, value: str) -> None:
+        """The API server drops what has a control character in it."""
         warnings = answer(Hook.VALIDATE_PODS, review(pod({"odd": value})))["warnings"]
         assert len(warnings) == 1
-        assert "\n" not in warnings[0]
+        assert warnings[0].isprintable()
         assert len(warnings[0]) <= MAX_WARNING
 
     def test_a_generated_name_is_shown_with_a_star(self) -> None:
