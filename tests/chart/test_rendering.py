@@ -17,6 +17,8 @@ NAMES = [
     pytest.param("bowline", {"fullnameOverride": "knot"}, "knot", id="a given name wins"),
     pytest.param("r" * 53, {}, "r" * 52, id="the longest release name is cut so that every suffix fits"),
     pytest.param("a" * 51 + "-b", {}, "a" * 51, id="a cut name does not end in a dash"),
+    pytest.param("knot.prod", {}, "knot-prod", id="a Service has no dot in its name"),
+    pytest.param("2nd", {}, "bowline-2nd", id="a Service's name begins with a letter"),
 ]
 
 

@@ -21,6 +21,7 @@ REFUSED = [
     pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section is refused"),
     pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key is refused"),
     pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process is refused"),
+    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="no Service's name begins so"),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
     pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
     pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),

@@ -1,8 +1,10 @@
 {{/*
-Base of every name. 52 = 63 (a label, a Service) minus "-reconciler", the longest suffix.
+Base of every name. 52 = 63 (a label, a Service) minus "-reconciler", the longest suffix. A release's name may have dots
+and begin with a digit, a Service's may not.
 */}}
 {{- define "bowline.fullname" -}}
-{{- .Values.fullnameOverride | default .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- $name := .Values.fullnameOverride | default .Release.Name | replace "." "-" -}}
+{{- print (regexMatch "^[0-9]" $name | ternary "bowline-" "") $name | trunc 52 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "bowline.webhook.name" -}}
