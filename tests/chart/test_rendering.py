@@ -49,6 +49,28 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
 
 
+@pytest.mark.parametrize("word", ["123", "1e3", "0x1f", "true", "null", "on"])
+def test_a_name_that_yaml_takes_for_something_else_stays_a_name(chart: Chart, word: str) -> None:
+    tls = {"mode": "secret", "secretName": word, "clientCASecret": word}
+    process = {"priorityClassName": word}
+    config = {"gpuSharing": {"reservationNamespace": word, "fakeGPUs": True}}
+    values = {"webhook": {"tls": tls, **process}, "reconciler": process, "config": config}
+    rendered = chart.render(values, release=word, namespace=word)
+    for obj in rendered.objects:
+        labels, subjects = obj["metadata"].get("labels") or {}, obj.get("subjects") or []
+        assert labels.get("app.kubernetes.io/instance") == word
+        assert obj["metadata"].get("namespace", word) == word
+        assert [subject["namespace"] for subject in subjects] == [word] * len(subjects)
+    for _, hook in rendered.hooks():
+        assert hook["clientConfig"]["service"]["namespace"] == word
+    for deployment in workloads(rendered):
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["priorityClassName"] == word
+        assert [v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v] in ([word, word], [])
+    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "secretName": word}}}, namespace=word)
+    assert rendered.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
+
+
 def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered) -> None:
     assert set(rendered.by_kind) == {
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),

@@ -199,7 +199,7 @@ url: {{ printf "%s%s" (trimSuffix "/" .root.Values.webhook.url) .path }}
 {{- else }}
 service:
   name: {{ include "bowline.webhook.name" .root }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace | quote }}
   path: {{ .path }}
   port: 443
 {{- end }}

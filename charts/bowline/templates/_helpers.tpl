@@ -33,7 +33,7 @@ and begin with a digit, a Service's may not.
 
 {{- define "bowline.selectorLabels" -}}
 app.kubernetes.io/name: bowline
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "bowline.labels" -}}
@@ -68,7 +68,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* Where a process's pods may run. Takes the process's values and the labels its pods are found by. */}}
 {{- define "bowline.placement" -}}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
