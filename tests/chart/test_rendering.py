@@ -304,9 +304,14 @@ def test_replicas_are_spread_over_nodes_unless_told_otherwise(chart: Chart, rend
     (constraint,) = spec["template"]["spec"]["topologySpreadConstraints"]
     assert constraint["labelSelector"] == spec["selector"]
     assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-    own = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
-    other = chart.render({"webhook": {"topologySpreadConstraints": [own]}}).get("Deployment", "bowline-webhook")
-    assert other["spec"]["template"]["spec"]["topologySpreadConstraints"][0]["maxSkew"] == 2
+    both_processes = {"matchLabels": {"app.kubernetes.io/name": "bowline"}}
+    elsewhere = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
+    own: list[Any] = [
+        {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        for selector in (both_processes, elsewhere)
+    ]
+    other = chart.render({"webhook": {"topologySpreadConstraints": own}}).get("Deployment", "bowline-webhook")
+    assert other["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
     none = chart.render({"webhook": {"topologySpreadConstraints": []}}).get("Deployment", "bowline-webhook")
     assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
 

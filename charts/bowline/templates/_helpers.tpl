@@ -82,7 +82,11 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- with .values.topologySpreadConstraints }}
 topologySpreadConstraints:
 {{- range . }}
-  - {{- toYaml (merge (dict) . (dict "labelSelector" (dict "matchLabels" $.labels))) | nindent 4 }}
+{{- $selector := .labelSelector }}
+{{- if kindIs "invalid" $selector }}
+{{- $selector = dict "matchLabels" $.labels }}
+{{- end }}
+  - {{- toYaml (set (omit . "labelSelector") "labelSelector" $selector) | nindent 4 }}
 {{- end }}
 {{- end }}
 {{- end }}
