@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from reconciler.app import MOMENT, WORK
 from shared.framework.config import parse_settings
 from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
@@ -297,6 +298,12 @@ def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, render
     assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
     assert not chart.render({"webhook": {"replicas": 1}}).of_kind("PodDisruptionBudget")
     assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
+
+
+def test_a_kubelet_gives_the_reconciler_the_time_that_its_stop_may_take(rendered: Rendered) -> None:
+    pod = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
+    steps = WORK + 2 * MOMENT
+    assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
 
 
 def test_replicas_are_spread_over_nodes_unless_told_otherwise(chart: Chart, rendered: Rendered) -> None:
