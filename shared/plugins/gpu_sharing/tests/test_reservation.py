@@ -231,7 +231,8 @@ def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
     assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
     paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
     assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-    assert "--fake" not in container["args"]
+    # All addresses: a pod may have one of IPv6 only.
+    assert container["args"] == ["--listen=:8080"]
 
 
 def test_settings_of_reservation_pods_reach_them() -> None:
