@@ -6,8 +6,8 @@ from datetime import timedelta
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _WHOLE = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h))+")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-# Added to a moment it must still be one: there are no years after 9999.
-_LONGEST_S = 876_000 * 3600
+# Dates end with the year 9999, and a Lease counts its seconds in 32 bits, which is 68 years.
+_LONGEST = timedelta(hours=438_000)
 
 
 def parse_duration(text: str) -> timedelta:
@@ -15,8 +15,8 @@ def parse_duration(text: str) -> timedelta:
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise ValueError("must be a duration such as 500ms, 10s, 2m30s or 1h")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
-    if seconds > _LONGEST_S:
-        raise ValueError("must be at most 876000h, which is a hundred years")
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError("must be at most 438000h, which is 50 years")
     return timedelta(seconds=seconds)
 
 

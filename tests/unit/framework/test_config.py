@@ -1,11 +1,12 @@
 """The configuration document: defaults, every fault at once with its path, files."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from shared.framework.config import ConfigurationError, Settings, load_settings, parse_settings
+from shared.kube.lease import claimed
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 
@@ -64,12 +65,22 @@ def test_every_fault_is_found_at_once_with_its_path() -> None:
         pytest.param("leaderElection: {retryPeriod: 10s}", "leaderElection", id="a retry period too long"),
         pytest.param("binding: {backoff: {base: 2m}}", "binding.backoff.max", id="a first wait above the longest"),
         pytest.param("binding: {waitTimeout: 0s}", "binding.waitTimeout", id="no time to wait"),
-        pytest.param("binding: {waitTimeout: 99999999h}", "binding.waitTimeout", id="longer than there are years"),
+        pytest.param("binding: {waitTimeout: 99999999h}", "binding.waitTimeout", id="a wait beyond the last date"),
+        pytest.param(
+            "leaderElection: {leaseDuration: 600000h}", "leaderElection.leaseDuration", id="more than a Lease can say"
+        ),
         pytest.param("binding: {backoffLimit: -1}", "binding.backoffLimit", id="fewer than no retries"),
     ],
 )
 def test_values_that_do_not_go_together_are_refused(text: str, path: str) -> None:
     assert [found for found, _ in faults(HEAD + text)] == [path]
+
+
+def test_the_longest_duration_fits_into_dates_and_leases() -> None:
+    longest = parse_settings(HEAD + "leaderElection: {leaseDuration: 438000h}").leader_election.lease_duration
+    now = datetime.now(UTC)
+    assert now + longest > now
+    assert claimed({}, "a", now, longest)["leaseDurationSeconds"] < 2**31
 
 
 @pytest.mark.parametrize(
