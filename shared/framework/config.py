@@ -181,8 +181,10 @@ def parse_settings(text: str) -> Settings:
     """Parse one YAML document; an empty one gives the defaults. Raises ConfigurationError with every fault."""
     try:
         document = yaml.load(text, StrictLoader)  # noqa: S506 - it is a SafeLoader
-    except yaml.YAMLError as error:
-        raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {error}")]) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        # PyYAML lets out what Python says of a number it cannot make, such as 0x_.
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {why}")]) from error
     if document is None:
         return Settings()
     if not isinstance(document, dict):
