@@ -168,12 +168,17 @@ def _assets(options: argparse.Namespace) -> int:
 
 
 def _remove_ended(layout: Layout) -> None:
-    """Make room for `up` where an earlier cluster ended without `down`, as after a reboot."""
+    """Make room for `up` where an earlier cluster ended without `down`, as after a reboot.
+
+    A folder with anything else in it is refused, because `down` removes all of it.
+    """
     state = load_state(layout.state)
     if state is not None and any(process.alive for process in state.attached()):
         raise LocalClusterError(f"a cluster is already running in {layout.root}; `make down` ends it")
     if _is_ours(layout):
         shutil.rmtree(layout.root)
+    elif layout.root.exists() and any(layout.root.iterdir()):
+        raise LocalClusterError(f"{layout.root} holds something else; give --data-dir a folder that is new or empty")
 
 
 def _is_ours(layout: Layout) -> bool:

@@ -263,3 +263,14 @@ def test_down_leaves_a_folder_alone_that_is_no_clusters(tmp_path: Path, capsys: 
     assert main(["down", f"--data-dir={tmp_path}"]) == 1
     assert "left alone" in capsys.readouterr().err
     assert (tmp_path / "precious").exists()
+
+
+def test_up_takes_no_folder_that_holds_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`down` removes the folder with all that is in it."""
+    (tmp_path / "precious").write_text("data")
+    try:
+        assert main(["up", "--no-chart", "--nodes=0", f"--data-dir={tmp_path}"]) == 1
+        assert "holds something else" in capsys.readouterr().err
+    finally:
+        main(["down", f"--data-dir={tmp_path}"])
+    assert (tmp_path / "precious").exists()
