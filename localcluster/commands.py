@@ -30,8 +30,7 @@ from localcluster.flags import Layout
 from localcluster.helm import find_helm
 from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
-from localcluster.state import load_state
-from localcluster.workload import CHECKOUT
+from localcluster.state import DEFAULT_FOLDER, later_command, load_state
 
 _NOT_RUNNING = 3
 # Everything a process could still save is deleted right after.
@@ -73,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     assets.add_argument("--kai", action="store_true", help="KAI-Scheduler and its podgrouper too")
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
-        command.add_argument("--data-dir", type=Path, default=CHECKOUT / ".cluster", help="default: .cluster")
+        command.add_argument("--data-dir", type=Path, default=DEFAULT_FOLDER, help="default: .cluster")
     for command in (demo, up, assets):
         command.add_argument("--kubernetes", metavar="MINOR", help="such as 1.35 (default: $BOWLINE_KUBERNETES)")
     return parser
@@ -109,9 +108,9 @@ def _up(options: argparse.Namespace) -> int:
         raise
     # Only now: had this command been killed on the way, everything would have ended with it.
     cluster.detach()
-    print(f'use it:  eval "$({sys.executable} -m localcluster env)"; kubectl get nodes')
+    print(f'use it:  eval "$({later_command("env", options.data_dir)})"; kubectl get nodes')
     print(f"logs:    {cluster.layout.logs}")
-    print("end it:  make down")
+    print(f"end it:  {later_command('down', options.data_dir)}")
     return 0
 
 
@@ -174,7 +173,9 @@ def _remove_ended(layout: Layout) -> None:
     """
     state = load_state(layout.state)
     if state is not None and any(process.alive for process in state.attached()):
-        raise LocalClusterError(f"a cluster is already running in {layout.root}; `make down` ends it")
+        raise LocalClusterError(
+            f"a cluster is already running in {layout.root}; `{later_command('down', layout.root)}` ends it"
+        )
     if _is_ours(layout):
         shutil.rmtree(layout.root)
     elif layout.root.exists() and any(layout.root.iterdir()):

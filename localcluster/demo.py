@@ -19,6 +19,7 @@ from localcluster.helm import find_helm
 from localcluster.mass import bind_many
 from localcluster.pair import Pair, PairOptions
 from localcluster.spec import ClusterSpec
+from localcluster.state import later_command
 
 MANIFESTS = Path("examples") / "demo"
 MANY = 500
@@ -88,8 +89,8 @@ def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
         raise
     print(f"{_BOLD}That was Bowline, in {time.monotonic() - began:.0f} s.{_RESET}")
     if keep:
-        print('It is still running. Go on:  eval "$(.venv/bin/python -m localcluster env)"; kubectl get bindrequests')
-        print("End it:                  make down")
+        print(f'It is still running. Go on:  eval "$({later_command("env", data_dir)})"; kubectl get bindrequests')
+        print(f"End it:                      {later_command('down', data_dir)}")
     else:
         cluster.stop()
         print("Nothing is left running; make demo KEEP=1 leaves it up.")

@@ -4,12 +4,17 @@ It is written at every start of a process, so that a second `up` sees a cluster 
 """
 
 import json
+import shlex
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from localcluster.errors import LocalClusterError
 from localcluster.process import Process, ProcessRecord
+
+# Where a cluster is kept whose user names no folder.
+DEFAULT_FOLDER = Path(__file__).resolve().parents[1] / ".cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,9 @@ def load_state(path: Path) -> ClusterState | None:
         return ClusterState(document["server"], document["kubectl"], records)
     except (ValueError, KeyError, TypeError) as error:
         raise LocalClusterError(f"{path} cannot be read ({error}); remove the folder by hand") from error
+
+
+def later_command(command: str, folder: Path) -> str:
+    """The shell line of a later command on the cluster in that folder."""
+    where = () if folder == DEFAULT_FOLDER else (f"--data-dir={folder.absolute()}",)
+    return shlex.join((sys.executable, "-m", "localcluster", command, *where))

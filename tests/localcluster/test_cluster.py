@@ -239,6 +239,10 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
     up = command("up", "--no-chart", "--nodes=1")
     try:
         assert up.returncode == 0, up.stderr
+        for later in ("env", "down"):
+            assert f"-m localcluster {later} --data-dir={folder}" in up.stdout, (
+                "what it says to do next is of this one"
+            )
         status = command("status")
         assert status.returncode == 0
         assert all(f"{name} " in status.stdout for name in ("etcd", "kube-apiserver", "kwok"))
