@@ -1,0 +1,20 @@
+"""The plugin's arguments: what cannot be meant is refused at start."""
+
+import pytest
+from pydantic import ValidationError
+
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
+
+
+def test_resources_of_reservation_pods_are_quantities() -> None:
+    given = {"cpu": "10m", "memory": "128Mi"}
+    assert GpuSharingConfig.model_validate({"reservationResources": given}).reservation_resources == given
+
+
+@pytest.mark.parametrize("amount", ["128MB", "", "-1", "a lot"])
+def test_what_the_api_server_would_refuse_in_every_reservation_pod_is_refused_at_start(amount: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        GpuSharingConfig.model_validate({"reservationResources": {"memory": amount}})
+    (fault,) = refused.value.errors()
+    assert fault["loc"] == ("reservationResources", "memory")
+    assert "must be a quantity" in fault["msg"]
