@@ -28,7 +28,7 @@ up: setup ## Start a local cluster with Bowline installed
 	$(BIN)/python -m localcluster up
 
 down: ## Stop it and remove what it left
-	@test -x $(BIN)/python && $(BIN)/python -m localcluster down || echo "nothing was set up here"
+	@if test -x $(BIN)/python; then $(BIN)/python -m localcluster down; else echo "nothing was set up here"; fi
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets

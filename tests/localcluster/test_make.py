@@ -1,0 +1,29 @@
+"""What `make` says of a command's end is what the command has said."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.localcluster.conftest import MakeScript
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def down(venv: Path) -> "subprocess.CompletedProcess[str]":
+    words = ["make", "down", f"VENV={venv}"]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_down_ends_as_the_command_does(tmp_path: Path, make_script: MakeScript, status: int) -> None:
+    make_script(tmp_path / "bin" / "python", f"exit {status}")
+    ended = down(tmp_path)
+    assert (ended.returncode != 0) == (status != 0)
+    assert "nothing was set up" not in ended.stdout
+
+
+def test_down_without_a_setup_has_nothing_to_end(tmp_path: Path) -> None:
+    ended = down(tmp_path)
+    assert ended.returncode == 0
+    assert "nothing was set up" in ended.stdout
