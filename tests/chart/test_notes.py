@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from localcluster.helm import HelmCli
+from shared.api import names
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE
 
 GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}
@@ -20,6 +21,9 @@ CASES = [
         {"writes its CA into it at once", "delete secret bowline-webhook-ca"},
         {"caBundle"},
         id="a certificate of its own",
+    ),
+    pytest.param(
+        {}, NAMESPACE, {f"finalizer {names.FINALIZER}", '{"metadata":{"finalizers":null}}'}, set(), id="an uninstall"
     ),
     pytest.param(
         GIVEN,
