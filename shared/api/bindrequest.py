@@ -28,7 +28,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.schema import schema_fault
+from shared.api.schema import schema_faults
 
 
 class Phase(StrEnum):
@@ -251,7 +251,7 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
     try:
         return BindRequestSpec.model_validate(spec), ()
     except ValidationError as error:
-        return None, tuple(schema_fault("bindrequest/schema", path, fault) for fault in error.errors())
+        return None, tuple(schema_faults("bindrequest/schema", path, error.errors()))
 
 
 def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRequest:

@@ -1,17 +1,40 @@
 """From pydantic's errors to faults: what a model at an edge refuses, in the words and paths of its user."""
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from shared.api.field_error import FieldError, join_path
 
+# Where pydantic speaks of Python's types.
+_WORDS: Final[Mapping[str, str]] = {
+    "missing": "is required",
+    "extra_forbidden": "is not a known key",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a mapping",
+    "mapping_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
 
-def schema_fault(rule: str, path: str, fault: Any) -> FieldError:
-    """Turn one of pydantic's error entries into a FieldError below ``path``."""
+
+def schema_faults(rule: str, path: str, faults: Iterable[Any]) -> list[FieldError]:
+    """Turn pydantic's error entries into FieldErrors below ``path``."""
+    # Of a list whose items are all wrong it says, too, that there are none.
+    return [_fault(rule, path, fault) for fault in faults if fault["type"] != "too_short" or not fault["input"]]
+
+
+def _fault(rule: str, path: str, fault: Any) -> FieldError:
     for token in fault["loc"]:
         path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
-    if fault["type"] == "missing":
-        return FieldError(rule, path, None, "is required")
-    if fault["type"] == "extra_forbidden":
-        return FieldError(rule, path, fault["input"], "is not a known key")
-    message = fault["msg"].removeprefix("Value error, ")
-    return FieldError(rule, path, fault["input"], message[:1].lower() + message[1:])
+    value = None if fault["type"] == "missing" else fault["input"]
+    return FieldError(rule, path, value, _message(fault))
+
+
+def _message(fault: Any) -> str:
+    if fault["type"] == "string_type" and isinstance(fault["input"], bool | int | float):
+        return "must be a string; put it in quotes"
+    if fault["type"] == "greater_than" and fault["ctx"]["gt"] == "datetime.timedelta(0)":
+        return "must be greater than 0s"
+    message: str = fault["msg"].removeprefix("Value error, ")
+    return _WORDS.get(fault["type"]) or message[:1].lower() + message[1:]

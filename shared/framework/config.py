@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from shared.api.duration import format_duration, parse_duration
 from shared.api.field_error import FieldError
 from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
-from shared.api.schema import schema_fault
+from shared.api.schema import schema_faults
 from shared.framework.strict_yaml import StrictLoader
 from shared.framework.workloads import Action, resolve_workloads
 
@@ -197,7 +197,7 @@ def parse_settings(text: str) -> Settings:
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        faults += [schema_fault(RULE, "", fault) for fault in error.errors()]
+        faults += schema_faults(RULE, "", error.errors())
         raise ConfigurationError(faults) from error
     faults += cross_faults(settings)
     if faults:

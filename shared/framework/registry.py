@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from shared.api.field_error import FieldError
-from shared.api.schema import schema_fault
+from shared.api.schema import schema_faults
 from shared.framework.config import ConfigurationError, Settings
 from shared.framework.gates import Gate, resolve_gates
 from shared.framework.plugin import Plugin
@@ -65,7 +65,7 @@ class Registry:
             try:
                 args = classes[name].config_model.model_validate(raw)
             except ValidationError as error:
-                faults += [schema_fault(f"{name}/args", f"{path}.args", fault) for fault in error.errors()]
+                faults += schema_faults(f"{name}/args", f"{path}.args", error.errors())
                 continue
             plugins.append(classes[name](args, settings))
         if faults:

@@ -1,0 +1,38 @@
+"""What a model at an edge refuses is said in the words of whoever wrote the document, not in Python's."""
+
+import pytest
+
+from shared.framework.config import ConfigurationError, parse_settings
+
+HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+
+WORDS = [
+    pytest.param("schedulerNames: a", 'schedulerNames: "a": must be a list', id="a word for a list"),
+    pytest.param("schedulerNames: []", "schedulerNames: []: must not be empty", id="an empty list"),
+    pytest.param(
+        "schedulerNames: [1]", "schedulerNames[0]: 1: must be a string; put it in quotes", id="a number in a list"
+    ),
+    pytest.param("binding:", "binding: null: must be a mapping", id="nothing for a section"),
+    pytest.param(
+        "plugins: [gpu_sharing]", 'plugins[0]: "gpu_sharing": must be a mapping', id="a word for an entry of a list"
+    ),
+    pytest.param("featureGates: [a]", "featureGates: ['a']: must be a mapping", id="a list for a mapping"),
+    pytest.param(
+        "plugins: [{name: a, args: 1}]", "plugins[0].args: 1: must be a mapping", id="a number for arguments"
+    ),
+    pytest.param(
+        "binding: {inFlightTimeout: 0s}",
+        'binding.inFlightTimeout: "0s": must be greater than 0s',
+        id="no time at all",
+    ),
+    pytest.param(
+        "gpuSharing: {agentImage: ''}", 'gpuSharing.agentImage: "": must not be empty', id="no name for an image"
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WORDS)
+def test_a_fault_says_what_must_hold_and_nothing_else_is_said(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse_settings(HEAD + text)
+    assert [str(fault) for fault in caught.value.faults] == [said]
