@@ -31,7 +31,7 @@ class VolumeBinding(Plugin):
     name = "volume_binding"
 
     async def setup(self, handle: "Handle") -> None:
-        self._storage = Storage(handle.client)
+        self._storage = Storage(handle.client, handle.clock)
         self._assumptions = Assumptions()
         self._looks = Looks(handle.client, self._storage, self._assumptions, VolumeMetrics(handle.metrics))
 

@@ -28,6 +28,7 @@ from shared.plugins.volume_binding.arrivals import Arrivals
 from shared.plugins.volume_binding.free import FreeVolumes
 from shared.plugins.volume_binding.matching import is_free
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
+from shared.runtime.clock import Clock
 
 # Labels of this many nodes are remembered; enough for a burst over all nodes of a large cluster.
 _NODES = 1024
@@ -51,11 +52,11 @@ def _identity(raw: Object) -> Object:
 class Storage:
     """Reads. Every method raises what the client raises; a missing object is None."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._volumes: Reflector | None = None
         self._free = FreeVolumes()
-        self._arrivals = Arrivals(client.clock.monotonic)
+        self._arrivals = Arrivals(clock.monotonic)
         self._classes: Reflector | None = None
         self._nodes: dict[str, tuple[str, Node]] = {}
 
