@@ -139,19 +139,19 @@ class Team:
             return found if (found.get("status") or {}).get("phase") == "Running" else None
 
         placed = self.live.until(f"pod {name} runs", look)
-        request = self.live.phase(self.request_of(name), "Succeeded")
+        request = self.live.phase(self.request_of(name)["metadata"]["name"], "Succeeded")
         assert request["spec"]["podUID"] == placed["metadata"]["uid"]
         assert request["spec"]["selectedNode"] == placed["spec"]["nodeName"] == request["status"]["nodeName"]
         return request
 
-    def request_of(self, name: str) -> str:
-        """Wait until the scheduler has made a request for the pod; returns the request's name."""
+    def request_of(self, name: str) -> dict[str, Any]:
+        """Wait until the scheduler has made a request for the pod; returns it."""
+        return self.live.until(f"there is a request for pod {name}", lambda: next(iter(self.requests(name)), None))
 
-        def look() -> str | None:
-            found = self.live.cluster.api.get(self.live.request_path("").rstrip("/"))["items"]
-            return next((one["metadata"]["name"] for one in found if one["spec"]["podName"] == name), None)
-
-        return self.live.until(f"there is a request for pod {name}", look)
+    def requests(self, name: str = "") -> list[dict[str, Any]]:
+        """The requests for the pod, or all."""
+        found = self.live.cluster.api.get(self.live.request_path("").rstrip("/"))["items"]
+        return [one for one in found if name in ("", one["spec"]["podName"])]
 
     def does_not_fit(self, name: str) -> None:
         """Wait until the scheduler says that there is no place for the pod."""

@@ -66,8 +66,7 @@ def _delete(team: Team, name: str) -> None:
 
 def _settled(team: Team) -> bool:
     """Whether every request has ended and every pod that is not on a node is said not to fit."""
-    requests = team.live.cluster.api.get(team.live.request_path("").rstrip("/"))["items"]
-    if any((one.get("status") or {}).get("phase") != "Succeeded" for one in requests):
+    if any((one.get("status") or {}).get("phase") != "Succeeded" for one in team.requests()):
         return False
     waiting = [pod for pod in Seen.of(team).pods if "nodeName" not in pod["spec"]]
     return all(team.is_said_not_to_fit(pod) for pod in waiting)
