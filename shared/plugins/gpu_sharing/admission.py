@@ -8,7 +8,7 @@ answer.
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shared.api import names
@@ -35,6 +35,7 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 # What a ConfigMap's file gets where a volume says nothing.
 _DEFAULT_MODE = 0o644
+_PLACE = re.compile(r"-i?[0-9]+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -59,14 +60,11 @@ def prepare(pod: MutablePod, seed: str) -> None:
     elif not _has_env(env, capabilities):
         pod.set([*kept, *ours], *container, "env")
     if not _has_env_from(target, capabilities):
-        direct = {"configMapRef": {"name": direct_env_map(capabilities), "optional": False}}
-        pod.append(direct, *container, "envFrom")
+        _remove_former(pod, _direct, target.container.get("envFrom"), *container, "envFrom")
+        pod.append(_direct(capabilities), *container, "envFrom")
     if not _has_volume(pod.raw, capabilities):
-        volume = {
-            "name": map_volume(capabilities),
-            "configMap": {"name": capabilities, "defaultMode": _DEFAULT_MODE},
-        }
-        pod.append(volume, "spec", "volumes")
+        _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), "spec", "volumes")
+        pod.append(_volume(capabilities), "spec", "volumes")
 
 
 def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
@@ -129,6 +127,32 @@ def _name(target: ShareTarget) -> str:
 
 def _env_entry(name: str, capabilities: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"configMapKeyRef": {"name": capabilities, "key": name}}}
+
+
+def _direct(capabilities: str) -> dict[str, Any]:
+    return {"configMapRef": {"name": direct_env_map(capabilities), "optional": False}}
+
+
+def _volume(capabilities: str) -> dict[str, Any]:
+    return {"name": map_volume(capabilities), "configMap": {"name": capabilities, "defaultMode": _DEFAULT_MODE}}
+
+
+def _remove_former(
+    pod: MutablePod,
+    made: Callable[[str], dict[str, Any]],
+    entries: Sequence[Object] | None,
+    *array: str | int,
+) -> None:
+    """Remove what an earlier review has made for the place where the container stood before others came in front.
+
+    A ConfigMap of that place is never written, and the kubelet would wait for it for ever.
+    """
+    prefix = configmap_prefix(pod.raw)
+    for index, entry in reversed(list(enumerate(entries or ()))):
+        source = entry.get("configMapRef") or entry.get("configMap") or {}
+        name = str(source.get("name") or "").removesuffix("-evar")
+        if name.startswith(prefix) and _PLACE.fullmatch(name, len(prefix)) and entry == made(name):
+            pod.remove(*array, index)
 
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:

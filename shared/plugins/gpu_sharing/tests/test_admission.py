@@ -121,6 +121,32 @@ def test_a_second_review_of_the_pod_changes_nothing() -> None:
     assert again.operations == []
 
 
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_a_container_put_before_the_shares_own_leaves_no_name_of_its_former_place(field: str) -> None:
+    """1. The webhook prepares the pod. 2. Another one puts its proxy first. 3. The webhook is called again.
+
+    A ConfigMap of the former place would never be made, and the kubelet would wait for it for ever.
+    """
+    named = {**PREFIX, names.GPU_FRACTION_CONTAINER: "trains"}
+    alone: Json = {"name": "trains", "envFrom": [{"configMapRef": {"name": "mine"}}]}
+    mine: list[Json] = [
+        {"configMap": {"name": "p-9"}, "name": "p-9-vol"},
+        {"name": "mine", "configMap": {"name": "p-x"}},
+    ]
+
+    def written(*containers: Json) -> Json:
+        spec: Json = {field: list(containers), "volumes": mine}
+        return sharing_pod(named, **copy.deepcopy(spec))
+
+    between = prepared(written(alone))
+    between["spec"][field].insert(0, {"name": "proxy"})
+    review = copy.deepcopy(between)
+    pod = MutablePod(review)
+    prepare(pod, "other")
+    assert review == prepared(written({"name": "proxy"}, alone))
+    assert jsonpatch.apply_patch(between, pod.operations) == review
+
+
 def test_the_recorded_patch_makes_the_prepared_pod() -> None:
     raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
     before, pod = copy.deepcopy(raw), MutablePod(raw)
