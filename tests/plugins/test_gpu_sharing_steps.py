@@ -18,10 +18,10 @@ from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import GpuSharing as Sharing
 from shared.framework.config import Settings
-from shared.framework.status import Status
+from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
 from shared.kube.config import ClusterAccess, load_access
-from shared.kube.resources import CONFIGMAPS, PODS
+from shared.kube.resources import CONFIGMAPS, PODS, Resource
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
@@ -34,12 +34,6 @@ from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
 from tests.plugins.claim_case import Case, CrashingClient
 from tests.plugins.claims import NODE
-
-SHARE: dict[str, Any] = {
-    "receivedResourceType": "Fraction",
-    "receivedGPU": {"count": 1, "portion": "0.50"},
-    "selectedGPUGroups": ["withdrawn"],
-}
 
 
 class SlowClient(KubeClient):
@@ -88,6 +82,14 @@ class BusyClient(KubeClient):
                 yield page
 
 
+class VanishingClient(KubeClient):
+    """A pod that is in the way is gone when it is looked at."""
+
+    async def get(self, resource: Resource, namespace: str, name: str, **kwargs: Any) -> dict[str, Any]:
+        await self.delete(resource, namespace, name, grace_period_s=0)
+        return await super().get(resource, namespace, name, **kwargs)
+
+
 @pytest.fixture
 async def case(cluster: Cluster) -> AsyncIterator[Case]:
     namespace = f"test-{uuid.uuid4().hex[:8]}"
@@ -96,7 +98,10 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     client = CrashingClient(await load_access(cluster.kubeconfig))
     async with client:
         yield Case(client, namespace)
-    cluster.kubectl("delete", "namespace", namespace, f"{namespace}-devices", "--wait=false")
+    for made in (namespace, f"{namespace}-devices"):
+        # A sweep sees the pods of all namespaces.
+        cluster.kubectl("delete", "pods", "--all", f"--namespace={made}", "--grace-period=0", "--force")
+        cluster.kubectl("delete", "namespace", made, "--wait=false")
 
 
 async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSharing:
@@ -106,11 +111,25 @@ async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSha
     return plugin
 
 
+def share_of(case: Case) -> dict[str, Any]:
+    """Return what a request for half a device says; the group is the test's own."""
+    received = {"count": 1, "portion": "0.50"}
+    return {
+        "receivedResourceType": "Fraction",
+        "receivedGPU": received,
+        "selectedGPUGroups": [case.namespace],
+    }
+
+
+def of_half(case: Case) -> Claim:
+    """Return the claim of the pod's request."""
+    key = ObjectKey(case.namespace, "half")
+    return Claim(key, ObjectUID(""), key, NODE, case.namespace)
+
+
 async def reserve(case: Case, devices: str) -> dict[str, Any]:
     """Have the group's device reserved and told."""
-    key = ObjectKey(case.namespace, "half")
-    claim = Claim(key, ObjectUID(""), key, NODE, "withdrawn")
-    body = reservation_object(claim, ReservationSpec(devices, "image"))
+    body = reservation_object(of_half(case), ReservationSpec(devices, "image"))
     body["metadata"]["annotations"][names.RESERVED_DEVICE] = "GPU-1"
     return await case.client.create(PODS, devices, body)
 
@@ -132,7 +151,7 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
     client = SlowClient(await load_access(cluster.kubeconfig), verb)
     async with client:
         plugin = await new_plugin(client, devices, passes)
-        context = replace(await case.context(made, **SHARE), client=client)
+        context = replace(await case.context(made, **share_of(case)), client=client)
         attempt = asyncio.create_task(plugin.pre_bind(context))
         await client.asked.wait()
         attempt.cancel()
@@ -140,7 +159,7 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
         with pytest.raises(asyncio.CancelledError):
             await attempt
         now = await case.client.get(PODS, case.namespace, "half")
-        assert now["metadata"]["labels"][names.LABEL_GPU_GROUP] == "withdrawn"
+        assert now["metadata"]["labels"][names.LABEL_GPU_GROUP] == case.namespace
         if verb == "create":
             assert await case.client.get(CONFIGMAPS, case.namespace, "half-0-evar")
         await asyncio.gather(*passes.running)
@@ -152,13 +171,29 @@ async def test_a_pod_is_labelled_though_a_view_of_it_shows_labels_that_a_rollbac
     await reserve(case, devices)
     made = await case.client.create(PODS, case.namespace, half(case))
     plugin = await new_plugin(case.client, devices, passes := Passes())
-    context = await case.context(made, **SHARE)
-    before = {names.LABEL_GPU_GROUP: "withdrawn", names.LABEL_GPU_SHARING: "true"}
+    context = await case.context(made, **share_of(case))
+    before = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
     seen = {**made, "metadata": {**made["metadata"], "labels": before}}
     assert await plugin.pre_bind(replace(context, pod=seen)) == Status.ok()
     await asyncio.gather(*passes.running)
     now = await case.client.get(PODS, case.namespace, "half")
     assert now["metadata"].get("labels") == before
+
+
+async def test_a_reservation_that_goes_while_it_is_made_is_asked_for_again(case: Case, cluster: Cluster) -> None:
+    """1. The pod of that name is there. 2. It ends. 3. It is looked at. No decision of a scheduler fails by that."""
+    devices = f"{case.namespace}-devices"
+    other = reservation_object(of_half(case), ReservationSpec(devices, "image"))
+    other["metadata"]["labels"] = {}
+    await case.client.create(PODS, devices, other)
+    made = await case.client.create(PODS, case.namespace, half(case))
+    passes = Passes()
+    client = VanishingClient(await load_access(cluster.kubeconfig))
+    async with client:
+        plugin = await new_plugin(client, devices, passes)
+        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.INFRA
+        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.WAIT
+        await asyncio.gather(*passes.running)
 
 
 async def unreserved(client: KubeClient, devices: str) -> float | None:
@@ -176,7 +211,7 @@ async def unreserved(client: KubeClient, devices: str) -> float | None:
 async def running_share(case: Case) -> None:
     """Have a pod run on the group's device."""
     wanted = pod("half", case.namespace, nodeName=NODE)
-    wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: "withdrawn", names.LABEL_GPU_SHARING: "true"}
+    wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
     await case.client.create(PODS, case.namespace, wanted)
 
 

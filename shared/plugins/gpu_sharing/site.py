@@ -81,13 +81,19 @@ class Site:
         return None
 
     async def create(self, claim: Claim) -> Reservation | str:
-        """Create the reservation pod, or return the one that is there already; a sentence if it cannot be made."""
+        """Create the reservation pod, or return the one that is there already; a sentence if it cannot be made.
+
+        Raises AlreadyExists if one was there and has gone since: whoever asked is to come again.
+        """
         body = reservation_object(claim, self.spec)
         name = body["metadata"]["name"]
         try:
             return view_reservation(await self.client.create(PODS, self.spec.namespace, body))
         except AlreadyExists:
-            present = view_reservation(await self.client.get(PODS, self.spec.namespace, name))
+            found = await self.pod(ObjectKey(self.spec.namespace, name))
+            if found is None:
+                raise
+            present = view_reservation(found)
             if (present.node, present.group) == (claim.node, claim.group):
                 return present
             return f"pod {present.key} is in the way: it is no reservation of this group; delete it"
