@@ -24,7 +24,7 @@ from shared.kube.errors import Expired, LostReply, Unreachable, decode_status, f
 from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
-from shared.kube.resources import Resource, Selection
+from shared.kube.resources import LEASES, Resource, Selection
 from shared.kube.transport import Request, Transport, TransportOptions, decoded
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
@@ -269,7 +269,8 @@ class KubeClient:
                     accept(call.resource, call.verb),
                     body=None if body is None else orjson.dumps(body),
                     content_type=content_type if body is not None else "",
-                    long=call.verb == "list",
+                    # A Lease does not queue behind writes that hang.
+                    apart=call.verb == "list" or call.resource == LEASES,
                 )
             )
             code = str(answer.code)

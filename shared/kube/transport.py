@@ -45,14 +45,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent. ``long``: the answer may be."""
+    """What is sent. ``apart``: by the connections that writes do not use."""
 
     method: str
     path: str
     accept: str
     body: bytes | None = None
     content_type: str = ""
-    long: bool = False
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class TransportOptions:
 class Transport:
     """Sends requests and returns answers; ``open`` first.
 
-    Long answers, lists and watches, have connections of their own. Each connection keeps a buffer as long as the
-    longest answer it has ever read, up to 256 KB: lists that went over all those of the writes in turn would leave
-    20 MB behind.
+    Long answers, lists and watches, and what cannot wait have connections of their own. Each connection keeps a
+    buffer as long as the longest answer it has ever read, up to 256 KB: lists that went over all those of the writes
+    in turn would leave 20 MB behind.
     """
 
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
@@ -80,7 +80,7 @@ class Transport:
             total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
         )
         self._session: aiohttp.ClientSession | None = None
-        self._long: aiohttp.ClientSession | None = None
+        self._apart: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._headers: dict[tuple[str, str], CIMultiDict[str]] = {}
         self._renewal = asyncio.Lock()
@@ -88,7 +88,7 @@ class Transport:
 
     async def open(self) -> None:
         """Create the sessions; they connect when first used."""
-        self._session, self._long = self._new_session(), self._new_session()
+        self._session, self._apart = self._new_session(), self._new_session()
 
     def _new_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -109,11 +109,11 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is None or self._long is None:
+        if self._session is None or self._apart is None:
             return
         await self._session.close()
-        await self._long.close()
-        self._session = self._long = None
+        await self._apart.close()
+        self._session = self._apart = None
         # TLS says goodbye in the background; a loop that ends before that leaks the sockets.
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
@@ -143,7 +143,7 @@ class Transport:
             total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
         )
         try:
-            async with await self._sent(Request("GET", path, accept, long=True), timeout=timeout) as response:
+            async with await self._sent(Request("GET", path, accept, apart=True), timeout=timeout) as response:
                 if response.status != 200:
                     if response.status == 401:
                         await self._renew(rejected=True)
@@ -162,7 +162,7 @@ class Transport:
             raise translated(error) from error
 
     async def _sent(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
-        session = self._long if request.long else self._session
+        session = self._apart if request.apart else self._session
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
         accept, content_type = request.accept, request.content_type

@@ -10,14 +10,14 @@ import pytest
 
 from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey
-from shared.kube.client import KubeClient
+from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
-from shared.kube.resources import LEASES
+from shared.kube.resources import CONFIGMAPS, LEASES
 from shared.testing.fault_proxy.faults import Answer, Gate, Hold
 from shared.testing.fault_proxy.rules import Match, Rule
 from shared.testing.fault_proxy.server import FaultProxy
-from tests.kube.objects import LIMIT_S, until, until_awaited
+from tests.kube.objects import LIMIT_S, configmap, until, until_awaited
 from tests.kube.wire import Wire
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))
@@ -74,7 +74,9 @@ async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
 
 
 @asynccontextmanager
-async def proxied(cluster: Cluster, namespace: str) -> AsyncIterator[tuple[FaultProxy, KubeClient]]:
+async def proxied(
+    cluster: Cluster, namespace: str, connections: int = 128
+) -> AsyncIterator[tuple[FaultProxy, KubeClient]]:
     """A proxy that can disturb single requests, and a client behind it."""
     with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
         account = cluster.data_dir / f"{namespace}.kubeconfig"
@@ -83,7 +85,7 @@ async def proxied(cluster: Cluster, namespace: str) -> AsyncIterator[tuple[Fault
         cluster.kubectl("create", "rolebinding", "leader", *rights)
         cluster.service_account_kubeconfig(namespace, "leader", account)
         access = await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
-        async with KubeClient(access) as client:
+        async with KubeClient(access, ClientOptions(connections=connections)) as client:
             yield proxy, client
 
 
@@ -162,6 +164,29 @@ async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
             await until(lambda: tried() > 0)
             await asyncio.sleep(0.5)
             assert tried() == 1, "the next try is due in an hour"
+
+
+async def test_writes_that_hang_cost_no_leadership_however_many_they_are(
+    api_cluster: Cluster, access: ClusterAccess, namespace: str
+) -> None:
+    async with proxied(api_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
+        one = elector(client, namespace, "one")
+        async with electing(one):
+            await set_(one.is_leader)
+            gate = Gate()
+            proxy.add(Rule(Hold(gate), Match(("create",), "configmaps")))
+            maps = [configmap(f"map-{number}") for number in range(8)]
+            writes = [asyncio.create_task(client.create(CONFIGMAPS, namespace, each)) for each in maps]
+            await until(lambda: gate.wait_reached(0))
+            hung = (await lease(observer, namespace))["spec"]["renewTime"]
+            await until_awaited(
+                lambda: lease(observer, namespace),
+                lambda seen: seen["spec"]["renewTime"] != hung or one.lost.is_set(),
+            )
+            assert not one.lost.is_set()
+            for write in writes:
+                write.cancel()
+            await asyncio.gather(*writes, return_exceptions=True)
 
 
 async def test_a_release_is_taken_up_by_way_of_the_watch(client: KubeClient, namespace: str) -> None:
