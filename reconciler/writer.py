@@ -25,7 +25,7 @@ from shared.api.meta import (
     version_of,
 )
 from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Conflict, Invalid, NotFound
+from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
@@ -132,10 +132,11 @@ class Writer:
                 content_type=PatchType.STRATEGIC,
                 field_manager=names.FIELD_MANAGER_RECONCILER,
             )
-        except Invalid as error:
+        except (Forbidden, Invalid) as error:
             # The API server's answer to a UID that is not the stored one: another pod by that name.
             if not any(cause.field == "metadata.uid" for cause in error.causes):
-                raise
+                # By a policy, or for what the pod is already. The verdict itself is the request's, and goes on.
+                log.warning("the pod's condition is refused", extra={"pod": str(pod), "error": str(error)})
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
         return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})

@@ -87,3 +87,21 @@ async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_th
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
     assert await said(stage) == [("True", "Bound")]
+
+
+async def test_a_pod_that_takes_no_condition_keeps_no_request_from_its_end(stage: Stage) -> None:
+    """Bound by somebody's own plugin with an annotation for which the API server refuses every later update."""
+
+    async def spoils(c: BindContext) -> Status:
+        if c.attempt == 1:
+            return Status.retry("no luck")
+        metadata = {"name": "pod", "annotations": {"not a name": "x"}}
+        target = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
+        await c.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
+        return Status.ok()
+
+    async with stage.working(Scripted(bind=spoils)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+    assert await said(stage) == [("False", "BindingRetry")], "refused"
