@@ -84,10 +84,6 @@ class Observation:
         if current is not None:
             current.outcome, current.why = Code.INFRA.value, why
 
-    def stopped(self) -> None:
-        """This process no longer leads: what waits, waits elsewhere."""
-        self.waiting.clear()
-
     # --- plugins: shared.framework.binding.runner.Observer ---
 
     def call_began(self, plugin: str, point: str, c: BindContext) -> None:
