@@ -103,10 +103,11 @@ class Overlap:
     def of(
         self, ours: Sequence[x509.Certificate], there: Sequence[x509.Certificate], now: float
     ) -> tuple[x509.Certificate, ...]:
-        """Return what is to be published; where nothing has to change, in the order in which it stands there."""
+        """Return what is to be published, in an order that is the same for every replica: the newest first."""
         self._since = {c: self._since.get(c, now) for c in there if c not in ours}
-        kept = [c for c in there if c in ours or now - self._since[c] < KEPT.total_seconds()]
-        return (*(c for c in ours if c not in kept), *kept)
+        others = (c for c, since in self._since.items() if now - since < KEPT.total_seconds())
+        newest = sorted({*ours, *others}, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
+        return tuple(newest)
 
 
 class FilePublisher:

@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from localcluster.certs import Authority
-from tests.unit.webhook.tls import authority
+from tests.unit.webhook.tls import DAY, NOW, authority
 from webhook.certs.authority import to_pem
 from webhook.certs.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
 from webhook.certs.publish import KEPT, Overlap
@@ -86,19 +86,19 @@ def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
 
 
 def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
-    old, new = (authority().certificate for _ in range(2))
+    old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
     mine, theirs, late = Overlap(), Overlap(), KEPT.total_seconds()
     assert mine.of([new], [], 0) == (new,)
     assert mine.of([new], [old], 0) == (new, old)
-    assert theirs.of([old], [new, old], 0) == (new, old), "nobody has anything to write"
+    assert theirs.of([old], [new, old], 0) == theirs.of([old], [old, new], 0) == (new, old), "nobody has to write"
     assert mine.of([new], [new, old], late - 1) == (new, old)
     assert mine.of([new], [new, old], late) == (new,)
     assert mine.of([new], [new], late) == (new,)
-    assert mine.of([new], [old, new], late) == (old, new), "put there again, it has its time again"
+    assert mine.of([new], [old, new], late) == (new, old), "put there again, it has its time again"
 
 
 def test_a_file_that_is_replaced_leaves_its_former_authority_for_a_while() -> None:
-    old, new = (authority().certificate for _ in range(2))
+    old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
     overlap = Overlap()
     assert overlap.of([old], [old], 0) == (old,)
     late = 2 * KEPT.total_seconds()
