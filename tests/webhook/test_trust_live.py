@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
+from localcluster.certs import Authority
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.helm import find_helm
@@ -199,6 +200,25 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
         replica.wait_ready(60)
     for replica in replicas:
         assert replica.stop()
+
+
+def test_a_self_signed_replica_and_one_with_files_leave_each_others_authorities_published(
+    installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
+) -> None:
+    """As in a rollout from webhook.tls.mode secret to self."""
+    _, pair = installed
+    theirs = Authority("theirs")
+    (tmp_path / "ca.crt").write_bytes(theirs.pem)
+    serving = theirs.server(("localhost",))
+    flag, listen = f"--tls-ca-file={tmp_path / 'ca.crt'}", f"127.0.0.1:{free_port()}"
+    files = from_files(live, tmp_path, serving.certificate, serving.key, flag, listen=listen)
+    files.wait_ready(60)
+    signed = pair.launch_webhook()
+    signed.wait_ready(60)
+    settle(live, frozenset(from_pem(bundle(live.cluster) + theirs.pem)))
+    files.wait_ready(60)
+    signed.wait_ready(60)
+    assert files.stop()
 
 
 def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(

@@ -20,10 +20,10 @@ from shared.kube.errors import NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
 from webhook.certs.authority import Leaf, make_authority, sign_leaf, to_pem
-from webhook.certs.bundle import mismatches, published_by_us, trusted_by_all
+from webhook.certs.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
 from webhook.certs.context import ServingContext
 from webhook.certs.passes import Passes
-from webhook.certs.publish import Configurations
+from webhook.certs.publish import Configurations, Overlap
 from webhook.certs.rotation import (
     PUTTING_RIGHT,
     CaState,
@@ -86,6 +86,7 @@ class CaKeeper:
         self._lives = replace(wanted.lives, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
         self._known: CaState | None = None
+        self._overlap = Overlap()
         self._trusted_since: dict[x509.Certificate, float] = {}
         self.passes = Passes(self._pass, _every(wanted.lives), metrics)
         self.reflector = Reflector(
@@ -114,7 +115,7 @@ class CaKeeper:
         state = await self._stepped()
         self._known = state
         self._sign(state)
-        bundle = to_pem(state.bundle)
+        bundle = self._bundle(state)
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
 
@@ -158,7 +159,16 @@ class CaKeeper:
         state = read_secret(found)
         if rotate(self._observed(state), self._clock.now(), self._lives).action in PUTTING_RIGHT:
             return None
-        return to_pem(state.bundle)
+        return self._bundle(state)
+
+    def _bundle(self, state: CaState) -> bytes:
+        """Return what is to be published: the Secret's, and for a while what replicas with files have put there."""
+        there = published(self._configurations.seen())
+        others = [
+            certificate for certificate in there if certificate not in state.bundle and not is_ours(certificate)
+        ]
+        both = self._overlap.of(state.bundle, others, self._clock.monotonic())
+        return to_pem(both if len(both) > len(state.bundle) else state.bundle)
 
     def _observed(self, state: CaState | None) -> Observed:
         upcoming = state.upcoming if state is not None else None

@@ -90,14 +90,14 @@ class Configurations:
 
 
 class Overlap:
-    """Keeps published for a while what is not in this replica's file: it may be in another's.
+    """Keeps published for a while what this replica does not vouch for: another may, by a file of its own.
 
     Replicas would otherwise overwrite each other's authorities as fast as they see them, and the certificates of all
     but one would be refused.
     """
 
     def __init__(self) -> None:
-        # Since when, without a break, each has been seen published and not in the file.
+        # Since when, without a break, each has been seen published and not vouched for.
         self._since: dict[x509.Certificate, float] = {}
 
     def of(
