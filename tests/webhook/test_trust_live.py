@@ -4,14 +4,16 @@ Replacing certificates under load is in tests/availability. Faults 26 to 31 of t
 shown are here, by their number.
 """
 
+import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from prometheus_client import CollectorRegistry
 
 from localcluster.certs import Authority
 from localcluster.cluster import Cluster
@@ -23,10 +25,20 @@ from localcluster.process import Launch
 from localcluster.spec import ClusterSpec
 from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
+from shared.api.meta import ObjectKey
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.runtime.tasks import end
 from shared.testing.builders import pod
+from shared.testing.clock import SteppedClock
 from tests.live import LiveCluster
 from tests.webhook.process import command, environment
-from webhook.certs.authority import from_pem, make_authority, sign_leaf, to_pem
+from webhook.certs.authority import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
+from webhook.certs.context import ServingContext
+from webhook.certs.keeper import Authorities, CaKeeper, LeafHolder
+from webhook.certs.publish import Configurations
+from webhook.certs.rotation import Lives
+from webhook.metrics import CertificateMetrics
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{WEBHOOK}-ca"
@@ -257,6 +269,35 @@ def test_without_the_right_to_its_secret_it_says_so(installed: tuple[Cluster, Pa
     granted["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
     cluster.api.post(path.rpartition("/")[0], granted)
     process.wait_ready(60)
+
+
+async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
+    """Somebody has made the Secret immutable, or taken a right away; its signer is good for months to come."""
+    clock, holder = SteppedClock(datetime.now(UTC)), LeafHolder(ServingContext())
+    lives = Lives(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
+    wanted = Authorities(ObjectKey(NAMESPACE, f"{WEBHOOK}-ca"), lives, ("127.0.0.1",))
+    access = await load_access(live.cluster.kubeconfig)
+
+    async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
+        configurations = Configurations(client, [WEBHOOK], lambda: None)
+        keeper = CaKeeper(client, configurations, holder, wanted, CertificateMetrics(CollectorRegistry()))
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                keeper.passes.wake()
+                await asyncio.sleep(0.05)
+
+        runs = (keeper.run(), *(reflector.run() for reflector in configurations.reflectors.values()))
+        tasks = [asyncio.create_task(run) for run in runs]
+        try:
+            await until(lambda: holder.leaf is not None)
+            live.cluster.api.patch(SECRET, {"immutable": True}, "application/merge-patch+json")
+            clock.step(timedelta(days=250))
+            await until(lambda: keeper.passes.problem is not None)
+            await until(lambda: holder.leaf is not None and is_valid_at(holder.leaf.certificate, clock.now()))
+        finally:
+            for task in tasks:
+                await end(task)
 
 
 def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(

@@ -114,7 +114,7 @@ class CaKeeper:
             return
         state = await self._stepped()
         self._known = state
-        self._sign(state)
+        self._sign(state, unseen=self.reflector.problem is not None)
         bundle = self._bundle(state)
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
@@ -188,14 +188,14 @@ class CaKeeper:
         self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in held}
         return self._trusted_since
 
-    def _sign(self, state: CaState) -> None:
-        """Sign a leaf if one is due."""
+    def _sign(self, state: CaState, *, unseen: bool) -> None:
+        """Sign a leaf if one is due; ``unseen``: nobody knows whether its signer still is the one."""
         signer, leaf, now = state.active, self._holder.leaf, self._clock.now()
         grace, moment = self._lives.grace.total_seconds(), self._clock.monotonic()
         trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
         if signer is None or not leaf_due(leaf, signer, trusted, now, self._lives):
             return
-        if leaf is not None and self.reflector.problem is not None and not leaf_due_unseen(leaf, now):
+        if leaf is not None and unseen and not leaf_due_unseen(leaf, now):
             return
         fresh = sign_leaf(signer, self._names, now, self._lives.leaf)
         self._holder.serve(fresh)
@@ -204,9 +204,9 @@ class CaKeeper:
         log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})
 
     def _renew_unseen(self) -> None:
-        """Without the cluster, at least do not let the leaf end."""
-        if self.reflector.problem is not None and self._known is not None:
-            self._sign(self._known)
+        """Without the cluster, or without the right to take a step, at least do not let the leaf end."""
+        if self._known is not None and (self.reflector.problem or self.passes.problem):
+            self._sign(self._known, unseen=True)
 
     def _ca_end(self) -> datetime | None:
         signer = self._known.active if self._known is not None else None
