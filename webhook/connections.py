@@ -26,6 +26,8 @@ _LINGER_S: Final = 2.0
 # The longest that any call may last: who has not taken an answer by then waits for it no more.
 FINISH_S: Final = 30.0
 _SWEEP_S: Final = 0.25
+# Bodies that are not complete yet, together: room for nine of the longest, and for thousands of ordinary reviews.
+MAX_HELD: Final = 64 * 1024 * 1024
 # Connections that may wait to be accepted: API servers come all at once when another replica has gone.
 _BACKLOG: Final = 512
 # How long each may last; that of a body is its request's own.
@@ -45,6 +47,8 @@ class Connections:
         self.handler = handler
         self._loop = asyncio.get_running_loop()
         self._open: set[Connection] = set()
+        # Who keeps how much of a body that is not complete; most bodies are, with their first packet.
+        self._held: dict[Connection, int] = {}
         self._server: asyncio.Server | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self.is_stopped = False
@@ -93,6 +97,18 @@ class Connections:
         if not self._open:
             self._none_left.set()
 
+    def hold(self, connection: "Connection", size: int) -> None:
+        """Take note of how much of a body a connection keeps. Where all keep too much together, the largest goes.
+
+        Whoever sends large bodies slowly is in nobody's way but that of others who do.
+        """
+        if size:
+            self._held[connection] = size
+            while len(self._held) > 1 and sum(self._held.values()) > MAX_HELD:
+                max(self._held, key=self._held.__getitem__).crowd_out()
+        else:
+            self._held.pop(connection, None)
+
     def now(self) -> float:
         """Return the loop's time, which is what connections wait by."""
         return self._loop.time()
@@ -114,6 +130,7 @@ class Connection(asyncio.Protocol):
         # Since when the exchange has been in its phase, or the caller has not taken what was sent.
         self._since = 0.0
         self._blocked_since: float | None = None
+        self._held = 0
 
     # --- called by the transport ---
 
@@ -132,11 +149,13 @@ class Connection(asyncio.Protocol):
         if out or exchange.phase is not before:
             self._since = self._connections.now()
             self._send(out)
+        self._note_what_is_held()
 
     def eof_received(self) -> None:
         """Answer what cannot be completed any more; the transport closes when that is sent."""
         self._since = self._connections.now()
         self._send(self._exchange.hang_up())
+        self._note_what_is_held()
 
     def pause_writing(self) -> None:
         """Read no more requests while answers are not taken."""
@@ -154,6 +173,7 @@ class Connection(asyncio.Protocol):
         """Let go of all."""
         self._exchange.lose()
         self._transport = None
+        self._note_what_is_held()
         self._connections.remove(self)
 
     # --- called by the connections ---
@@ -162,6 +182,12 @@ class Connection(asyncio.Protocol):
         """Close without any further word."""
         if self._transport is not None:
             self._transport.abort()
+
+    def crowd_out(self) -> None:
+        """Turn the request at hand away: its body takes the room of others."""
+        self._since = self._connections.now()
+        self._send(self._exchange.crowd_out())
+        self._note_what_is_held()
 
     def look_at_the_clock(self, now: float) -> None:
         """End what has lasted for too long."""
@@ -178,11 +204,18 @@ class Connection(asyncio.Protocol):
             case Phase.HEAD | Phase.BODY:
                 self._since = now
                 self._send(exchange.expire())
+                self._note_what_is_held()
             case Phase.IDLE | Phase.REST | Phase.DEAF:
                 self._since = now
                 self._send(exchange.hang_up())
             case Phase.OVER:
                 self.abort()
+
+    def _note_what_is_held(self) -> None:
+        held = self._exchange.held
+        if held != self._held:
+            self._held = held
+            self._connections.hold(self, held)
 
     def _limit_s(self) -> float:
         exchange = self._exchange

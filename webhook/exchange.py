@@ -65,6 +65,11 @@ class Exchange:
         self._is_bare = False
         self._out: list[bytes] = []
 
+    @property
+    def held(self) -> int:
+        """How much of a body is kept that is not complete."""
+        return len(self._body)
+
     # --- called by the connection ---
 
     def receive(self, data: bytes) -> bytes:
@@ -92,6 +97,11 @@ class Exchange:
         self._end(408, what if self.phase is Phase.BODY else "the head did not come in time")
         return self._flushed()
 
+    def crowd_out(self) -> bytes:
+        """Give the request at hand up for others; returns what is to be sent."""
+        self._end(429, "too many large bodies at a time; send it again in a second")
+        return self._flushed()
+
     def hang_up(self) -> bytes:
         """Take note that nothing more will come; returns what is to be sent to a caller who may still listen."""
         if self.phase is Phase.HEAD or self.phase is Phase.BODY:
@@ -102,6 +112,7 @@ class Exchange:
     def lose(self) -> None:
         """Take note that nobody listens any more."""
         if self.phase is Phase.BODY:
+            self._drop_body()
             self._handler.forget()
         self.phase = Phase.OVER
         # Parser and exchange hold each other; one of them has to let go.

@@ -216,3 +216,36 @@ async def test_an_address_that_is_taken_is_told_so(all_of_them: Connections) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="address already in use"):
         await all_of_them.listen(ListenAddress("127.0.0.1", taken.getsockname()[1]), None)
     await all_of_them.stop()
+
+
+async def test_bodies_that_take_too_much_memory_together_lose_the_largest(
+    all_of_them: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.connections.MAX_HELD", 2000)
+    slow = [opened(all_of_them) for _ in range(3)]
+    for size, (connection, _) in zip((900, 400, 600), slow, strict=True):
+        connection.data_received(post(b"x" * 1000)[: size - 1000])
+    assert [wire.statuses() for _, wire in slow] == [[], [], []], "1,900 are held"
+    late, wire = opened(all_of_them)
+    late.data_received(post(b"x" * 1000)[: 300 - 1000])
+    assert [wire.statuses() for _, wire in slow] == [[429], [], []]
+    assert wire.statuses() == []
+    late.data_received(b"x" * 700)
+    assert wire.statuses() == [200]
+    # What is complete, answered or gone is held no longer.
+    slow[1][1].abort()
+    await asyncio.sleep(0)
+    for _ in range(2):
+        another, its_wire = opened(all_of_them)
+        another.data_received(post(b"x" * 1000)[: 700 - 1000])
+        assert its_wire.statuses() == []
+    slow[2][0].data_received(b"x" * 400)
+    assert slow[2][1].statuses() == [200]
+
+
+async def test_one_body_alone_is_never_too_much(all_of_them: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.connections.MAX_HELD", 10)
+    connection, wire = opened(all_of_them)
+    connection.data_received(post(b"x" * 1000)[:-500])
+    connection.data_received(b"x" * 500)
+    assert wire.statuses() == [200]
