@@ -98,6 +98,11 @@ class Attempts:
                 before, request = request, await self._ending.writer.add_finalizer(request)
                 memory.wrote(before, request)
                 sight.request = request
+            elif memory.effects is None and self._ending.may_be_a_predecessors(request):
+                # A verdict of its that is still on its way would not be true of what is prepared from here on.
+                before, request = request, await self._ending.writer.take_over(request)
+                memory.wrote(before, request)
+                sight.request = request
             memory.effects = request
         c = self.context(sight, request)
         running = memory.running = Running(request, c.cancelled)

@@ -30,6 +30,8 @@ from shared.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
+# API servers tell when something was created in whole seconds.
+_A_MOMENT = timedelta(seconds=1)
 
 
 def has_finalizer(request: BindRequest) -> bool:
@@ -180,6 +182,11 @@ class Endings:
         memory.unsaved = None
         memory.effects = None
         await self._runner.forget(request.key, request.uid)
+
+    def may_be_a_predecessors(self, request: BindRequest) -> bool:
+        """Return whether a leader that was overtaken may have begun with the request: a Lease runs out in seconds."""
+        since = self.leading_since
+        return since is not None and request.created is not None and request.created < since - _A_MOMENT
 
     def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
         """Return how long a Binding may still take effect; nothing is undone or called final on doubt."""

@@ -19,6 +19,7 @@ from shared.api.meta import (
     ObjectKey,
     ObjectUID,
     ResourceVersion,
+    format_micro_time,
     format_time,
     key_of,
     uid_of,
@@ -66,6 +67,11 @@ class Writer:
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Record that effects may exist, before the first of them does."""
         return await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+
+    async def take_over(self, request: BindRequest) -> BindRequest:
+        """Give the request another version, so that nothing is stored that a leader before this one still says."""
+        taken = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
+        return await self._patch(request, {"metadata": {"annotations": taken}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Record that no effects are left. Returns None if the request is gone, which is as good."""

@@ -18,6 +18,8 @@ SHORT_NAME: Final = "br"
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
+# When a leader took a request up that one before it may have begun to prepare.
+TAKEN_OVER: Final = "bowline.dev/taken-over"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
 # On a BindRequest, and only if tracing is on: the trace that its binding goes on with.
 TRACEPARENT: Final = "bowline.dev/traceparent"

@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 
 from reconciler.options import parse_options, shard_lease
+from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Status
+from shared.kube.errors import Conflict
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import BINDREQUESTS, LEASES
 from tests.kube.objects import until, until_awaited
@@ -181,3 +183,36 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
     options = parse_options(arguments, {})
     assert options.shard == shard
     assert options.lease_name == lease == shard_lease("bowline-reconciler", shard)
+
+
+async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(stage: Stage) -> None:
+    """Its verdict may be on its way while the next one prepares the request anew: then it is no longer true."""
+    first, second = Hold(), Hold()
+    async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
+        await stage.create_pod()
+        await stage.request_bind()
+        await first.reached.wait()
+        seen = await stage.request()
+        assert seen["metadata"]["finalizers"]
+        await one.crash()
+        # As long as a Lease takes to run out.
+        stage.clock.shift = timedelta(minutes=1)
+        async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
+            await second.reached.wait()
+            said = {
+                "metadata": {"resourceVersion": seen["metadata"]["resourceVersion"]},
+                "status": {"phase": "Failed", "reason": "Rejected: late"},
+            }
+            with pytest.raises(Conflict):
+                await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", said, subresource="status")
+            second.go.set()
+            await stage.phase("pod", "Succeeded")
+        first.go.set()
+
+
+async def test_requests_of_this_term_are_not_taken_over(stage: Stage) -> None:
+    async with stage.working(Scripted(effects=True)):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+        assert names.TAKEN_OVER not in ((await stage.request())["metadata"].get("annotations") or {})
