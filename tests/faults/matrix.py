@@ -21,7 +21,9 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from http import HTTPStatus
 
+from localcluster.errors import ApiError
 from shared.api import names
 from shared.testing.fault_proxy.calls import Call
 from shared.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
@@ -239,8 +241,9 @@ class Matrix:
 
     def _look_at_effects(self, call: Call) -> None:
         """A request is patched itself: what of it exists? On the proxy's thread; the patch stands still meanwhile."""
+        live = LiveCluster(self._lab.cluster, call.namespace)
         try:
-            left = left_of(LiveCluster(self._lab.cluster, call.namespace))
+            left = [] if _is_under_way(live, call.name) else left_of(live)
         except Exception as error:  # noqa: BLE001 - a proxy must go on; told at the next check
             left = [repr(error)]
         if left:
@@ -271,3 +274,15 @@ def is_leading(reconciler: Reconciler) -> bool:
     except (OSError, http.client.HTTPException):
         return False  # it has just been started, or has just died
     return "bowline_leader 1.0" in page
+
+
+def _is_under_way(live: LiveCluster, name: str) -> bool:
+    """Whether the request is held and goes on being so: what is patched then is who leads."""
+    try:
+        found = live.request(name)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+        return False
+    is_pending = (found.get("status") or {}).get("phase", "Pending") == "Pending"
+    return is_pending and bool(found["metadata"].get("finalizers")) and not found["metadata"].get("deletionTimestamp")
