@@ -94,15 +94,7 @@ class Attempts:
         memory.unsaved = None
         started = self._clock.now()
         if self._runner.leaves_effects(request):
-            if not has_finalizer(request):
-                before, request = request, await self._ending.writer.add_finalizer(request)
-                memory.wrote(before, request)
-                sight.request = request
-            elif memory.effects is None and self._ending.may_be_a_predecessors(request):
-                # A verdict of its that is still on its way would not be true of what is prepared from here on.
-                before, request = request, await self._ending.writer.take_over(request)
-                memory.wrote(before, request)
-                sight.request = request
+            sight.request = request = await self._held(request, memory)
             memory.effects = request
         c = self.context(sight, request)
         running = memory.running = Running(request, c.cancelled)
@@ -117,6 +109,18 @@ class Attempts:
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
         self._tools.observation.attempt_ended(c, status)
         return await self._settle(sight, request, memory, Outcome(status, started))
+
+    async def _held(self, request: BindRequest, memory: Memory) -> BindRequest:
+        """Return the request held by our finalizer, and this leader's alone."""
+        if not has_finalizer(request):
+            held = await self._ending.writer.add_finalizer(request)
+        elif memory.effects is None and self._ending.may_be_a_predecessors(request):
+            # A verdict of its that is still on its way would not be true of what is prepared from here on.
+            held = await self._ending.writer.take_over(request)
+        else:
+            return request
+        memory.wrote(request, held)
+        return held
 
     async def _settle(self, sight: Sight, request: BindRequest, memory: Memory, outcome: Outcome) -> Again:
         now = self._clock.now()

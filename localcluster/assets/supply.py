@@ -64,6 +64,14 @@ def ensure_assets(
     return Assets(release, chain.supply(recipes))
 
 
+def at_hand(tools: Iterable[Tool]) -> bool:
+    """Whether the environment's folders and the cache have all of them: nothing is to be downloaded or built."""
+    release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
+    cache = Cache(cache_root(os.environ))
+    recipes = (recipe_for(tool, release, platform) for tool in tools)
+    return all(cache.find(recipe) or any(folder.look(recipe).path for folder in folders) for recipe in recipes)
+
+
 def folders_of(environ: Mapping[str, str]) -> list[Folder]:
     """The folders the user named; a `$BOWLINE_ASSETS` that is no folder is an error."""
     folders = []

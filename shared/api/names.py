@@ -94,6 +94,7 @@ RESOURCE_GPU: Final = "nvidia.com/gpu"
 RESOURCE_MIG_PREFIX: Final = "nvidia.com/mig-"
 # A container that limits this prefix + class gets a DRA claim of that class made for it (KEP-5004).
 RESOURCE_DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+NODE_HOSTNAME: Final = "kubernetes.io/hostname"
 NODE_GPU_COUNT: Final = "nvidia.com/gpu.count"
 NODE_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"

@@ -16,10 +16,8 @@ from typing import Any
 
 import pytest
 
-from localcluster.assets.cache import Cache, cache_root
-from localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool, recipe_for
-from localcluster.assets.supply import ensure_assets, folders_of, this_platform
-from localcluster.assets.versions import release_for
+from localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
+from localcluster.assets.supply import at_hand, ensure_assets
 from localcluster.cluster import Cluster
 from localcluster.flags import LOOPBACK
 from localcluster.ports import free_ports
@@ -35,17 +33,10 @@ _CRDS = ("podgroups", "queues", "topologies")
 _UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-def is_at_hand() -> bool:
-    """Whether it needs no build first, and Go can tell where its module is."""
-    release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
-    cache = Cache(cache_root(os.environ))
-    recipes = [recipe_for(tool, release, platform) for tool in KAI_TOOLS]
-    found = all(cache.find(recipe) or any(f.look(recipe).path for f in folders) for recipe in recipes)
-    return found and shutil.which("go") is not None
-
-
 needs_kai = pytest.mark.skipif(
-    not is_at_hand(), reason="KAI-Scheduler is not at hand; `python -m localcluster assets --kai` builds it with Go"
+    # Go tells where its module is, too.
+    not at_hand(KAI_TOOLS) or shutil.which("go") is None,
+    reason="KAI-Scheduler is not at hand; `python -m localcluster assets --kai` builds it with Go",
 )
 
 

@@ -6,11 +6,11 @@ local ones) name it by its hostname label. What is left to compare one by one is
 
 from collections.abc import Iterable, Iterator
 
+from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.api.selectors import Node, required_value
 from shared.plugins.volume_binding.volumes import Claim, Needs, Volume
 
-_HOSTNAME = "kubernetes.io/hostname"
 # Where a volume is looked for: under the claim it is kept for, which gets that one or none; else under what it is and
 # the only hostname that it reaches, None if it reaches others, too.
 _Place = ObjectKey | tuple[Needs, str | None]
@@ -33,7 +33,11 @@ class FreeVolumes:
     def candidates(self, claims: Iterable[Claim], node: Node) -> Iterator[Volume]:
         """Yield every volume that one of the claims could get on the node, and perhaps others; some twice."""
         for claim in claims:
-            places: set[_Place] = {claim.key, (claim.needs, None), (claim.needs, node.labels.get(_HOSTNAME))}
+            places: set[_Place] = {
+                claim.key,
+                (claim.needs, None),
+                (claim.needs, node.labels.get(names.NODE_HOSTNAME)),
+            }
             for place in places:
                 yield from self._at.get(place, {}).values()
 
@@ -46,4 +50,8 @@ class FreeVolumes:
 
 
 def _place(volume: Volume) -> _Place:
-    return volume.claim if volume.claim is not None else (volume.needs, required_value(volume.affinity, _HOSTNAME))
+    return (
+        volume.claim
+        if volume.claim is not None
+        else (volume.needs, required_value(volume.affinity, names.NODE_HOSTNAME))
+    )
