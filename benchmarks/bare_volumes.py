@@ -8,7 +8,7 @@ for; once all that Bowline writes, for requests that are created meanwhile.
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.load import DECISIONS_AT_ONCE, Made, bind, each, post_binding
@@ -22,14 +22,14 @@ from shared.plugins.volume_binding.rules import claim_ref_patch
 from shared.plugins.volume_binding.volumes import read_claim, read_volume
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BareBinder:
     """A client with the reconciler's rights, and what it knows. Pod, claim and volume share their number."""
 
     client: KubeClient
     volumes: Sequence[Object]
     claims: Sequence[Object]
-    bound: Mapping[str, asyncio.Event] = field(default_factory=dict)
+    bound: Mapping[str, asyncio.Event]
 
     async def volume(self, number: int) -> None:
         """Have the pod's claim bound to its volume."""
