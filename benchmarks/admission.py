@@ -33,7 +33,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import Invalid
 from shared.kube.resources import PODS
-from webhook.certs.authority import make_authority, sign_leaf, to_pem
+from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bowline-webhook"
 WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")

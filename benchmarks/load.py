@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.rig import NAMESPACE
-from reconciler.blocks import succeeded_block
+from reconciler.decide.status import succeeded_block
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import Object, format_micro_time

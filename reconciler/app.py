@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.assembly import assemble
 from reconciler.debug import WorkPages, configuration_pages
-from reconciler.leading import Work, lead
-from reconciler.metrics import ReconcilerMetrics
+from reconciler.informers import Stores
+from reconciler.leader import Work, lead
+from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.options import Options, parse_options
-from reconciler.stores import Stores
+from reconciler.wiring import assemble
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point

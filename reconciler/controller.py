@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from reconciler.observing import Observation
+from reconciler.binding.wait_index import Sleepers
+from reconciler.informers import Stores
+from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
-from reconciler.sleepers import Sleepers
-from reconciler.stores import Stores
 from shared.api.meta import ObjectKey
 from shared.kube.errors import KubeError
 from shared.kube.resources import Resource

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from reconciler.assembly import Parts
-from reconciler.memory import Memory
+from reconciler.binding.state import Memory
 from reconciler.options import Options
+from reconciler.wiring import Parts
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
 from shared.framework.config import Settings

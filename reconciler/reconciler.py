@@ -10,9 +10,13 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import assert_never
 
-from reconciler.afterwards import still_to_finish
-from reconciler.attempts import Attempts, Tools
-from reconciler.decide import (
+from reconciler.binding.attempt import Attempts, Tools
+from reconciler.binding.deferred import still_to_finish
+from reconciler.binding.read import Lookout, Sight
+from reconciler.binding.requeue import AT_ONCE, DONE, Again, Trouble
+from reconciler.binding.state import Memories, Memory
+from reconciler.binding.waits import decided_wait
+from reconciler.decide.decide import (
     Attempt,
     Decision,
     DropFinalizer,
@@ -26,12 +30,8 @@ from reconciler.decide import (
     Wait,
     is_bound_as_asked,
 )
-from reconciler.memory import Memories, Memory
-from reconciler.observed import Policy, Target
-from reconciler.settle import backoff
-from reconciler.sight import Lookout, Sight
-from reconciler.trouble import AT_ONCE, DONE, Again, Trouble
-from reconciler.waits import decided_wait
+from reconciler.decide.observed import Policy, Target
+from reconciler.decide.outcome import backoff
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.status import Reason, Status

@@ -26,15 +26,15 @@ from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
 from shared.runtime.tracing import configured_tracer
-from webhook.certs.authority import service_names
-from webhook.certs.context import CertificateError
-from webhook.certs.files import CertificateFiles
-from webhook.certs.keeper import Authorities, LeafHolder
-from webhook.certs.trust import Trust, TrustOptions
-from webhook.facts import FactFinder, wanted_facts
+from webhook.cluster_info import FactFinder, wanted_facts
 from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
+from webhook.tls.ca import service_names
+from webhook.tls.ca_controller import Authorities, LeafHolder
+from webhook.tls.files import CertificateFiles
+from webhook.tls.manager import Trust, TrustOptions
+from webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)
 

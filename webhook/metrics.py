@@ -6,8 +6,8 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.runtime.metrics import ADMISSION_BUCKETS, preset
-from webhook.certs.rotation import Action
 from webhook.review import Hook
+from webhook.tls.rotation import Action
 
 # Extension points whose exceptions the admission chain catches.
 POINTS = (

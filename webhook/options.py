@@ -11,8 +11,8 @@ from shared.api.duration import format_duration, parse_duration
 from shared.api.meta import ObjectKey
 from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
 from shared.runtime.probes import ListenAddress, parse_listen
-from webhook.certs.files import FilePaths
-from webhook.certs.rotation import Lives
+from webhook.tls.files import FilePaths
+from webhook.tls.rotation import Lives
 
 # What the chart calls the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"

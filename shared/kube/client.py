@@ -164,7 +164,7 @@ class KubeClient:
         call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
         return await self._call(call, path, body)
 
-    async def patch(  # noqa: PLR0913 - the API's own parameters
+    async def patch(
         self,
         resource: Resource,
         namespace: str,

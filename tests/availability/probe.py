@@ -14,8 +14,8 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import KubeError
 from shared.kube.resources import VALIDATING_WEBHOOKS
 from tests.availability.balancer import Balancer
-from webhook.certs.bundle import bundle_of, entries
-from webhook.certs.context import client_context
+from webhook.tls.bundle import bundle_of, entries
+from webhook.tls.serving import client_context
 
 _EVERY_S = 0.02
 _TIMEOUT_S = 10.0

@@ -19,7 +19,7 @@ from localcluster.pair import Pair, PairOptions
 from localcluster.spec import ClusterSpec
 from localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
-from shared.testing.fault_proxy.server import FaultProxy
+from tests.fault_proxy.server import FaultProxy
 from tests.live import DEADLINE_S, POLL_S, LiveCluster
 
 NAMESPACE = "bowline-system"

@@ -25,9 +25,9 @@ from http import HTTPStatus
 
 from localcluster.errors import ApiError
 from shared.api import names
-from shared.testing.fault_proxy.calls import Call
-from shared.testing.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
-from shared.testing.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.calls import Call
+from tests.fault_proxy.faults import AfterReply, DropBefore, Gate, Hold, LoseReply
+from tests.fault_proxy.rules import Match, Rule
 from tests.faults.endstate import ORPHAN, State, deeds, left_of, state_of
 from tests.faults.lab import Lab, Reconciler
 from tests.faults.points import Mode, Point, all_of_run, points_of

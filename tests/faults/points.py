@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from shared.api import names
-from shared.testing.fault_proxy.calls import Call
-from shared.testing.fault_proxy.record import Exchange
-from shared.testing.fault_proxy.rules import Match
+from tests.fault_proxy.calls import Call
+from tests.fault_proxy.record import Exchange
+from tests.fault_proxy.rules import Match
 
 RESERVATIONS = names.RESERVATION_APP
 # In a point, in place of the namespace of the run.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from shared.api import names
 from shared.plugins.gpu_sharing.reservation import reservation_name
-from shared.testing.fault_proxy.faults import Gate
+from tests.fault_proxy.faults import Gate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler
 from tests.faults.plugin_objects import look

@@ -21,7 +21,7 @@ from shared.kube.errors import (
     TooManyRequests,
 )
 from shared.kube.resources import CONFIGMAPS, Selection
-from shared.testing.fault_proxy.faults import (
+from tests.fault_proxy.faults import (
     AfterReply,
     Answer,
     CutWatch,
@@ -37,8 +37,8 @@ from shared.testing.fault_proxy.faults import (
     StallWatch,
     SwapEvents,
 )
-from shared.testing.fault_proxy.rules import Match, Rule
-from shared.testing.fault_proxy.server import FaultProxy
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
 
 CREATES = Match(("create",), "configmaps")
 WATCHES = Match(("watch",), "configmaps")

@@ -6,8 +6,8 @@ the end. How late it comes is the machine's affair.
 
 import pytest
 
-from shared.testing.fault_proxy.faults import Answer
-from shared.testing.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.faults import Answer
+from tests.fault_proxy.rules import Match, Rule
 from tests.faults.lab import Lab
 from tests.faults.plugin_scenarios import DEVICE
 from tests.faults.scenarios import PLAIN, Scenario

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from localcluster.errors import ApiError
-from shared.testing.fault_proxy.faults import (
+from tests.fault_proxy.faults import (
     Answer,
     CutWatch,
     Delay,
@@ -23,8 +23,8 @@ from shared.testing.fault_proxy.faults import (
     StallWatch,
     SwapEvents,
 )
-from shared.testing.fault_proxy.record import Exchange
-from shared.testing.fault_proxy.rules import WATCH_FAULTS, Match, Rule
+from tests.fault_proxy.record import Exchange
+from tests.fault_proxy.rules import WATCH_FAULTS, Match, Rule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
 

@@ -14,9 +14,9 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
 from shared.kube.resources import CONFIGMAPS, LEASES
-from shared.testing.fault_proxy.faults import Answer, Gate, Hold
-from shared.testing.fault_proxy.rules import Match, Rule
-from shared.testing.fault_proxy.server import FaultProxy
+from tests.fault_proxy.faults import Answer, Gate, Hold
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import LIMIT_S, configmap, until, until_awaited
 from tests.kube.wire import Wire
 

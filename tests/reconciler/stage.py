@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.assembly import Parts, assemble
-from reconciler.leading import lead
-from reconciler.metrics import ReconcilerMetrics
+from reconciler.leader import lead
+from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.wiring import Parts, assemble
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import Object, ObjectKey

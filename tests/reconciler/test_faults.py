@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from localcluster.cluster import Cluster
-from reconciler.stores import Stores
+from reconciler.informers import Stores
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
-from reconciler.sweep import Sweep
+from reconciler.ttl import Sweep
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Status

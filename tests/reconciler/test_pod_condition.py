@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.settle import PodBound
-from reconciler.writer import Writer
+from reconciler.binding.writer import Writer
+from reconciler.decide.outcome import PodBound
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Status

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.sweep import Sweep, completed_at, is_due
+from reconciler.ttl import Sweep, completed_at, is_due
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("webhook", "reconciler", "shared", "cli", "localcluster")
-MAX_MODULE = 300
+MAX_MODULE = 500  # review a module at 300 lines
 MAX_FUNCTION = 60
 
 

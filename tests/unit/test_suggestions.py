@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.decide import Fail, decide
-from reconciler.observed import NodeView, Observed, Policy, Target, pod_view
-from reconciler.settle import Limits, Outcome, failure_event, settle
+from reconciler.decide.decide import Fail, decide
+from reconciler.decide.observed import NodeView, Observed, Policy, Target, pod_view
+from reconciler.decide.outcome import Limits, Outcome, failure_event, settle
 from shared.api.bindrequest import Demand, decode_bind_request
 from shared.framework.binding.post import binding_status
 from shared.framework.status import Code, Reason, Status, Suggestion

@@ -11,10 +11,10 @@ from prometheus_client import CollectorRegistry
 from shared.runtime.probes import ListenAddress
 from tests.unit.webhook.chains import marking
 from tests.webhook.served import MAX_IN_FLIGHT, Served
-from webhook.certs.authority import Leaf, make_authority, sign_leaf, to_pem
-from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
+from webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
+from webhook.tls.serving import ServingContext
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.unit.webhook.exchanges import with_head
 from tests.unit.webhook.reviews import encoded
-from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
+from webhook.tls.serving import ServingContext
 
 MAX_IN_FLIGHT = 3
 JSON = {"Content-Type": "application/json"}

@@ -15,7 +15,7 @@ from shared.api import names
 from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import Stop
-from webhook.facts import FactFinder, Wanted
+from webhook.cluster_info import FactFinder, Wanted
 from webhook.review import NO_FACTS, Facts
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"

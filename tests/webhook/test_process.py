@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.unit.webhook.reviews import encoded, pod, review
 from tests.webhook.process import DEADLINE_S, Running, ended, running
-from webhook.certs.authority import Leaf, to_pem
 from webhook.review import Hook
+from webhook.tls.ca import Leaf, to_pem
 
 POD = encoded(review(pod({"gpu-fraction": "2"})))
 

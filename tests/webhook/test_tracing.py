@@ -14,11 +14,11 @@ from tests.spans import SENT, Kept
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encoded, review
 from tests.webhook.served import JSON, MAX_IN_FLIGHT
-from webhook.certs.authority import Leaf, to_pem
-from webhook.certs.context import ServingContext
 from webhook.metrics import WebhookMetrics
 from webhook.review import Hook
 from webhook.server import AdmissionServer
+from webhook.tls.ca import Leaf, to_pem
+from webhook.tls.serving import ServingContext
 
 
 async def test_a_new_request_is_given_the_trace_of_its_admission(leaf: Leaf) -> None:

@@ -33,12 +33,12 @@ from shared.testing.builders import pod
 from shared.testing.clock import SteppedClock
 from tests.live import LiveCluster
 from tests.webhook.process import command, environment
-from webhook.certs.authority import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
-from webhook.certs.context import ServingContext
-from webhook.certs.keeper import Authorities, CaKeeper, LeafHolder
-from webhook.certs.publish import Configurations
-from webhook.certs.rotation import Lives
 from webhook.metrics import CertificateMetrics
+from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
+from webhook.tls.ca_bundle import Configurations
+from webhook.tls.ca_controller import Authorities, CaKeeper, LeafHolder
+from webhook.tls.rotation import Lives
+from webhook.tls.serving import ServingContext
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{WEBHOOK}-ca"

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.afterwards import AT_MOST, Afterwards, Bound, still_to_finish
-from reconciler.memory import Memory
-from reconciler.sight import Sight
+from reconciler.binding.deferred import AT_MOST, Afterwards, Bound, still_to_finish
+from reconciler.binding.read import Sight
+from reconciler.binding.state import Memory
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.testing.builders import bind_request, stored

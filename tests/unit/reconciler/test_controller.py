@@ -5,11 +5,11 @@ from typing import cast
 
 import pytest
 
+from reconciler.binding.requeue import Again
+from reconciler.binding.wait_index import Sleepers
 from reconciler.controller import Controller, Term
+from reconciler.informers import Stores
 from reconciler.reconciler import Reconciler
-from reconciler.sleepers import Sleepers
-from reconciler.stores import Stores
-from reconciler.trouble import Again
 from shared.api.meta import ObjectKey
 from shared.runtime.workqueue import WorkQueue
 from tests.unit.reconciler.watching import Watched

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide import (
+from reconciler.decide.decide import (
     FRESH_CONTACT,
     Attempt,
     Decision,
@@ -23,7 +23,7 @@ from reconciler.decide import (
     must_cancel,
     wait_deadline,
 )
-from reconciler.observed import Absent, NodeView, Observed, PodView, Policy, Target
+from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID

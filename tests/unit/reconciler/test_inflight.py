@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.inflight import Posts, settled_at
-from reconciler.observed import Absent, PodView
+from reconciler.decide.in_flight import Posts, settled_at
+from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectUID
 from shared.testing.builders import bind_request, stored

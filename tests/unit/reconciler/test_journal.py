@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.journal import MAX_WHY, Journal
-from reconciler.passes import Pass, Step
+from reconciler.observe.history import MAX_WHY, Journal
+from reconciler.observe.passes import Pass, Step
 from shared.api.meta import ObjectKey
 from shared.testing.clock import START
 

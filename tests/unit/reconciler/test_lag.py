@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from reconciler.lag import WatchLag
+from reconciler.observe.lag import WatchLag
 from shared.testing.clock import SteppedClock
 
 

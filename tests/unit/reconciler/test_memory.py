@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from reconciler.memory import Memories, Memory
+from reconciler.binding.state import Memories, Memory
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.testing.builders import bind_request, stored

@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from reconciler.metrics import OUTCOMES, POINTS, ReconcilerMetrics
-from reconciler.observing import Observation
+from reconciler.observe.metrics import OUTCOMES, POINTS, ReconcilerMetrics
+from reconciler.observe.tracker import Observation
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.framework.config import Settings

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.decide import Attempt, Decision, Fail, Finish, Requeue, Wait
+from reconciler.decide.decide import Attempt, Decision, Fail, Finish, Requeue, Wait
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status
 from shared.testing.clock import START

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.overdue import THRESHOLDS_S, is_overdue
-from reconciler.passes import BETWEEN, OWN
+from reconciler.observe.overdue import THRESHOLDS_S, is_overdue
+from reconciler.observe.passes import BETWEEN, OWN
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Budgets, Runner
 from shared.framework.config import Settings

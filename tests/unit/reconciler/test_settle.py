@@ -5,17 +5,8 @@ from typing import Any
 
 import pytest
 
-from reconciler.blocks import (
-    conditions,
-    failed_block,
-    reason_text,
-    rolled_back_block,
-    status_patch,
-    succeeded_block,
-    waiting_block,
-)
-from reconciler.decide import Fail, Finish
-from reconciler.settle import (
+from reconciler.decide.decide import Fail, Finish
+from reconciler.decide.outcome import (
     Infrastructure,
     Limits,
     LookAgain,
@@ -26,6 +17,15 @@ from reconciler.settle import (
     backoff,
     bound_condition,
     settle,
+)
+from reconciler.decide.status import (
+    conditions,
+    failed_block,
+    reason_text,
+    rolled_back_block,
+    status_patch,
+    succeeded_block,
+    waiting_block,
 )
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef

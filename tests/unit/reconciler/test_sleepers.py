@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.sleepers import Sleep, Sleepers, Watched
+from reconciler.binding.wait_index import Sleep, Sleepers, Watched
 from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store

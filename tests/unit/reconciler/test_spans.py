@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from reconciler.decide import Attempt
-from reconciler.passes import Pass, Step
-from reconciler.spans import attempt_span
+from reconciler.decide.decide import Attempt
+from reconciler.observe.passes import Pass, Step
+from reconciler.observe.traces import attempt_span
 from shared.api.meta import ObjectKey
 from shared.framework.status import Status
 from shared.runtime.tracing import Span, Tracer

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from reconciler.trouble import MAX, Trouble
+from reconciler.binding.requeue import MAX, Trouble
 from shared.api.meta import ObjectKey
 from shared.testing.clock import SteppedClock
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.turns import first_of_pod
+from reconciler.decide.order import first_of_pod
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.decide import Wait
-from reconciler.endings import Endings
-from reconciler.memory import Memory
-from reconciler.settle import QUIET_WAIT, Event
-from reconciler.sleepers import Sleepers
-from reconciler.waits import TOLD_QPS, Waits, decided_wait
+from reconciler.binding.complete import Endings
+from reconciler.binding.state import Memory
+from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.waits import TOLD_QPS, Waits, decided_wait
+from reconciler.decide.decide import Wait
+from reconciler.decide.outcome import QUIET_WAIT, Event
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.testing.builders import bind_request, stored

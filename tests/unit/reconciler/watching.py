@@ -5,8 +5,8 @@ from typing import cast
 
 from prometheus_client import CollectorRegistry
 
-from reconciler.metrics import ReconcilerMetrics
-from reconciler.observing import Observation
+from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.kube.client import KubeClient

@@ -8,9 +8,9 @@ import pytest
 
 from localcluster.certs import Authority
 from tests.unit.webhook.tls import DAY, NOW, authority
-from webhook.certs.authority import to_pem
-from webhook.certs.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
-from webhook.certs.publish import KEPT, Overlap
+from webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
+from webhook.tls.ca import to_pem
+from webhook.tls.ca_bundle import KEPT, Overlap
 
 ONE, TWO = authority().certificate, authority().certificate
 A, B = to_pem([ONE]), to_pem([TWO])

@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry
 
 from shared.testing.clock import SteppedClock
 from tests.unit.webhook.tls import DAY, NOW, authority, leaf_of, shake_hands
-from webhook.certs.authority import (
+from webhook.metrics import CertificateMetrics
+from webhook.tls.ca import (
     Authority,
     from_pem,
     is_valid_at,
@@ -25,11 +26,10 @@ from webhook.certs.authority import (
     service_names,
     to_pem,
 )
-from webhook.certs.context import CertificateError, ServingContext, client_context
-from webhook.certs.files import CertificateFiles, FilePaths, worse
-from webhook.certs.rotation import CaState
-from webhook.certs.secret import new_secret, read_secret, written
-from webhook.metrics import CertificateMetrics
+from webhook.tls.files import CertificateFiles, FilePaths, worse
+from webhook.tls.rotation import CaState
+from webhook.tls.secret import new_secret, read_secret, written
+from webhook.tls.serving import CertificateError, ServingContext, client_context
 
 TODAY = datetime.now(UTC).replace(microsecond=0)
 NAMES = (*service_names("bowline-webhook", "bowline-system"), "localhost", "127.0.0.1", "::1")

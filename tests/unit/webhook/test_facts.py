@@ -16,7 +16,7 @@ from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
-from webhook.facts import Wanted, wanted_facts
+from webhook.cluster_info import Wanted, wanted_facts
 from webhook.inventory import inventory_of, slim_node
 from webhook.requested import RequestedPods, slim_request
 from webhook.review import NO_FACTS, Facts, Hook, decode_review, encode_answer, judge

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from shared.api.meta import ObjectKey
-from webhook.certs.files import FilePaths
-from webhook.certs.rotation import Lives
 from webhook.options import parse_options
+from webhook.tls.files import FilePaths
+from webhook.tls.rotation import Lives
 
 
 def test_without_arguments_everything_has_a_default() -> None:

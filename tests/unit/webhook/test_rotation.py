@@ -10,8 +10,8 @@ import pytest
 from cryptography import x509
 
 from tests.unit.webhook.tls import DAY, NOW, YEAR, authority, leaf_of
-from webhook.certs.authority import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
-from webhook.certs.rotation import (
+from webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, sign_leaf
+from webhook.tls.rotation import (
     JITTER,
     MAX_BUNDLE,
     RENEW_AT,

@@ -8,7 +8,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from reconciler.spans import traceparent
+from reconciler.observe.traces import traceparent
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.field_error import FieldError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from webhook.certs.authority import Authority, Leaf, make_authority, sign_leaf, to_pem
-from webhook.certs.context import client_context
+from webhook.tls.ca import Authority, Leaf, make_authority, sign_leaf, to_pem
+from webhook.tls.serving import client_context
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 DAY = timedelta(days=1)

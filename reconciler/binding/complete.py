@@ -1,0 +1,240 @@
+"""How requests end: Finish, Fail, and rolling back what was abandoned. One path each, however they came about.
+
+Order within a path is the promise. Success: post_bind, then the finalizer, then Succeeded, then the event; a request
+that says Succeeded has nothing left to do. Failure: rollback, then Failed and RolledBack in one patch, then the
+finalizer; while the finalizer stands, a restart takes the rollback up again.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from reconciler.binding.requeue import QUIET_FAILURES
+from reconciler.binding.state import Memory
+from reconciler.binding.writer import Writer
+from reconciler.decide.decide import Fail
+from reconciler.decide.in_flight import Posts, settled_at
+from reconciler.decide.observed import Absent, PodView, pod_view
+from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
+from reconciler.decide.status import ROLLED_BACK, failed_block, rolled_back_block, succeeded_block
+from reconciler.observe.metrics import ReconcilerMetrics
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Phase
+from shared.api.meta import ObjectRef
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Runner
+from shared.framework.status import Code, Reason, Status
+from shared.kube.events import EventNote
+from shared.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+ROLLBACK_PAUSE = timedelta(seconds=1)
+# API servers tell when something was created in whole seconds.
+_A_MOMENT = timedelta(seconds=1)
+
+
+def has_finalizer(request: BindRequest) -> bool:
+    """Return whether effects of the request may exist."""
+    return names.FINALIZER in request.finalizers
+
+
+class Endings:
+    """Carries out ends. Methods raise what the client raises; a pass that is repeated takes up where it stopped."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        writer: Writer,
+        record: Callable[[EventNote], None],
+        metrics: ReconcilerMetrics,
+        in_flight: timedelta,
+        bound_events: bool = True,
+    ) -> None:
+        self._runner = runner
+        self.writer = writer
+        self._record = record
+        self.metrics = metrics
+        self._in_flight = in_flight
+        self._clock: Clock = writer.clock
+        # When this process began to lead; set at each term's start.
+        self.leading_since: datetime | None = None
+        self._bound_events = bound_events
+
+    async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
+        """The pod is on its node: say so everywhere, last of all in the request's phase."""
+        request = c.request
+        await self._runner.run_post_bind(c)
+        if has_finalizer(request):
+            dropped = await self.writer.drop_finalizer(request)
+            if dropped is None:
+                await self._close(request, memory)
+                return
+            memory.wrote(request, dropped)
+            request = dropped
+        condition = bound_condition(request, c.pod) if c.pod is not None else None
+        if condition is not None:
+            await self.writer.pod_bound(request.pod_key, request.pod_uid, condition, self._clock.now())
+        now = self._clock.now()
+        memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
+        if self._bound_events:
+            self.tell(request, success_event(request), on_pod=True)
+        self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
+        if request.created is not None:
+            self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
+        c.log.info("pod is bound", extra={"node": request.selected_node})
+        await self._close(request, memory)
+
+    async def fail(self, c: BindContext, memory: Memory, fail: Fail) -> timedelta | None:
+        """Final: undo, then say Failed. Returns when to go on rolling back; None if nothing is left."""
+        request = c.request
+        rolled_back = None
+        pause = self._binding_in_flight(c, memory)
+        if pause is not None:
+            return pause
+        if has_finalizer(request):
+            rolled_back = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
+            pause = _may_pass(memory, rolled_back)
+            if pause is not None:
+                return pause
+        is_ours = self._is_asked_pod(c)
+        if is_ours and fail.reason is not Reason.BOUND_ELSEWHERE:
+            await self.tell_failure(c, PodBound("False", fail.reason.value, fail.message))
+        pod_node = (c.pod or {}).get("spec", {}).get("nodeName", "") if is_ours else ""
+        block = failed_block(request, fail, rolled_back, pod_node, self._clock.now())
+        written = await self.writer.status(request, block)
+        memory.wrote(request, written)
+        memory.unsaved = None
+        self.tell(request, failure_event(fail), on_pod=is_ours)
+        self.metrics.finished.labels(reason=fail.reason.value).inc()
+        c.log.warning("request has failed for good", extra={"reason": fail.reason.value, "why": fail.message})
+        if rolled_back is None:
+            await self._close(request, memory)
+            return None
+        return await self._after_rollback(c, written, memory, rolled_back)
+
+    async def undo(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
+        """Undo what a request left that is no longer there. Returns when to go on; None if nothing is left."""
+        pause = self._binding_in_flight(c, memory)
+        if pause is not None:
+            return pause
+        done = await self._runner.run_rollback(c, why)
+        if done.code is Code.OK:
+            memory.effects = None
+            return None
+        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        return _pause(done)
+
+    async def roll_back(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
+        """Undo what an abandoned request left. Returns when to go on; None if nothing is left."""
+        pause = self._binding_in_flight(c, memory)
+        if pause is not None:
+            return pause
+        request = c.request
+        done = await self._runner.run_rollback(c, why)
+        pause = _may_pass(memory, done)
+        if pause is not None:
+            return pause
+        if request.phase is Phase.FAILED:
+            written = await self.writer.status(request, rolled_back_block(request, done, self._clock.now()))
+            memory.wrote(request, written)
+            request = written
+        return await self._after_rollback(c, request, memory, done)
+
+    async def drop_finalizer(self, request: BindRequest, memory: Memory) -> None:
+        """Nothing may be undone or nothing is left: let the request go."""
+        dropped = await self.writer.drop_finalizer(request)
+        if dropped is not None:
+            memory.wrote(request, dropped)
+        await self._close(request, memory)
+
+    async def tell_failure(self, c: BindContext, condition: PodBound) -> None:
+        """Write the failure into the pod's PodBound condition, if the pod is the one we were asked to bind."""
+        if c.pod is not None and self._is_asked_pod(c) and not _says_already(c, condition):
+            await self.writer.pod_unbound(c.pod, condition, self._clock.now())
+
+    def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
+        """Queue an event; about the pod if it was seen to exist, else about the request itself."""
+        about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
+        pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
+        self._record(
+            EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
+        )
+
+    async def _after_rollback(
+        self, c: BindContext, request: BindRequest, memory: Memory, done: Status
+    ) -> timedelta | None:
+        if done.code is Code.OK:
+            await self.drop_finalizer(request, memory)
+            return None
+        if not memory.rollback_told:
+            memory.rollback_told = True
+            # A process before this one may have said so already.
+            if _rollback_failed_before(c.request):
+                return _pause(done)
+            note = f"rollback is not done yet: {done.message}"
+            self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
+        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        return _pause(done)
+
+    async def _close(self, request: BindRequest, memory: Memory) -> None:
+        memory.done = True
+        memory.unsaved = None
+        memory.effects = None
+        await self._runner.forget(request.key, request.uid)
+
+    def may_be_a_predecessors(self, request: BindRequest) -> bool:
+        """Return whether a leader that was overtaken may have begun with the request: a Lease runs out in seconds."""
+        since = self.leading_since
+        return since is not None and request.created is not None and request.created < since - _A_MOMENT
+
+    def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
+        """Return how long a Binding may still take effect; nothing is undone or called final on doubt."""
+        now = self._clock.now()
+        if self.leading_since is not None and self.leading_since > now:
+            self.leading_since = now  # the clock was set back
+        if memory.unknown_binding is not None and memory.unknown_binding > now:
+            memory.unknown_binding = now
+        # Of a predecessor's Bindings only those matter whose rollback would take something away.
+        since = self.leading_since if has_finalizer(c.request) else None
+        pod = pod_view(c.pod) if c.pod is not None else Absent.GONE
+        settled = settled_at(c.request, pod, Posts(memory.unknown_binding, since, self._in_flight))
+        left = settled - now if settled is not None else timedelta()
+        return left if left > timedelta() else None
+
+    @staticmethod
+    def _is_asked_pod(c: BindContext) -> bool:
+        view: PodView | None = pod_view(c.pod) if c.pod is not None else None
+        return view is not None and view.uid == c.request.pod_uid
+
+
+def _pause(done: Status) -> timedelta:
+    return max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE)
+
+
+def _may_pass(memory: Memory, done: Status) -> timedelta | None:
+    """Return when to try a rollback again of which nothing is to be told yet; None if there is.
+
+    A lost reply is no news; trouble that stays is, for somebody waits for the verdict.
+    """
+    if done.code is not Code.INFRA or memory.rollback_troubles >= QUIET_FAILURES:
+        return None
+    memory.rollback_troubles += 1
+    return _pause(done)
+
+
+def _rollback_failed_before(request: BindRequest) -> bool:
+    return any(
+        condition.get("type") == ROLLED_BACK and condition.get("status") == "False"
+        for condition in request.status.get("conditions") or ()
+    )
+
+
+def _says_already(c: BindContext, condition: PodBound) -> bool:
+    return any(
+        stored.get("type") == names.CONDITION_POD_BOUND
+        and stored.get("status") == condition.status
+        and stored.get("reason") == condition.reason
+        and stored.get("message") == condition.message
+        for stored in ((c.pod or {}).get("status") or {}).get("conditions") or ()
+    )

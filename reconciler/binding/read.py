@@ -1,0 +1,127 @@
+"""Looking: first at the stores, then, where a decision asks for it, at the API server itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from reconciler.decide.decide import Decision, Look, decide
+from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, node_view, pod_view
+from reconciler.informers import Stores, slim_node, slim_pod
+from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
+from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.runner import Runner
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound
+from shared.kube.resources import NODES, PODS, Resource
+from shared.runtime.clock import Clock
+
+# When a request may be attempted again.
+NotBefore = Callable[[BindRequest], datetime | None]
+
+
+@dataclass(slots=True)
+class Sight:
+    """What one pass sees. Raw objects, so that plugins get them whole. ``live``: what the API server itself said."""
+
+    key: ObjectKey
+    request: BindRequest | Absent
+    pod: Object | Absent = Absent.UNSEEN
+    node: Object | Absent = Absent.UNSEEN
+    live: set[Target] = field(default_factory=set)
+
+    @property
+    def pod_view(self) -> PodView | Absent:
+        """The pod, reduced."""
+        return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
+
+    @property
+    def node_view(self) -> NodeView | Absent:
+        """The node, reduced."""
+        return self.node if isinstance(self.node, Absent) else node_view(self.node)
+
+    @property
+    def asked(self) -> BindRequest:
+        """The request; only one in sight names a pod and a node to look at."""
+        assert isinstance(self.request, BindRequest)  # noqa: S101 - decide() asks for the request first
+        return self.request
+
+
+class Lookout:
+    """Sees a request and its surroundings as well as a decision needs."""
+
+    def __init__(self, client: KubeClient, stores: Stores, runner: Runner, policy: Policy, clock: Clock) -> None:
+        self._client = client
+        self._stores = stores
+        self._runner = runner
+        self._policy = policy
+        self._clock = clock
+
+    async def see(
+        self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, not_before: NotBefore
+    ) -> tuple[Sight, Decision]:
+        """Look at the stores, and at the API server as often as the decision table asks; return its verdict.
+
+        ``newest`` may be newer than the store's; ``ask_live``: the store is known to be behind.
+        """
+        sight = self._from_stores(key, newest)
+        if ask_live:
+            await self.look(sight, Target.REQUEST)
+        decision = self._decide(sight, not_before)
+        while isinstance(decision, Look):
+            await self.look(sight, decision.target)
+            decision = self._decide(sight, not_before)
+        return sight, decision
+
+    async def look(self, sight: Sight, target: Target) -> None:
+        """Ask the API server for one object and put the answer into the sight. Raises what the client raises."""
+        match target:
+            case Target.REQUEST:
+                raw = await self._stores.ask_for_request(sight.key)
+                fresh = self._from_stores(sight.key, decode_bind_request(raw) if raw is not None else None)
+                sight.request = fresh.request if raw is not None else Absent.GONE
+                sight.pod, sight.node = fresh.pod, fresh.node
+                sight.live.clear()  # it may name another pod now
+            case Target.POD:
+                raw = await self._get(PODS, sight.asked.pod_key)
+                sight.pod = slim_pod(raw) if raw is not None else Absent.GONE
+            case Target.NODE:
+                raw = await self._get(NODES, ObjectKey("", sight.asked.selected_node))
+                sight.node = slim_node(raw) if raw is not None else Absent.GONE
+        sight.live.add(target)
+
+    def _from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
+        if request is None:
+            return Sight(key, Absent.UNSEEN)
+        pod, node = self._stores.pod(request.pod_key), self._stores.node(request.selected_node)
+        return Sight(
+            key,
+            request,
+            pod if pod is not None else Absent.UNSEEN,
+            node if node is not None else Absent.UNSEEN,
+        )
+
+    def _decide(self, sight: Sight, not_before: NotBefore) -> Decision:
+        older, served, earliest = None, frozenset[Demand](), None
+        if isinstance(sight.request, BindRequest):
+            older = self._stores.older(sight.request)
+            served = self._runner.served(sight.request) if sight.request.spec is not None else served
+            earliest = not_before(sight.request)
+        now = self._clock.now()
+        seen = Observed(
+            sight.request,
+            sight.pod_view,
+            sight.node_view,
+            older,
+            served,
+            self._stores.contact_since(now),
+            earliest,
+            frozenset(sight.live),
+        )
+        return decide(seen, self._policy, now)
+
+    async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
+        try:
+            return await self._client.get(resource, key.namespace, key.name)
+        except NotFound:
+            return None

@@ -1,0 +1,276 @@
+"""What to do with a request, given what is seen of it: one table, top to bottom, first row that applies.
+
+Pure: data and ``now`` in, a Decision out. Nothing here looks, writes or logs; where sight is too poor for a verdict
+the decision is Look, and the shell asks the API server and decides again. **Absence from a store proves nothing**: in
+a watch of unbound pods a bound pod and a deleted pod leave alike. What cannot be taken back (a final failure, a
+rollback) and what is tried again is never decided on the word of a store: it may be behind.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from reconciler.decide.observed import Absent, Observed, PodView, Policy, Target, pod_ref
+from shared.api import names
+from shared.api.bindrequest import BindRequest, Phase
+from shared.api.meta import ObjectRef, ObjectUID
+from shared.framework.status import Reason, Suggestion
+
+# The order of `kubectl apply -f` files: a request may come a moment before its pod.
+POD_GRACE = timedelta(seconds=10)
+# After contact with the API server returned, what a request waits for gets this long to show up.
+FRESH_CONTACT = timedelta(seconds=60)
+
+
+# --- decisions -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Ask the API server, then decide again."""
+
+    target: Target
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Nothing is left to do; drop what is remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """The decision is abandoned: undo what is visible, then drop the finalizer. The rest is for the plugins."""
+
+    why: str
+    reason: Reason = Reason.SUPERSEDED
+
+
+@dataclass(frozen=True, slots=True)
+class DropFinalizer:
+    """The pod is on its node: nothing may be undone, only the finalizer goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The request names no pod UID: write an owner reference to the pod of now, before anything else."""
+
+    pod_uid: ObjectUID
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The pod is where it was meant to be: post_bind, drop the finalizer, say Succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Final. Roll back if effects may exist, then say Failed."""
+
+    reason: Reason
+    message: str
+    suggestion: Suggestion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Somebody else must act first; look again when the object changes, at the latest ``until``."""
+
+    on: ObjectRef
+    why: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Too early: look again then. ``why`` only where nobody would guess it."""
+
+    at: datetime
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Try to bind."""
+
+
+Decision = Look | Forget | RollBack | DropFinalizer | Pin | Finish | Fail | Wait | Requeue | Attempt
+
+
+# --- the table -------------------------------------------------------------------------------------------
+
+
+# What the API server must have said itself before a request ends this way.
+_GROUNDS = {
+    Reason.POD_GONE: Target.POD,
+    Reason.BOUND_ELSEWHERE: Target.POD,
+    Reason.WAIT_TIMEOUT: Target.POD,
+    Reason.NODE_GONE: Target.NODE,
+}
+
+
+def decide(seen: Observed, policy: Policy, now: datetime) -> Decision:
+    """Return what to do: the table's first row that applies, or a look at what that row may not take on trust."""
+    decision = _first_row(seen, policy, now)
+    unproven = {target for target in _grounds(decision, seen.request) if target not in seen.live}
+    return Look(min(unproven, key=lambda target: target.value)) if unproven else decision
+
+
+def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
+    """Return what must be looked at before the decision is carried out."""
+    if not isinstance(request, BindRequest):
+        return set()
+    if isinstance(decision, Attempt):
+        # A first attempt is of what the watch has just brought. A later one may be of a request that was meanwhile
+        # withdrawn and remade with other devices, while the watch is behind.
+        return {Target.REQUEST} if request.failed_attempts else set()
+    if not request.pod_key.name:
+        return set()  # there is nothing to look at
+    if isinstance(decision, Pin):
+        # Tied to a pod that is gone, it would fail, or be collected with it.
+        return {Target.POD}
+    grounds = set()
+    if isinstance(decision, Fail) and decision.reason in _GROUNDS:
+        grounds.add(_GROUNDS[decision.reason])
+    if isinstance(decision, RollBack) or (isinstance(decision, Fail) and names.FINALIZER in request.finalizers):
+        # Undoing what a running pod needs is worse than any delay.
+        grounds.add(Target.POD)
+    return grounds
+
+
+def _first_row(seen: Observed, policy: Policy, now: datetime) -> Decision:
+    request = seen.request
+    if request is Absent.UNSEEN:
+        return Look(Target.REQUEST)
+    if isinstance(request, Absent):
+        return Forget()
+    if request.deleting or request.phase is not Phase.PENDING:
+        return _ended(request, seen, now)
+    if not request.pod_key.name:
+        return _invalid(request)
+    if not request.pod_uid:
+        return _unpinned(request, seen.pod, now)
+    if seen.older is not None:
+        ref = ObjectRef(names.API_VERSION, names.KIND, seen.older)
+        return Wait(ref, f"BindRequest {seen.older} for the same pod came first", now + FRESH_CONTACT)
+    if seen.pod is Absent.UNSEEN:
+        return Look(Target.POD)
+    on_pod = _of_pod(request, seen.pod)
+    if on_pod is not None:
+        return on_pod
+    assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has answered for an absent one
+    return _of_attempt(request, seen.pod, seen, policy, now)
+
+
+def wait_deadline(request: BindRequest, timeout: timedelta, contact_since: datetime | None) -> datetime:
+    """Return when waiting ends: counted from creation, which survives restarts and needs no write.
+
+    Never sooner than FRESH_CONTACT after the API server came back: an outage of ours is no fault of the object's.
+    """
+    # The API server sets creationTimestamp on every object; the fallback ends a wait rather than never.
+    deadline = (request.created or datetime.min.replace(tzinfo=UTC)) + timeout
+    return deadline if contact_since is None else max(deadline, contact_since + FRESH_CONTACT)
+
+
+def _ended(request: BindRequest, seen: Observed, now: datetime) -> Decision:
+    """Rows for a request that is deleting, Succeeded or Failed."""
+    if names.FINALIZER not in request.finalizers:
+        return Forget()
+    if request.phase is Phase.SUCCEEDED:
+        return DropFinalizer()
+    if seen.pod is Absent.UNSEEN and request.pod_key.name:
+        return Look(Target.POD)
+    if is_bound_as_asked(request, seen.pod):
+        return DropFinalizer()
+    if seen.older is not None:
+        # What is on the pod is that one's; its end brings this one's turn. Not a Wait: nothing is to be told of it.
+        why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
+        return Requeue(now + FRESH_CONTACT, why)
+    if request.deleting:
+        return RollBack("the request was deleted")
+    return RollBack("the request has failed for good", _told_reason(request))
+
+
+def _unpinned(request: BindRequest, pod: PodView | Absent, now: datetime) -> Decision:
+    if pod is Absent.UNSEEN:
+        return Look(Target.POD)
+    if isinstance(pod, PodView):
+        return Pin(pod.uid)
+    expected_by = (request.created or now) + POD_GRACE
+    if now < expected_by:
+        return Requeue(expected_by)
+    return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
+
+
+def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
+    """Rows that the pod alone decides; None if it may still be bound."""
+    name = request.pod_key
+    if isinstance(pod, Absent):
+        return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
+    if pod.uid != request.pod_uid:
+        why = f"pod {name} is another one now (UID {pod.uid}, asked for {request.pod_uid})"
+        return Fail(Reason.POD_GONE, why)
+    if pod.node and pod.node == request.selected_node:
+        return Finish()
+    if pod.node:
+        why = f"pod {name} runs on node {pod.node}, not on {request.selected_node}"
+        return Fail(Reason.BOUND_ELSEWHERE, why)
+    if pod.deleting:
+        return Fail(Reason.POD_GONE, f"pod {name} is being deleted")
+    if pod.finished:
+        return Fail(Reason.POD_GONE, f"pod {name} has already ended")
+    return None
+
+
+def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy, now: datetime) -> Decision:
+    """Rows between a pod that may be bound and an attempt to do so."""
+    if request.spec is None:
+        return _invalid(request)
+    unserved = sorted(request.spec.demands - seen.served)
+    if unserved:
+        why = f"no enabled plugin serves {', '.join(unserved)}; enable one, or let the scheduler ask for less"
+        return Fail(Reason.NO_PLUGIN, why)
+    if not policy.schedules(pod.scheduler):
+        ours = ", ".join(policy.scheduler_names)
+        why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
+        return Fail(Reason.NOT_OURS, why)
+    if pod.gated:
+        deadline = wait_deadline(request, policy.wait_timeout, seen.contact_since)
+        why = f"pod {request.pod_key} still has scheduling gates"
+        if now >= deadline:
+            why = f"{why} after {policy.wait_timeout.total_seconds():g} s"
+            return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
+        return Wait(pod_ref(request, pod), why, deadline)
+    if seen.node is Absent.UNSEEN:
+        return Look(Target.NODE)
+    if isinstance(seen.node, Absent) or seen.node.deleting:
+        what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"
+        why = f"node {request.selected_node} {what}"
+        return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
+    if seen.not_before is not None and seen.not_before > now:
+        return Requeue(seen.not_before)
+    return Attempt()
+
+
+def must_cancel(request: BindRequest, standing: BindRequest | Absent, pod: PodView | Absent) -> bool:
+    """Return whether a running attempt must stop: its request was withdrawn or remade, or its pod is over."""
+    if standing is Absent.GONE:
+        return True
+    if isinstance(standing, BindRequest) and (standing.uid != request.uid or standing.deleting):
+        return True
+    return isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished)
+
+
+def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
+    """Return whether the very pod is on the very node: then nothing may be undone."""
+    return isinstance(pod, PodView) and (
+        bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
+    )
+
+
+def _told_reason(request: BindRequest) -> Reason:
+    """Return the final reason that the status gives, for plugins that undo after a restart."""
+    word = str(request.status.get("reason") or "").partition(":")[0]
+    return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)
+
+
+def _invalid(request: BindRequest) -> Fail:
+    return Fail(Reason.INVALID, "; ".join(str(fault) for fault in request.faults) or "spec.podName: is required")

@@ -1,0 +1,193 @@
+"""How an attempt ended, and what that means: status, event, pod condition, what the queue does next.
+
+Pure, one exhaustive match. A final end is handed back as the decision it is (``Finish``, ``Fail``), so that success
+and failure have one path each, however they came about.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, assert_never
+
+from reconciler.decide.decide import Fail, Finish
+from reconciler.decide.status import retrying_block, waiting_block
+from shared.api import names
+from shared.api.bindrequest import BindRequest
+from shared.api.meta import Object, ObjectRef, format_time
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.runtime.backoff import full_jitter
+
+# A wait that ends sooner leaves no write and no event.
+QUIET_WAIT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The settings that outcomes depend on. ``jitter`` is a random number in [0, 1), drawn by the shell."""
+
+    backoff_limit: int
+    backoff_base: timedelta
+    backoff_max: timedelta
+    jitter: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended. ``started`` is when it began."""
+
+    status: Status
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What the pod's owner is told."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """The pod condition of that name; written by a failure, turned True by the bind that ends it."""
+
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAt:
+    """Written: tried again at that time."""
+
+    at: datetime
+    status: Mapping[str, Any]
+    event: Event
+    condition: PodBound
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Somebody else must act first. Written and told only once the wait is no longer short."""
+
+    on: tuple[ObjectRef, ...]
+    until: datetime
+    why: str
+    status: Mapping[str, Any]
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Infrastructure:
+    """The API server's trouble: backoff in memory, no write, no attempt used."""
+
+    why: str
+    after: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """The attempt was withdrawn under way: decide anew, at once."""
+
+
+Settlement = Finish | Fail | RetryAt | Waiting | Infrastructure | LookAgain
+
+
+def settle(request: BindRequest, outcome: Outcome, limits: Limits, deadline: datetime, now: datetime) -> Settlement:
+    """Return what an attempt's end means for the request. ``deadline`` is when waiting ends."""
+    status = outcome.status
+    match status.code:
+        case Code.OK:
+            return Finish()
+        case Code.WAIT:
+            return _wait(request, outcome, deadline, now)
+        case Code.RETRY:
+            return _retry(request, outcome, limits, now)
+        case Code.FATAL:
+            return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
+        case Code.INFRA:
+            return Infrastructure(_by(status), status.retry_after)
+        case Code.CANCELLED:
+            return LookAgain()
+        case Code.SKIP:
+            # The Runner lets no SKIP out; one that got here must not look like success.
+            return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")
+        case _:
+            assert_never(status.code)
+
+
+def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime) -> RetryAt | Fail:
+    status = outcome.status
+    failed = request.failed_attempts + 1
+    limit = _limit(request, limits.backoff_limit)
+    if failed > limit:
+        word = "attempt" if failed == 1 else "attempts"
+        why = f"gave up after {failed} {word}, the last: {_by(status)}"
+        # What has failed so often here may go well on another node.
+        return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
+    pause = backoff(failed, limits)
+    if status.retry_after is not None:
+        pause = max(pause, status.retry_after)
+    at = now + pause
+    why = f"attempt {failed} of {limit + 1} failed: {_by(status)}"
+    return RetryAt(
+        at,
+        retrying_block(request, failed, why, outcome.started, now, at),
+        Event("Warning", "BindingRetry", f"{why}; trying again in {pause.total_seconds():.1f} s"),
+        PodBound("False", "BindingRetry", why),
+    )
+
+
+def _wait(request: BindRequest, outcome: Outcome, deadline: datetime, now: datetime) -> Waiting | Fail:
+    status = outcome.status
+    on = ", ".join(str(ref) for ref in status.wake_on)
+    why = f"{_by(status)} (waiting for {on})" if on else _by(status)
+    if now >= deadline:
+        # Nothing is wrong with the node: what was waited for may still come.
+        why = f"waited until {format_time(deadline)}: {why}"
+        return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
+    block = waiting_block(request, why, now)
+    return Waiting(status.wake_on, deadline, why, block, Event("Normal", "BindingWaiting", why))
+
+
+def success_event(request: BindRequest) -> Event:
+    """Return what is said of a pod that is on its node."""
+    return Event("Normal", "Bound", f"bound to node {request.selected_node}")
+
+
+def failure_event(fail: Fail) -> Event:
+    """Return what is said of a final failure."""
+    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
+    return Event("Warning", "BindingFailed", f"{fail.reason.value}: {fail.message}{hint}")
+
+
+def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
+    """Return the pod condition that ends an earlier failure; None if none was ever told."""
+    shown = [
+        condition.get("status")
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition.get("type") == names.CONDITION_POD_BOUND
+    ]
+    # The watch may not have shown yet what was told of an attempt before this one.
+    told = bool(shown) or request.failed_attempts > 0
+    return (
+        PodBound("True", "Bound", f"bound to node {request.selected_node}") if told and "True" not in shown else None
+    )
+
+
+def backoff(failed: int, limits: Limits) -> timedelta:
+    """Return the pause after the nth failure: exponential with full jitter, never less than a tenth of it.
+
+    The floor keeps a run of small random numbers from spending all retries within a second.
+    """
+    return full_jitter(failed, limits.backoff_base, limits.backoff_max, max(0.1, limits.jitter))
+
+
+def _limit(request: BindRequest, default: int) -> int:
+    wanted = request.spec.backoff_limit if request.spec else None
+    return default if wanted is None else wanted
+
+
+def _by(status: Status) -> str:
+    return f"{status.plugin}: {status.message}" if status.plugin else status.message

@@ -1,0 +1,164 @@
+"""The ``.status`` block of a BindRequest, built whole for each way a pass can end.
+
+Pure. A block starts from what is stored, so that nothing another writer put there is lost; ``status_patch`` reduces
+it to what differs. Times have whole seconds, as metav1.Time has.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from reconciler.decide.decide import Fail
+from shared.api.bindrequest import BindRequest, Phase
+from shared.api.meta import Object, format_time
+from shared.framework.status import Code, Reason, Status
+
+# status.reason is at most 1 KB.
+MAX_REASON = 1024
+
+PREPARED = "Prepared"
+BOUND = "Bound"
+ROLLED_BACK = "RolledBack"
+
+
+def retrying_block(
+    request: BindRequest, failed: int, why: str, started: datetime, now: datetime, next_attempt: datetime
+) -> dict[str, Any]:
+    """Return the status of a request whose attempt failed and that is tried again at ``next_attempt``."""
+    return _block(request, now, started) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Retrying", why),
+        "failedAttempts": failed,
+        "lastAttemptTime": format_time(started),
+        "nextAttemptTime": format_time(_rounded_up(next_attempt)),
+        "conditions": conditions(request, {PREPARED: ("False", "Retrying", why)}, now),
+    }
+
+
+def waiting_block(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that waits."""
+    return _block(request, now, None) | {
+        "phase": Phase.PENDING.value,
+        "reason": reason_text("Waiting", why),
+        "conditions": conditions(request, {PREPARED: ("False", "Waiting", why)}, now),
+    }
+
+
+def succeeded_block(request: BindRequest, started: datetime | None, now: datetime) -> dict[str, Any]:
+    """Return the status of a request whose pod is on its node."""
+    why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
+    updates = {PREPARED: ("True", "Prepared", "everything the pod needs is in place"), BOUND: ("True", "Bound", why)}
+    block = _block(request, now, started) | {
+        "phase": Phase.SUCCEEDED.value,
+        "completionTime": format_time(now),
+        "nodeName": request.selected_node,
+        "conditions": conditions(request, updates, now),
+    }
+    if started is not None:
+        block["lastAttemptTime"] = format_time(started)
+    return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
+
+
+def failed_block(
+    request: BindRequest, fail: Fail, rolled_back: Status | None, pod_node: str, now: datetime
+) -> dict[str, Any]:
+    """Return the status of a request that has failed for good.
+
+    ``rolled_back`` is None where nothing could have been left behind. failedAttempts is raised to a backoffLimit
+    that is set: schedulers in the field read "Failed and attempts below the limit" as "still trying".
+    """
+    updates = {BOUND: ("False", fail.reason.value, fail.message)}
+    if rolled_back is not None:
+        done = rolled_back.code is Code.OK
+        message = "all preparations are undone" if done else rolled_back.message
+        updates[ROLLED_BACK] = ("True" if done else "False", "RolledBack" if done else "RollbackFailed", message)
+    block = _block(request, now, None) | {
+        "phase": Phase.FAILED.value,
+        "reason": reason_text(fail.reason.value, fail.message),
+        "failedAttempts": max(request.failed_attempts, _final_attempts(request, fail)),
+        "completionTime": format_time(now),
+        "conditions": conditions(request, updates, now),
+    }
+    block.pop("nextAttemptTime", None)
+    if pod_node:
+        block["nodeName"] = pod_node
+    if fail.suggestion is not None:
+        block["suggestion"] = fail.suggestion.value
+    return block
+
+
+def rolled_back_block(request: BindRequest, done: Status, now: datetime) -> dict[str, Any]:
+    """Return the status of a Failed request whose rollback went on after the verdict."""
+    is_done = done.code is Code.OK
+    update = (
+        ("True", "RolledBack", "all preparations are undone")
+        if is_done
+        else ("False", "RollbackFailed", done.message)
+    )
+    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: update}, now)}
+
+
+def conditions(
+    request: BindRequest, updates: Mapping[str, tuple[str, str, str]], now: datetime
+) -> list[Mapping[str, Any]]:
+    """Return the whole list with the updates merged in; a time moves only when its status does."""
+    stored: Sequence[Mapping[str, Any]] = request.status.get("conditions") or ()
+    known = {condition.get("type"): condition for condition in stored}
+    merged: dict[Any, Mapping[str, Any]] = dict(known)
+    for kind, (status, reason, message) in updates.items():
+        before = known.get(kind, {})
+        since = before.get("lastTransitionTime") if before.get("status") == status else None
+        merged[kind] = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": message[:MAX_REASON],
+            "lastTransitionTime": since or format_time(now),
+            "observedGeneration": request.generation,
+        }
+    return list(merged.values())
+
+
+def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the merge patch that makes ``stored`` into ``wanted``; None if they are equal."""
+    changed: dict[str, Any] = {key: value for key, value in wanted.items() if stored.get(key) != value}
+    changed |= dict.fromkeys(key for key in stored if key not in wanted)
+    return changed or None
+
+
+def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
+    """Return the fields that were written and are not stored: the CRD does not know them."""
+    return frozenset(key for key, value in patch.items() if value is not None and key not in stored)
+
+
+def reason_text(word: str, message: str) -> str:
+    """Return ``Word: message``, cut to what the field may hold."""
+    text = f"{word}: {message}"
+    return (
+        text if len(text.encode()) <= MAX_REASON else text.encode()[: MAX_REASON - 3].decode(errors="ignore") + "..."
+    )
+
+
+def _block(request: BindRequest, now: datetime, started: datetime | None) -> dict[str, Any]:
+    """Return the stored status as a start, with what every write refreshes."""
+    block = dict(request.status)
+    block["observedGeneration"] = request.generation
+    if started is not None or "startTime" not in block:
+        block["startTime"] = _start(request, started or now)
+    return block
+
+
+def _start(request: BindRequest, started: datetime) -> str:
+    stored = request.status.get("startTime")
+    return stored if isinstance(stored, str) else format_time(started)
+
+
+def _final_attempts(request: BindRequest, fail: Fail) -> int:
+    attempts = request.failed_attempts + (1 if fail.reason is Reason.BACKOFF_LIMIT_EXCEEDED else 0)
+    wanted = request.spec.backoff_limit if request.spec else None
+    return attempts if wanted is None else max(attempts, wanted)
+
+
+def _rounded_up(moment: datetime) -> datetime:
+    # metav1.Time has whole seconds; rounding down would let a restart try early.
+    return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + timedelta(seconds=1)

@@ -1,0 +1,217 @@
+"""What the reconciler watches: unfinished BindRequests, unbound pods, the nodes' metadata.
+
+Memory follows pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
+Handlers here only keep an index and pass keys on; looking, judging and writing is the pass's.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Protocol
+
+from reconciler.decide.decide import must_cancel
+from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view
+from reconciler.decide.order import first_of_pod
+from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
+from shared.api.meta import Object, ObjectKey, ResourceVersion, is_deleting, key_of, version_of
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from shared.kube.store import Store
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+UNFINISHED = f"status.phase!={Phase.SUCCEEDED.value}"
+UNBOUND = "spec.nodeName="
+# Of a node's labels only those that say what its GPUs are.
+GPU_LABELS = "nvidia.com/gpu."
+
+
+class Listener(Protocol):
+    """Told by the watches. Records and enqueues, nothing else."""
+
+    def on_change(self, key: ObjectKey) -> None:
+        """The request, or its pod, is not what it was."""
+
+    def on_request_gone(self, key: ObjectKey) -> None:
+        """The request has left the watch: it has Succeeded or is deleted."""
+
+    def on_object(self, resource: Resource, key: ObjectKey) -> None:
+        """An object that somebody may wait for is not what it was."""
+
+
+def slim_pod(pod: dict[str, Any]) -> Object:
+    """Strip what no plugin reads; everything else of an unbound pod stays."""
+    metadata = pod["metadata"]
+    metadata.pop("managedFields", None)
+    annotations = metadata.get("annotations")
+    if annotations:
+        annotations.pop(LAST_APPLIED, None)
+    return pod
+
+
+def slim_request(request: dict[str, Any]) -> Object | None:
+    """Strip the bookkeeping of writers; None if UNFINISHED would have left the request out."""
+    if (request.get("status") or {}).get("phase") == Phase.SUCCEEDED.value:
+        return None
+    return slim_pod(request)
+
+
+def slim_node(node: dict[str, Any]) -> Object:
+    """Keep a node's identity, its deletion and its GPU labels."""
+    metadata = node["metadata"]
+    kept = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    if metadata.get("deletionTimestamp"):
+        kept["deletionTimestamp"] = metadata["deletionTimestamp"]
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key.startswith(GPU_LABELS)}
+    return {"metadata": kept | ({"labels": labels} if labels else {})}
+
+
+class Stores:
+    """The three reflectors, and which requests speak of which pod. ``shard``: label selector of our requests."""
+
+    def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
+        self._client = client
+        self._listener = listener
+        self._shard = shard
+        # What the store of requests holds, decoded; and the same by pod.
+        self._decoded: dict[ObjectKey, BindRequest] = {}
+        self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
+        self.requests = Reflector(
+            client,
+            Selection(BINDREQUESTS, label_selector=shard, field_selector=UNFINISHED),
+            on_event=self._request_event,
+            slim=slim_request,
+            # Another project's CRD has no selectable fields.
+            fallback=Selection(BINDREQUESTS, label_selector=shard),
+        )
+        self.pods = Reflector(
+            client, Selection(PODS, field_selector=UNBOUND), on_event=self._pod_event, slim=slim_pod
+        )
+        self.nodes = Reflector(client, Selection(NODES.as_metadata()), on_event=self._node_event, slim=slim_node)
+
+    @property
+    def reflectors(self) -> dict[str, Reflector]:
+        """The reflectors by what they watch."""
+        return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
+
+    @property
+    def by_resource(self) -> dict[Resource, list[Store]]:
+        """The stores by what they hold."""
+        return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
+
+    async def listed(self) -> None:
+        """Wait until all three have been listed once; plugins may count on it when they start."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def contact_since(self, now: datetime) -> datetime:
+        """Return since when all three have been in contact with the API server; ``now`` if one is not."""
+        return max(reflector.contact_since or now for reflector in self.reflectors.values())
+
+    async def behind(self) -> Collection[ObjectKey]:
+        """Return the keys of which the API server says something else than the store. Raises what the client raises.
+
+        A warm store may not have caught up with the last writes of the leader before.
+        """
+        said: dict[ObjectKey, ResourceVersion] = {}
+        selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
+        async for page in self._client.pages(selection):
+            said |= {key_of(item): version_of(item) for item in page["items"] or ()}
+        store = self.requests.store
+        changed = {key for key, seen in store.items() if said.get(key) != version_of(seen)}
+        # Without a field selector most of what the store does not hold has Succeeded.
+        unknown = {key for key in said if key not in store} if selection.field_selector else set()
+        return changed | unknown
+
+    async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | None:
+        """Return the request as the API server has it; None if it is not there, or no longer one of our shard."""
+        if not self._shard:
+            try:
+                return await self._client.get(BINDREQUESTS, key.namespace, key.name)
+            except NotFound:
+                return None
+        named = f"metadata.name={key.name}"
+        page = await self._client.list(BINDREQUESTS, key.namespace, label_selector=self._shard, field_selector=named)
+        items: list[dict[str, Any]] = page["items"] or []
+        return next(iter(items), None)
+
+    def request(self, key: ObjectKey) -> BindRequest | None:
+        """Return the request as last seen; None proves nothing."""
+        return self._decoded.get(key)
+
+    def pod(self, key: ObjectKey) -> Object | None:
+        """Return the pod as last seen, if it is unbound; None proves nothing."""
+        return self.pods.store.get(key)
+
+    def pod_view(self, key: ObjectKey) -> PodView | None:
+        """Return what decisions need of that pod."""
+        pod = self.pod(key)
+        return pod_view(pod) if pod is not None else None
+
+    def node(self, name: str) -> Object | None:
+        """Return the node's metadata as last seen; None proves nothing."""
+        return self.nodes.store.get(ObjectKey("", name))
+
+    def node_view(self, name: str) -> NodeView | None:
+        """Return what decisions need of that node."""
+        node = self.node(name)
+        return node_view(node) if node is not None else None
+
+    def older(self, request: BindRequest) -> ObjectKey | None:
+        """Return the request for the same pod UID that goes first; None if this one does."""
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is None or len(rivals) < 2:
+            return None
+        return first_of_pod(request, rivals.values())
+
+    def stands(self, request: BindRequest) -> bool:
+        """Return whether, by what was last seen, the request is still to be carried out."""
+        standing, pod = self.request(request.key), self.pod_view(request.pod_key)
+        return not must_cancel(
+            request,
+            standing if standing is not None else Absent.UNSEEN,
+            pod if pod is not None else Absent.UNSEEN,
+        )
+
+    def unfinished(self) -> Iterable[ObjectKey]:
+        """Return the keys of everything there may be to do."""
+        return list(self.requests.store)
+
+    def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        before = self._decoded.pop(key, None)
+        after = decode_bind_request(new, before) if new is not None else None
+        if before is not None:
+            self._unindex(before)
+        if after is None:
+            self._listener.on_request_gone(key)
+        else:
+            self._decoded[key] = after
+            self._by_pod.setdefault(after.pod_key, {})[key] = after
+            self._listener.on_change(key)
+        # Whoever waited for this one to end, or lost its place to it, looks again.
+        known = after or before
+        for rival in self._by_pod.get(known.pod_key, ()) if known is not None else ():
+            if rival != key:
+                self._listener.on_change(rival)
+        self._listener.on_object(BINDREQUESTS, key)
+
+    def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
+        for request in self._by_pod.get(key, ()):
+            self._listener.on_change(request)
+        self._listener.on_object(PODS, key)
+
+    def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
+        self._listener.on_object(NODES, key)
+        if new is None or is_deleting(new):
+            # A wait for something else would go on until its deadline. Nodes go so rarely that this needs no index.
+            for request in self._decoded.values():
+                if request.selected_node == key.name:
+                    self._listener.on_change(request.key)
+
+    def _unindex(self, request: BindRequest) -> None:
+        rivals = self._by_pod.get(request.pod_key)
+        if rivals is not None:
+            rivals.pop(request.key, None)
+            if not rivals:
+                del self._by_pod[request.pod_key]

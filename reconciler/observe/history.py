@@ -1,0 +1,98 @@
+"""What became of the last passes over a request: the first thing to read when somebody asks where it hangs.
+
+In memory, for people, bounded twice: so many requests, so many entries of each. Nothing is decided by it and nothing
+is lost with it; the API objects are the journal that counts. A pass that only repeats the one before (a wait that is
+looked at again) is counted instead of kept, one that only found that it is too early is neither.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from reconciler.decide.decide import Requeue
+from reconciler.observe.passes import Pass, Step
+from shared.api.meta import ObjectKey
+
+# 0.8 MB for plain binds, 10 MB if all of them have failed as often as they may (7 attempts by default).
+REQUESTS = 1024
+ENTRIES = 12
+# A reason may quote a whole answer of the API server.
+MAX_WHY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pass, or ``times`` equal ones in a row of which the last is shown."""
+
+    at: datetime
+    attempt: str
+    decision: str
+    outcome: str
+    why: str
+    ms: float
+    steps: tuple[Step, ...]
+    times: int = 1
+
+
+class Journal:
+    """The entries by request; the request that was looked at longest ago goes first."""
+
+    def __init__(self, requests: int = REQUESTS, entries: int = ENTRIES) -> None:
+        self._requests = requests
+        self._entries = entries
+        self._by_key: OrderedDict[ObjectKey, list[Entry]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def of(self, key: ObjectKey) -> Sequence[Entry]:
+        """Return what is known of a request, oldest first."""
+        return tuple(self._by_key.get(key, ()))
+
+    def latest(self, limit: int) -> Sequence[tuple[ObjectKey, Entry]]:
+        """Return the requests looked at last with their last entries, newest first."""
+        keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
+        return [(key, self._by_key[key][-1]) for key in keys]
+
+    def add(self, over: Pass, seconds: float) -> None:
+        """Keep what a pass did; nothing if it did nothing."""
+        if not over.why and over.decision in ("", Requeue.__name__):
+            return
+        entry = Entry(
+            over.began,
+            over.attempt,
+            over.decision,
+            over.outcome,
+            _shared(over.why[:MAX_WHY], over.steps),
+            round(seconds * 1000, 3),
+            tuple(over.steps),
+        )
+        entries = self._by_key.get(over.key)
+        if entries is None:
+            self._by_key[over.key] = [entry]
+            if len(self._by_key) > self._requests:
+                self._by_key.popitem(last=False)
+            return
+        self._by_key.move_to_end(over.key)
+        if repeats(entries[-1], entry):
+            entries[-1] = replace(entry, times=entries[-1].times + 1)
+            return
+        entries.append(entry)
+        if len(entries) > self._entries:
+            del entries[0]
+
+
+def _shared(why: str, steps: Sequence[Step]) -> str:
+    """Return the reason; as the same object, if it is that of a step."""
+    return next((step.why for step in steps if step.why == why), why)
+
+
+def repeats(before: Entry, after: Entry) -> bool:
+    """Return whether a pass did the same as the one before it."""
+    return _gist(before) == _gist(after)
+
+
+def _gist(entry: Entry) -> tuple[object, ...]:
+    steps = tuple((step.plugin, step.point, step.code) for step in entry.steps)
+    return (entry.attempt, entry.decision, entry.outcome, entry.why, steps)

@@ -1,0 +1,144 @@
+"""What the reconciler counts. Series exist from the start; no label ever holds an object's name.
+
+docs/metrics.md says what each means and when to worry; a test holds both together.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from reconciler.observe.passes import BETWEEN, OWN
+from shared.framework.status import Code, Reason
+from shared.runtime.metrics import BIND_BUCKETS, preset
+
+OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
+CODES = tuple(code.value for code in Code)
+# Extension points whose calls take time; the others are plain functions.
+POINTS = ("pre_bind", "bind", "post_bind", "rollback")
+STEPS = (*POINTS, BETWEEN)
+
+
+class ReconcilerMetrics:
+    """The reconciler's own series in a registry. ``acting`` is which plugins act at which of the POINTS."""
+
+    def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
+        self.registry = registry
+        calls = [(plugin, point) for point in POINTS for plugin in (acting or {}).get(point, ())]
+        self._passes(registry)
+        self._plugins(registry, calls)
+        self._state(registry, sorted({plugin for plugin, _ in calls}))
+
+    def _passes(self, registry: CollectorRegistry) -> None:
+        self.attempts = Counter("bowline_attempts_total", "Attempts by outcome.", ["outcome"], registry=registry)
+        self.attempt_seconds = Histogram(
+            "bowline_attempt_duration_seconds",
+            "Attempts, from their first step to the bind or the failure.",
+            ["outcome"],
+            registry=registry,
+            buckets=BIND_BUCKETS,
+        )
+        self.finished = Counter(
+            "bowline_requests_finished_total",
+            "Requests that ended, by final reason; Succeeded for those that worked.",
+            ["reason"],
+            registry=registry,
+        )
+        self.bind_seconds = Histogram(
+            "bowline_bind_duration_seconds",
+            "From the request's creation to Succeeded.",
+            registry=registry,
+            buckets=BIND_BUCKETS,
+        )
+        self.pass_errors = Counter(
+            "bowline_pass_errors_total", "Passes ended by a fault of the reconciler itself.", registry=registry
+        )
+        self._attempts = {
+            outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
+        }
+        preset(self.finished, reason=("Succeeded", *(reason.value for reason in Reason)))
+
+    def _plugins(self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]]) -> None:
+        self.plugin_calls = Counter(
+            "bowline_plugin_calls_total", "Calls of plugins.", ["plugin", "point", "code"], registry=registry
+        )
+        self.plugin_seconds = Histogram(
+            "bowline_plugin_duration_seconds",
+            "Duration of calls of plugins.",
+            ["plugin", "point", "code"],
+            registry=registry,
+            buckets=BIND_BUCKETS,
+        )
+        self.plugin_errors = Counter(
+            "bowline_plugin_errors_total", "Exceptions out of plugins.", ["plugin", "point"], registry=registry
+        )
+        self.overdue = Counter(
+            "bowline_attempt_overdue_total",
+            "Attempts that have been stuck at a step for too long; again whenever that time has doubled.",
+            ["plugin", "point"],
+            registry=registry,
+        )
+        # A histogram takes 5.4 KB, a counter 0.7: every code is counted from 0, its duration begins with the first.
+        preset(self.overdue, plugin=(OWN,), point=(BETWEEN,))
+        for plugin, point in calls:
+            preset(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
+            preset(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
+            preset(self.plugin_errors, plugin=(plugin,), point=(point,))
+            preset(self.overdue, plugin=(plugin,), point=(point,))
+        # labels() costs more than counting; the same few combinations come again and again.
+        self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+
+    def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
+        self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
+        self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the first in line.", registry=registry)
+        self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be looked at later.", registry=registry)
+        self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
+        self.watch_lag = Gauge(
+            "bowline_watch_lag_seconds",
+            "For how long the watch of BindRequests has not shown a write of this process; 0 when it has.",
+            registry=registry,
+        )
+        self._in_flight = Gauge(
+            "bowline_attempts_in_flight",
+            "Passes under way, by the point they are at; pass: between plugins.",
+            ["step"],
+            registry=registry,
+        )
+        self._waits = Gauge(
+            "bowline_requests_waiting",
+            "Requests that wait for an object, by the plugin that asked for it; bowline: scheduling gates and order.",
+            ["plugin"],
+            registry=registry,
+        )
+        preset(self._in_flight, step=STEPS)
+        self._waiting_plugins = (OWN, *plugins)
+        preset(self._waits, plugin=self._waiting_plugins)
+
+    def attempt(self, outcome: str, seconds: float) -> None:
+        """Count one attempt that is over."""
+        total, duration = self._attempts[outcome]
+        total.inc()
+        duration.observe(seconds)
+
+    def call(self, plugin: str, point: str, code: str, seconds: float) -> None:
+        """Count one call of a plugin."""
+        key = (plugin, point, code)
+        series = self._calls.get(key)
+        if series is None:
+            series = self._calls[key] = (self.plugin_calls.labels(*key), self.plugin_seconds.labels(*key))
+        series[0].inc()
+        series[1].observe(seconds)
+
+    def in_flight(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Show the passes under way by step; asked for when metrics are read."""
+        for step in STEPS:
+            self._in_flight.labels(step).set_function(partial(_of, count, step))
+
+    def waits(self, count: Callable[[], Mapping[str, int]]) -> None:
+        """Show the requests that wait, by plugin; asked for when metrics are read."""
+        for plugin in self._waiting_plugins:
+            self._waits.labels(plugin).set_function(partial(_of, count, plugin))
+
+
+def _of(count: Callable[[], Mapping[str, int]], what: str) -> int:
+    return count().get(what, 0)

@@ -1,0 +1,46 @@
+"""A pass that called plugins, as a span: ``attempt``, and within it ``<plugin>.<point>``. Pure.
+
+From the pass's beginning to its end, so with everything between the plugins: looks, the settlement's writes, the
+finish of a bind.
+"""
+
+from datetime import timedelta
+
+from reconciler.observe.passes import Pass, Step
+from shared.api import names
+from shared.api.bindrequest import BindRequest
+from shared.framework.status import Code
+from shared.runtime.tracing import Span
+
+_FAULTS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.INFRA.value))
+
+
+def traceparent(request: BindRequest) -> str:
+    """Return the trace that the request's admission, or its creator, has begun; empty if there is none."""
+    value = (request.raw["metadata"].get("annotations") or {}).get(names.TRACEPARENT, "")
+    return value if isinstance(value, str) else ""
+
+
+def attempt_span(over: Pass, seconds: float) -> Span:
+    """Return the span of a pass that is over."""
+    return Span(
+        "attempt",
+        over.began,
+        over.began + timedelta(seconds=seconds),
+        {
+            "k8s.namespace.name": over.key.namespace,
+            "bowline.bindrequest": over.key.name,
+            "bowline.attempt": over.attempt,
+            "bowline.decision": over.decision,
+            "bowline.outcome": over.outcome,
+        },
+        fault=over.why if over.outcome in _FAULTS else "",
+        parts=tuple(_step_span(over, step) for step in over.steps),
+    )
+
+
+def _step_span(over: Pass, step: Step) -> Span:
+    began = over.began + timedelta(milliseconds=step.after_ms)
+    fault = step.why if step.code in _FAULTS else ""
+    ended = began + timedelta(milliseconds=step.ms)
+    return Span(f"{step.plugin}.{step.point}", began, ended, {"bowline.code": step.code}, fault)

@@ -1,0 +1,72 @@
+"""How the reconciler's parts fit together: from a client, plugins and settings to what runs and what leads.
+
+Nothing runs here yet; ``app`` starts and stops the parts in order, tests run them against a real API server.
+"""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reconciler.binding.attempt import Tools
+from reconciler.binding.complete import Endings
+from reconciler.binding.deferred import Afterwards
+from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.writer import Writer
+from reconciler.controller import Controller
+from reconciler.informers import Stores
+from reconciler.leader import Work
+from reconciler.observe.lag import WatchLag
+from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.observe.tracker import Observation
+from reconciler.reconciler import Reconciler
+from reconciler.ttl import Sweep
+from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.binding.runner import Runner
+from shared.framework.config import Settings
+from shared.framework.plugin import Plugin
+from shared.kube.client import KubeClient
+from shared.kube.events import EventRecorder
+from shared.kube.reflector import Reflector
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What runs on every replica, and the work of the leader."""
+
+    stores: Stores
+    reflectors: dict[str, Reflector]
+    recorder: EventRecorder
+    runner: Runner
+    observation: Observation
+    work: Work
+
+
+async def assemble(
+    client: KubeClient, plugins: Sequence[Plugin], settings: Settings, metrics: ReconcilerMetrics, shard: str = ""
+) -> Parts:
+    """Set the plugins up and put everything together. Raises what a plugin's setup raises."""
+    clock = client.clock
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, metrics.registry)
+    await lifecycle.setup()
+    recorder = EventRecorder(client, socket.gethostname())
+    observation = Observation(metrics, clock)
+    controller = Controller(settings.binding.workers, observation, clock)
+    stores = Stores(client, controller, shard)
+    others = lifecycle.reflectors(controller.on_change, controller.on_object)
+    watched = stores.by_resource
+    for reflector in others.values():
+        watched.setdefault(reflector.selection.resource, []).append(reflector.store)
+    sleepers = Sleepers(watched)
+    runner = Runner(plugins, observation)
+    lag = WatchLag(lambda: stores.requests.version, clock.monotonic)
+    metrics.watch_lag.set_function(lag.seconds)
+    binding = settings.binding
+    ending = Endings(
+        runner, Writer(client, lag.wrote), recorder.record, metrics, binding.in_flight_timeout, binding.bound_events
+    )
+    afterwards = Afterwards(controller.in_line, binding.workers)
+    tools = Tools(client, stores, sleepers, afterwards, runner, ending, observation, settings, clock)
+    reconciler = Reconciler(tools)
+    sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
+    work = Work(controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
+    return Parts(stores, {**stores.reflectors, **others}, recorder, runner, observation, work)

@@ -1,0 +1,16 @@
+"""A proxy between one process and the real API server, which makes faults of networks and servers happen on demand.
+
+Place: ``server.FaultProxy`` is what a test uses; ``faults`` and ``rules`` say what goes wrong and when, ``record``
+what went through. It never invents an API server: whatever is not disturbed comes from the real one.
+
+    from tests.fault_proxy.faults import Answer, LoseReply
+    from tests.fault_proxy.rules import Match, Rule
+    from tests.fault_proxy.server import FaultProxy
+
+    with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+        kubeconfig = proxy.kubeconfig(of_my_service_account, tmp_path / "kubeconfig")
+        bindings = Match(("create",), "pods", "binding")
+        proxy.add(Rule(LoseReply(), bindings, nth=1), Rule(Answer(429, retry_after_s=1), chance=0.1))
+        ...  # run the process with that kubeconfig
+        assert [e.code for e in proxy.exchanges() if bindings.covers(e.call)] == [201, 409]
+"""

@@ -1,0 +1,215 @@
+"""One request through the proxy: choose its fault, forward it or not, hand back the answer or not.
+
+What has been sent to the API server is carried to its end even if the sender goes away: a request that the API server
+has received is not undone by a crash of its sender. What has not been sent yet never is.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from shared.kube.lines import LineSplitter
+from tests.fault_proxy.calls import parse_call
+from tests.fault_proxy.faults import (
+    AfterReply,
+    Answer,
+    Delay,
+    DropBefore,
+    Fault,
+    Gate,
+    Hold,
+    LoseReply,
+    Reset,
+    WatchFault,
+)
+from tests.fault_proxy.record import Exchange, Record
+from tests.fault_proxy.rules import WATCH_FAULTS, RuleBook
+from tests.fault_proxy.watches import Next, Step, WatchScript, status_body
+
+# Between the two hops, not of the message; Accept-Encoding, because a compressed watch has no lines to disturb.
+_HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
+# How long a swapped event waits for its successor.
+_SWAP_S = 0.2
+_POLL_S = 0.01
+_LINGER_NOT = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """The API server's whole answer."""
+
+    code: int
+    headers: CIMultiDict[str]
+    body: bytes
+
+
+class Relay:
+    """Handles every request of one proxy."""
+
+    def __init__(self, session: aiohttp.ClientSession, server: str, rules: RuleBook, record: Record) -> None:
+        self._session = session
+        self._server = server
+        self._rules = rules
+        self._record = record
+        self._under_way: set[asyncio.Task[_Reply]] = set()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Carry one request through. Always returns; a broken connection is answered into the void."""
+        body = await request.read()
+        call = parse_call(request.method, request.raw_path, body)
+        self._rules.arrived(call)
+        fault = self._rules.choose(call)
+        named = type(fault).__name__ if fault is not None else ""
+        begun = Exchange(self._record.begin(), call, None, replied=False, fault=named)
+        match fault:
+            case Answer(code, retry_after_s, message):
+                self._record.end(replace(begun, replied=True))
+                headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+                text = status_body(code, message)
+                return web.Response(status=code, headers=headers, body=text, content_type="application/json")
+            case DropBefore() | Reset():
+                self._record.end(begun)
+                if isinstance(fault, DropBefore):
+                    fault.then()
+                return _broken(request, reset=isinstance(fault, Reset))
+            case Delay(seconds):
+                await asyncio.sleep(seconds)
+            case Hold(gate, outlives=False):
+                try:
+                    await _opened(gate)
+                except asyncio.CancelledError:
+                    self._record.end(begun)
+                    raise
+        if call.verb == "watch":
+            return await self._watch(request, begun, fault if isinstance(fault, WATCH_FAULTS) else None)
+        try:
+            reply = await self._forwarded(request, body, begun, fault)
+        except (aiohttp.ClientError, OSError):
+            self._record.end(begun)
+            return _broken(request)
+        lost = isinstance(fault, LoseReply)
+        self._record.end(replace(begun, code=reply.code, replied=not lost))
+        if isinstance(fault, LoseReply):
+            fault.then()
+            return _broken(request)
+        answer = web.Response(status=reply.code, headers=reply.headers, body=reply.body)
+        if isinstance(fault, AfterReply):
+            await answer.prepare(request)
+            await answer.write_eof()
+            fault.then()
+        return answer
+
+    async def _forwarded(self, request: web.Request, body: bytes, begun: Exchange, fault: Fault | None) -> _Reply:
+        """Return the API server's answer; if the sender goes away before, note it all the same."""
+        task = asyncio.create_task(self._exchange(request, body, fault))
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(partial(self._note_unheard, begun))
+            raise
+
+    def _note_unheard(self, begun: Exchange, task: "asyncio.Task[_Reply]") -> None:
+        answered = not task.cancelled() and task.exception() is None
+        self._record.end(replace(begun, code=task.result().code if answered else None))
+
+    async def _exchange(self, request: web.Request, body: bytes, fault: Fault | None) -> _Reply:
+        if isinstance(fault, Hold) and fault.outlives:
+            await _opened(fault.gate)
+        async with self._send(request, body) as response:
+            return _Reply(response.status, _end_to_end(response.headers), await response.read())
+
+    async def _watch(self, request: web.Request, begun: Exchange, fault: WatchFault | None) -> web.StreamResponse:
+        is_open = False
+        try:
+            async with self._send(request, b"") as upstream:
+                is_open = True
+                self._record.end(replace(begun, code=upstream.status, replied=True))
+                answer = web.StreamResponse(status=upstream.status, headers=_end_to_end(upstream.headers))
+                await answer.prepare(request)
+                then = await _relayed(upstream, answer, WatchScript(fault))
+                if then is Next.BREAK:
+                    return _broken(request)
+                await answer.write_eof()
+                return answer
+        except (aiohttp.ClientError, OSError):
+            if not is_open:
+                self._record.end(begun)
+            return _broken(request)
+
+    def _send(self, request: web.Request, body: bytes) -> "aiohttp.client._RequestContextManager":
+        return self._session.request(
+            request.method,
+            URL(self._server + request.raw_path, encoded=True),
+            headers=_end_to_end(request.headers, {"Accept-Encoding": "identity"}),
+            data=body or None,
+            allow_redirects=False,
+        )
+
+
+async def _opened(gate: Gate) -> None:
+    """Stand before a gate until it is open."""
+    while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
+        await asyncio.sleep(_POLL_S)
+
+
+async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
+    """Pass a watch on, line by line, until either side ends it; returns how it ends."""
+    lines = LineSplitter()
+    while True:
+        try:
+            async with asyncio.timeout(_SWAP_S if script.holds else None):
+                chunk = await upstream.content.readany()
+        except TimeoutError:
+            await answer.write(script.flush().data)
+            continue
+        if not chunk:
+            return Next.CLOSE
+        step = _fed(script, lines.feed(chunk))
+        if step.data:
+            await answer.write(step.data)
+        if step.then is Next.STALL:
+            # Until the sender has had enough and goes away, which ends this handler.
+            await asyncio.Event().wait()
+        if step.then is not Next.GO_ON:
+            return step.then
+
+
+def _fed(script: WatchScript, lines: list[bytes]) -> Step:
+    """Feed lines until the watch does not go on; returns all that is to be sent, and how it goes on."""
+    sent = []
+    for line in lines:
+        step = script.feed(line)
+        sent.append(step.data)
+        if step.then is not Next.GO_ON:
+            return Step(b"".join(sent), step.then)
+    return Step(b"".join(sent))
+
+
+def _end_to_end(headers: Mapping[str, str], added: Mapping[str, str] | None = None) -> CIMultiDict[str]:
+    kept = CIMultiDict(headers)
+    for name in _HOP:
+        kept.popall(name, None)
+    kept.update(added or {})
+    return kept
+
+
+def _broken(request: web.Request, *, reset: bool = False) -> web.Response:
+    """End the connection without a word; the answer returned reaches nobody."""
+    if request.transport is not None:
+        raw = request.transport.get_extra_info("socket")
+        if reset and raw is not None:
+            with suppress(OSError):
+                raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+        request.transport.abort()
+    return web.Response()

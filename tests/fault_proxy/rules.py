@@ -1,0 +1,112 @@
+"""Which request meets which fault: rules in order, the first whose turn it is decides.
+
+Counting is part of the meaning: ``nth`` and ``every`` count the requests that a rule's match covers, whether or not
+an earlier rule took them. Chance is drawn from a seeded generator, so that a run can be repeated as far as the order
+of requests is the same.
+"""
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.fault_proxy.calls import Call
+from tests.fault_proxy.faults import (
+    CutWatch,
+    ExpireWatch,
+    Fault,
+    RepeatEvents,
+    StallWatch,
+    SwapEvents,
+)
+
+WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, RepeatEvents, SwapEvents)
+Look = Callable[[Call], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which requests are meant; what is left empty covers all. A ``subresource`` of "" means the object itself."""
+
+    verbs: tuple[str, ...] = ()
+    resource: str = ""
+    subresource: str | None = None
+    namespace: str = ""
+    name: str = ""
+
+    def covers(self, call: Call) -> bool:
+        """Return whether the request is one of them."""
+        return (
+            (not self.verbs or call.verb in self.verbs)
+            and self.resource in ("", call.resource)
+            and (self.subresource is None or self.subresource == call.subresource)
+            and self.namespace in ("", call.namespace)
+            and self.name in ("", call.name)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A fault and its turn. ``nth``: only the request of that number, from 1; ``every``: each one of that many."""
+
+    fault: Fault
+    match: Match = field(default_factory=Match)
+    nth: int = 0
+    every: int = 1
+    chance: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.nth < 0 or self.every < 1 or not 0 <= self.chance <= 1:
+            raise ValueError("a rule's turn: nth from 1 (0 for any), every from 1, chance from 0 to 1")
+        if isinstance(self.fault, WATCH_FAULTS) and self.match.verbs != ("watch",):
+            raise ValueError(f"{type(self.fault).__name__} is a fault of watches; match the verb watch alone")
+
+
+class RuleBook:
+    """The rules in force. Tests change it from their own thread."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._random = random.Random(seed)  # noqa: S311 - spreads faults, guards nothing
+        self._lock = threading.Lock()
+        self._rules: tuple[Rule, ...] = ()
+        self._seen: list[int] = []
+        self._looks: tuple[tuple[Match, Look], ...] = ()
+
+    def add(self, *rules: Rule) -> None:
+        """Put rules behind those there are."""
+        with self._lock:
+            self._rules += rules
+            self._seen += [0] * len(rules)
+
+    def clear(self) -> None:
+        """Disturb nothing from now on."""
+        with self._lock:
+            self._rules, self._seen = (), []
+
+    def inspect(self, match: Match, look: Look) -> None:
+        """Have each such request looked at before anything is done with it, from now on; ``clear`` leaves that."""
+        with self._lock:
+            self._looks += ((match, look),)
+
+    def arrived(self, call: Call) -> None:
+        """Have a request looked at by whoever wants to."""
+        for match, look in self._looks:
+            if match.covers(call):
+                look(call)
+
+    def choose(self, call: Call) -> Fault | None:
+        """Return what is to happen to the request; None for nothing."""
+        with self._lock:
+            chosen = None
+            for index, rule in enumerate(self._rules):
+                if not rule.match.covers(call):
+                    continue
+                self._seen[index] += 1
+                if chosen is None and self._is_due(rule, self._seen[index]):
+                    chosen = rule.fault
+            return chosen
+
+    def _is_due(self, rule: Rule, count: int) -> bool:
+        if rule.nth and count != rule.nth:
+            return False
+        return count % rule.every == 0 and (rule.chance >= 1 or self._random.random() < rule.chance)

@@ -1,0 +1,96 @@
+"""What a fault makes of a watch's lines. Pure: lines in; lines out and how the watch goes on."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+import orjson
+
+from tests.fault_proxy.faults import CutWatch, ExpireWatch, RepeatEvents, StallWatch, SwapEvents, WatchFault
+
+
+class Next(Enum):
+    """How the watch goes on."""
+
+    GO_ON = "go on"
+    BREAK = "break the connection"
+    CLOSE = "end the answer as it should end"
+    STALL = "stay silent"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is sent, and what comes then."""
+
+    data: bytes
+    then: Next = Next.GO_ON
+
+
+class WatchScript:
+    """One watch under one fault; without one, lines go through as they are."""
+
+    def __init__(self, fault: WatchFault | None) -> None:
+        self._fault = fault
+        self._events = 0
+        self._held = b""
+
+    @property
+    def holds(self) -> bool:
+        """Whether an event waits for the one after it; ``flush`` it if none comes."""
+        return bool(self._held)
+
+    def flush(self) -> Step:
+        """Give up waiting."""
+        held, self._held = self._held, b""
+        return Step(held)
+
+    def feed(self, line: bytes) -> Step:
+        """Take the next line, without its end."""
+        self._events += 1
+        step = Step(line + b"\n")
+        match self._fault:
+            case CutWatch(after) if self._events > after:
+                step = Step(line[: len(line) // 2], Next.BREAK)
+            case StallWatch(after) if self._events > after:
+                step = Step(b"", Next.STALL)
+            case ExpireWatch(after) if self._events > after:
+                step = Step(expired_event(), Next.CLOSE)
+            case RepeatEvents(every) if self._events % every == 0:
+                step = Step(step.data * 2)
+            case SwapEvents() if self._held:
+                step = Step(step.data + self.flush().data)
+            case SwapEvents(every) if self._events % every == 0:
+                self._held, step = step.data, Step(b"")
+        return step
+
+
+def status_body(code: int, message: str) -> bytes:
+    """Return a metav1.Status as the API server answers it."""
+    status = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": _REASONS.get(code, "InternalError"),
+        "code": code,
+    }
+    return orjson.dumps(status)
+
+
+def expired_event() -> bytes:
+    """Return the event by which the API server says that it has forgotten the place."""
+    return b'{"type":"ERROR","object":' + status_body(410, "too old resource version") + b"}\n"
+
+
+_REASONS = {
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    409: "Conflict",
+    410: "Expired",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}

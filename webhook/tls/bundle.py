@@ -1,0 +1,99 @@
+"""What webhook configurations say about whom the API server trusts, and what must change in them. Pure.
+
+An entry (one of ``webhooks``) names an address and, in ``caBundle``, who vouches for the certificate found there.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from shared.api.meta import Object
+from webhook.tls.ca import ORGANIZATION, from_pem
+
+
+class Call(NamedTuple):
+    """How an API server checks who answers: the name it asks for, and the bundle; an empty one is the system's."""
+
+    name: str
+    bundle: bytes
+
+
+def entries(configurations: Iterable[Object]) -> Iterator[Object]:
+    """Return the ``clientConfig`` of every entry."""
+    for configuration in configurations:
+        for webhook in configuration.get("webhooks") or ():
+            yield webhook.get("clientConfig") or {}
+
+
+def calls(configurations: Iterable[Object]) -> frozenset[Call]:
+    """Return the different checks that API servers make."""
+    return frozenset(Call(_name(client), bundle_of(client)) for client in entries(configurations))
+
+
+def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:
+    """Return the authorities that every entry trusts; none if there is no entry."""
+    held = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
+    return frozenset.intersection(*held) if held else frozenset()
+
+
+def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
+    """Return the authorities of Bowline's own that some entry trusts."""
+    return tuple(certificate for certificate in published(configurations) if is_ours(certificate))
+
+
+def published(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
+    """Return the authorities that some entry trusts, each once."""
+    bundles = {bundle_of(client) for client in entries(configurations)}
+    return tuple(dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)))
+
+
+def mismatches(configurations: Iterable[Object], bundle: bytes) -> int:
+    """Return how many entries trust others than the bundle."""
+    return sum(bundle_of(client) != bundle for client in entries(configurations))
+
+
+def bundle_patch(configuration: Object, bundle: bytes) -> list[dict[str, Any]]:
+    """Return the JSON Patch by which every entry trusts the bundle; empty if all do.
+
+    It touches nothing but ``caBundle``, and fails if the configuration has changed since it was read: the entries
+    may be others by now.
+    """
+    value = base64.b64encode(bundle).decode()
+    operations = [
+        {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}
+        for index, client in enumerate(entries([configuration]))
+        if bundle_of(client) != bundle
+    ]
+    if not operations:
+        return []
+    version = configuration["metadata"].get("resourceVersion", "")
+    return [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *operations]
+
+
+def bundle_of(client: Object) -> bytes:
+    """Return an entry's bundle; empty for none and for what is none."""
+    try:
+        return base64.b64decode(client.get("caBundle") or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return b""
+
+
+def is_ours(certificate: x509.Certificate) -> bool:
+    """Return whether Bowline has made the authority."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    return any(name.value == ORGANIZATION for name in names)
+
+
+def _name(client: Object) -> str:
+    service = client.get("service")
+    if service:
+        return f"{service.get('name')}.{service.get('namespace')}.svc"
+    try:
+        return urlsplit(client.get("url") or "").hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,218 @@
+"""Carries out the rotation of a self-signed webhook: the shell around ``rotation``.
+
+Every replica does all of this, and none leads: a pass looks at the Secret and the webhook configurations, takes the
+step that is due, publishes the bundle, and signs its own leaf. What was seen may be old, so a write is decided anew
+on what is read for it, and guarded by its resourceVersion; whoever loses looks again.
+"""
+
+import asyncio
+import logging
+import random
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from cryptography import x509
+
+from shared.api.meta import Object, ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound
+from shared.kube.reflector import Reflector
+from shared.kube.resources import SECRETS, Selection
+from webhook.metrics import CertificateMetrics
+from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
+from webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
+from webhook.tls.ca_bundle import Configurations, Overlap
+from webhook.tls.periodic import Passes
+from webhook.tls.rotation import (
+    PUTTING_RIGHT,
+    CaState,
+    Lives,
+    Observed,
+    Step,
+    after,
+    leaf_due,
+    leaf_due_unseen,
+    rotate,
+)
+from webhook.tls.secret import new_secret, read_secret, written
+from webhook.tls.serving import ServingContext
+
+log = logging.getLogger(__name__)
+
+# Also without an event: time passes, and clocks jump.
+_RECHECK = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Authorities:
+    """What a self-signed webhook is told: its Secret, how long things live, and by which names it is called."""
+
+    secret: ObjectKey
+    lives: Lives
+    names: tuple[str, ...]
+
+
+class LeafHolder:
+    """This replica's own leaf and where it is served; outlives a loss of the cluster."""
+
+    def __init__(self, serving: ServingContext) -> None:
+        self.leaf: Leaf | None = None
+        self._serving = serving
+
+    def serve(self, leaf: Leaf) -> None:
+        """Serve another leaf from now on."""
+        self._serving.swap(leaf.pem())
+        self.leaf = leaf
+
+
+class CaKeeper:
+    """One replica's part in keeping the authority, and its own leaf."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        configurations: Configurations,
+        holder: LeafHolder,
+        wanted: Authorities,
+        metrics: CertificateMetrics,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._configurations = configurations
+        self._holder = holder
+        self._secret = wanted.secret
+        self._names = wanted.names
+        self._lives = replace(wanted.lives, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
+        self._metrics = metrics
+        self._known: CaState | None = None
+        self._overlap = Overlap()
+        self._trusted_since: dict[x509.Certificate, float] = {}
+        self.passes = Passes(self._pass, _every(wanted.lives), metrics)
+        self.reflector = Reflector(
+            client,
+            Selection(SECRETS, wanted.secret.namespace, field_selector=f"metadata.name={wanted.secret.name}"),
+            on_event=lambda *_: self.passes.wake(),
+        )
+        metrics.follow("ca", self._ca_end)
+
+    def missing(self) -> str | None:
+        """Return what keeps us from keeping the authority; None when nothing does."""
+        if not self.reflector.synced.is_set():
+            return f"Secret {self._secret}: {self.reflector.problem or 'not read yet'}"
+        return self.passes.problem
+
+    async def run(self) -> None:
+        """Keep it until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.reflector.run(), name="reflector of the CA's Secret")
+            tasks.create_task(self.passes.run(), name="passes over the CA")
+
+    async def _pass(self) -> None:
+        self._renew_unseen()
+        if not self.reflector.synced.is_set() or self._configurations.unread() is not None:
+            return
+        state = await self._stepped()
+        self._known = state
+        self._sign(state, unseen=self.reflector.problem is not None)
+        bundle = self._bundle(state)
+        self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
+        await self._configurations.publish(bundle, self._settled_bundle)
+
+    async def _stepped(self) -> CaState:
+        """Take the step that is due; return what the Secret says then."""
+        found = self.reflector.store.get(self._secret)
+        if found is not None:
+            state = read_secret(found)
+            if rotate(self._observed(state), self._clock.now(), self._lives).action is None:
+                return state
+        # On what is there now, not on what was seen.
+        found = await self._read()
+        seen = self._observed(read_secret(found) if found is not None else None)
+        now = self._clock.now()
+        step = rotate(seen, now, self._lives)
+        if step.action is None:
+            return seen.secret or CaState(None)
+        made = after(step.action, seen, make_authority(now, self._lives.authority), now)
+        await self._write(found, made, step)
+        return made
+
+    async def _write(self, found: Object | None, state: CaState, step: Step) -> None:
+        namespace, name = self._secret
+        if found is None:
+            await self._client.create(SECRETS, namespace, new_secret(name, namespace, state))
+        else:
+            await self._client.update(SECRETS, namespace, name, written(found, state))
+        self._metrics.ca_steps.labels(step=step.action).inc()
+        log.info("took a step of the CA's rotation", extra={"step": str(step.action), "why": step.why})
+
+    async def _read(self) -> Object | None:
+        with suppress(NotFound):
+            return await self._client.get(SECRETS, self._secret.namespace, self._secret.name)
+        return None
+
+    async def _settled_bundle(self) -> bytes | None:
+        """Return what is to be published, as the Secret says now; None while it is not to be believed."""
+        found = await self._read()
+        if found is None:
+            return None
+        state = read_secret(found)
+        if rotate(self._observed(state), self._clock.now(), self._lives).action in PUTTING_RIGHT:
+            return None
+        return self._bundle(state)
+
+    def _bundle(self, state: CaState) -> bytes:
+        """Return what is to be published: the Secret's, and for a while what replicas with files have put there."""
+        there = published(self._configurations.seen())
+        others = [
+            certificate for certificate in there if certificate not in state.bundle and not is_ours(certificate)
+        ]
+        both = self._overlap.of(state.bundle, others, self._clock.monotonic())
+        return to_pem(both if len(both) > len(state.bundle) else state.bundle)
+
+    def _observed(self, state: CaState | None) -> Observed:
+        upcoming = state.upcoming if state is not None else None
+        since = self._trusted().get(upcoming.certificate) if upcoming is not None else None
+        return Observed(
+            secret=state,
+            known=self._known,
+            serving=self._holder.leaf.signer if self._holder.leaf is not None else None,
+            published=published_by_us(self._configurations.seen()),
+            trusted_for=None if since is None else timedelta(seconds=self._clock.monotonic() - since),
+        )
+
+    def _trusted(self) -> dict[x509.Certificate, float]:
+        """Return since when, without a break, every entry has been seen to trust which authority."""
+        held = trusted_by_all(self._configurations.seen())
+        now = self._clock.monotonic()
+        self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in held}
+        return self._trusted_since
+
+    def _sign(self, state: CaState, *, unseen: bool) -> None:
+        """Sign a leaf if one is due; ``unseen``: nobody knows whether its signer still is the one."""
+        signer, leaf, now = state.active, self._holder.leaf, self._clock.now()
+        grace, moment = self._lives.grace.total_seconds(), self._clock.monotonic()
+        trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
+        if signer is None or not leaf_due(leaf, signer, trusted, now, self._lives):
+            return
+        if leaf is not None and unseen and not leaf_due_unseen(leaf, now):
+            return
+        fresh = sign_leaf(signer, self._names, now, self._lives.leaf)
+        self._holder.serve(fresh)
+        if leaf is not None:
+            self._metrics.leaf_renewals.inc()
+        log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})
+
+    def _renew_unseen(self) -> None:
+        """Without the cluster, or without the right to take a step, at least do not let the leaf end."""
+        if self._known is not None and (self.reflector.problem or self.passes.problem):
+            self._sign(self._known, unseen=True)
+
+    def _ca_end(self) -> datetime | None:
+        signer = self._known.active if self._known is not None else None
+        return signer.certificate.not_valid_after_utc if signer is not None else None
+
+
+def _every(lives: Lives) -> timedelta:
+    """Return how long a pass may be away from what it waits for; only lives as short as a test's need less."""
+    return min(_RECHECK, lives.leaf / 20, max(lives.grace / 4, timedelta(milliseconds=100)))

@@ -1,0 +1,88 @@
+"""Readiness as an API server would see it: call our own listener, and check who answers.
+
+Each webhook entry names an address and a bundle; a handshake with our listener must give a certificate for that name
+that the bundle vouches for. It is our own listener and not the Service that is dialled: behind the Service is nobody
+until one of us is ready.
+"""
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import timedelta
+
+from shared.runtime.probes import ListenAddress
+from webhook.tls.bundle import Call, calls
+from webhook.tls.ca_bundle import Configurations
+from webhook.tls.serving import client_context
+
+log = logging.getLogger(__name__)
+
+# As often as a kubelet asks; sooner while somebody waits for us.
+_EVERY, _SOON = timedelta(seconds=5), timedelta(seconds=0.25)
+_TIMEOUT_S = 5.0
+_WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
+
+
+class SelfDial:
+    """Asks again and again whether API servers can verify us."""
+
+    def __init__(self, address: Callable[[], ListenAddress], configurations: Configurations) -> None:
+        self._address = address
+        self._configurations = configurations
+        self._woken = asyncio.Event()
+        self._missing: str | None = "not verified yet"
+
+    def missing(self) -> str | None:
+        """Return why API servers would not believe us; None when they would."""
+        return self._missing
+
+    def wake(self) -> None:
+        """Ask soon: something has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            self._woken.clear()
+            found = await self._ask()
+            if found is None and self._missing is not None:
+                log.info("API servers can verify the certificate")
+            elif found is not None and self._missing is None:
+                log.warning("API servers cannot verify the certificate", extra={"error": found})
+            self._missing = found
+            wait = _EVERY if found is None else _SOON
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait.total_seconds()):
+                    await self._woken.wait()
+
+    async def _ask(self) -> str | None:
+        missing = self._configurations.missing()
+        if missing is not None:
+            return missing
+        for call in sorted(calls(self._configurations.seen())):
+            refusal = await self._refusal(call)
+            if refusal is not None:
+                return f"{call.name}: {refusal}"
+        return None
+
+    async def _refusal(self, call: Call) -> str | None:
+        listen = self._address()
+        host = _WILDCARDS.get(listen.host, listen.host)
+        try:
+            context = client_context(call.bundle)
+        except ssl.SSLError:
+            return "there is no certificate in the caBundle of its webhook entry"
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                _, writer = await asyncio.open_connection(host, listen.port, ssl=context, server_hostname=call.name)
+        except ssl.SSLCertVerificationError as error:
+            return f"the caBundle of its webhook entry does not vouch for our certificate: {error.verify_message}"
+        except (OSError, ValueError) as error:  # TimeoutError is one; a name that cannot be one is the other
+            return f"our own listener does not answer: {str(error) or type(error).__name__}"
+        writer.close()
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(_TIMEOUT_S):
+                await writer.wait_closed()
+        return None

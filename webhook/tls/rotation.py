@@ -1,0 +1,205 @@
+"""When the authority of a self-signed webhook is renewed, and by which steps. Pure: what is seen and ``now`` in, a
+step out; any replica may take any step, and take up where another one left off.
+
+The authorities are in one Secret (``CaState``). Nobody is ever to meet a certificate that the API server does not
+trust yet, so a renewal is three steps, each seen to have worked before the next:
+
+1. *introduce*: a new authority joins the bundle; every webhook entry is made to trust old and new;
+2. *switch*, when every entry has been seen to hold the new one for the grace period: it signs from now on;
+3. *retire*, when no certificate of the old one can be valid any more: the bundle is the new one alone.
+
+What others do to the Secret is put right by *create*, *repair* and *mend*. An authority that still vouches for
+certificates in use stays in the bundle through all of these, so that even a deleted Secret costs no call.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from cryptography import x509
+
+from webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part_of_life
+
+# Two thirds of a life: the last third is there for whatever may go wrong meanwhile.
+RENEW_AT = 2 / 3
+# Replicas started together are not to renew together: each is early by up to this part of a life.
+JITTER = 0.05
+# Without contact to the API server a leaf is not renewed before this: the signer may have been replaced unseen.
+RENEW_UNSEEN_AT = 0.95
+# More authorities than can pile up; each is about 700 bytes in every webhook entry. The newest stay.
+MAX_BUNDLE = 16
+
+
+class Action(StrEnum):
+    """What can be done to the Secret."""
+
+    CREATE = "create"
+    REPAIR = "repair"
+    MEND = "mend"
+    INTRODUCE = "introduce"
+    SWITCH = "switch"
+    RETIRE = "retire"
+
+
+# While one of these is due, the Secret is not to be believed.
+PUTTING_RIGHT = frozenset({Action.CREATE, Action.REPAIR, Action.MEND})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done now, if anything, and why."""
+
+    action: Action | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """How long things live. ``jitter`` is this replica's own, in [0, 1)."""
+
+    leaf: timedelta
+    authority: timedelta
+    grace: timedelta  # for API servers to read a changed configuration
+    jitter: float = 0.0
+
+    @property
+    def renew_at(self) -> float:
+        """Return the part of a life after which this replica renews."""
+        return RENEW_AT - JITTER * self.jitter
+
+
+@dataclass(frozen=True, slots=True)
+class CaState:
+    """What the Secret says. ``active`` signs; ``upcoming`` has been introduced and will."""
+
+    active: Authority | None
+    upcoming: Authority | None = None
+    bundle: tuple[x509.Certificate, ...] = ()
+    switched_at: datetime | None = None
+
+    @property
+    def previous(self) -> tuple[x509.Certificate, ...]:
+        """Return the authorities that sign no more but are still vouched for."""
+        current = {signer.certificate for signer in (self.active, self.upcoming) if signer is not None}
+        return tuple(certificate for certificate in self.bundle if certificate not in current)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What one replica sees.
+
+    ``known`` is the last state that was good, as this process remembers it. ``serving`` has signed the leaf that this
+    process serves. ``published`` is what some webhook entry trusts; ``trusted_for`` says how long every entry has
+    been seen to trust ``upcoming``.
+    """
+
+    secret: CaState | None
+    known: CaState | None = None
+    serving: x509.Certificate | None = None
+    published: tuple[x509.Certificate, ...] = ()
+    trusted_for: timedelta | None = None
+
+
+def rotate(seen: Observed, now: datetime, lives: Lives) -> Step:  # noqa: PLR0911 - a table returns row by row
+    """Return the next step."""
+    state = seen.secret
+    if state is None:
+        return Step(Action.CREATE, "there is no Secret")
+    if not _usable(state.active, now):
+        if _usable(state.upcoming, now):
+            return Step(Action.SWITCH, "the signer is not valid")
+        return Step(Action.REPAIR, "there is no valid signer")
+    fault = _fault(state, seen.serving, now)
+    if fault:
+        return Step(Action.MEND, fault)
+    if state.upcoming is not None:
+        return _introduced(seen.trusted_for, lives)
+    if state.active is not None and part_of_life(state.active.certificate, lives.renew_at) <= now:
+        return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
+    if state.previous and state.switched_at is not None and state.switched_at + lives.leaf <= now:
+        return Step(Action.RETIRE, "no certificate of the former signer can be valid any more")
+    return Step(None, "former signers are still vouched for" if state.previous else "all is well")
+
+
+def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> CaState:
+    """Return what the Secret must say when the step has been taken; ``fresh`` is a new authority if one is needed."""
+    state = seen.secret or CaState(None)
+    match action:
+        case Action.CREATE | Action.REPAIR:
+            remembered = seen.known.active if seen.known is not None else None
+            stays = remembered if _usable(remembered, now) else None
+            known = seen.known.bundle if seen.known is not None else ()
+            made = CaState(stays or fresh, fresh if stays else None, (*known, *state.bundle, *seen.published), now)
+        case Action.MEND:
+            upcoming = state.upcoming if _usable(state.upcoming, now) else None
+            made = replace(state, upcoming=upcoming, switched_at=now)  # who is kept is kept for a leaf's life again
+        case Action.INTRODUCE:
+            made = replace(state, upcoming=fresh)
+        case Action.SWITCH:
+            made = replace(state, active=state.upcoming, upcoming=None, switched_at=now)
+        case Action.RETIRE:
+            made = replace(state, bundle=())
+    vouched = made.bundle
+    if action is not Action.RETIRE and seen.serving is not None:
+        vouched = (*vouched, seen.serving)
+    return replace(made, bundle=_bundle(made, vouched, now))
+
+
+def leaf_due(
+    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lives: Lives
+) -> bool:
+    """Return whether a new leaf of the signer is to be served. ``trusted`` is what every webhook entry holds.
+
+    A valid leaf is never given up for one that the API server does not trust yet. A signer that is not valid, as far
+    as our clock knows, has nothing better to give: without the cluster the Secret is not put right before.
+    """
+    if not _usable(signer, now):
+        return False
+    if leaf is None or not is_valid_at(leaf.certificate, now):
+        return True
+    if signer.certificate not in set(trusted):
+        return False
+    return leaf.signer != signer.certificate or part_of_life(leaf.certificate, lives.renew_at) <= now
+
+
+def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
+    """Return whether a leaf is renewed although nobody knows whether its signer still is the one."""
+    return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
+
+
+def _introduced(trusted_for: timedelta | None, lives: Lives) -> Step:
+    if trusted_for is None:
+        return Step(None, "the new signer is not in every webhook entry yet")
+    if trusted_for < lives.grace:
+        return Step(None, "API servers are given time to read that the new signer is trusted")
+    return Step(Action.SWITCH, "every webhook entry trusts the new signer")
+
+
+def _usable(signer: Authority | None, now: datetime) -> bool:
+    return signer is not None and is_valid_at(signer.certificate, now)
+
+
+def _fault(state: CaState, serving: x509.Certificate | None, now: datetime) -> str:
+    """Return what somebody has done to the Secret that makes no difference yet; empty if nothing."""
+    if state.upcoming is not None and not _usable(state.upcoming, now):
+        return "the new signer is not valid"
+    for signer in (state.active, state.upcoming):
+        if signer is not None and signer.certificate not in state.bundle:
+            return "the bundle lacks a signer"
+    if serving is not None and is_valid_at(serving, now) and serving not in state.bundle:
+        return "the bundle lacks the signer of a certificate in use"
+    if state.bundle != _bundle(state, state.bundle, now):
+        return "the bundle holds what has expired"
+    if state.previous and (state.switched_at is None or state.switched_at > now + BACKDATED):
+        # A clock that was wrong, or somebody's hand.
+        return "the time of the last switch is not known"
+    return ""
+
+
+def _bundle(state: CaState, vouched: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
+    """Return the bundle in its one order: signers first, then those before them, the newest first."""
+    signers = [signer.certificate for signer in (state.active, state.upcoming) if signer is not None]
+    former = {certificate for certificate in vouched if is_valid_at(certificate, now)} - set(signers)
+    newest = sorted(former, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
+    return (*signers, *newest[: MAX_BUNDLE - len(signers)])

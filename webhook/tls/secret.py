@@ -1,0 +1,79 @@
+"""The Secret that holds the authorities: from the API object to ``CaState`` and back. Pure.
+
+::
+
+    tls.crt, tls.key      the authority that signs
+    next.crt, next.key    the one that has been introduced and will sign; only during a renewal
+    ca.crt                all that are vouched for
+    annotation            since when the present one signs
+
+Reading never fails: what cannot be used is not there.
+"""
+
+import base64
+import binascii
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.api.meta import Object
+from shared.api.names import ANNOTATION_CA_SWITCHED_AT
+from webhook.tls.ca import Authority, from_pem, read_authority, to_pem
+from webhook.tls.rotation import CaState
+
+_ACTIVE, _UPCOMING, _BUNDLE = ("tls.crt", "tls.key"), ("next.crt", "next.key"), "ca.crt"
+# Its two keys are required by the API server, so nobody empties it by accident.
+_TYPE = "kubernetes.io/tls"
+
+
+def read_secret(secret: Object) -> CaState:
+    """Return what the Secret says."""
+    data = secret.get("data") or {}
+    return CaState(
+        active=_authority(data, *_ACTIVE),
+        upcoming=_authority(data, *_UPCOMING),
+        bundle=from_pem(_decoded(data.get(_BUNDLE))),
+        switched_at=_time((secret["metadata"].get("annotations") or {}).get(ANNOTATION_CA_SWITCHED_AT)),
+    )
+
+
+def new_secret(name: str, namespace: str, state: CaState) -> dict[str, Any]:
+    """Return the Secret to create."""
+    metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bowline"}}
+    return written({"apiVersion": "v1", "kind": "Secret", "type": _TYPE, "metadata": metadata}, state)
+
+
+def written(secret: Object, state: CaState) -> dict[str, Any]:
+    """Return the Secret with this state as its data; its resourceVersion guards the write."""
+    metadata = dict(secret["metadata"])
+    metadata.pop("managedFields", None)
+    if state.switched_at is not None:
+        stamp = state.switched_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION_CA_SWITCHED_AT: stamp}
+    data = {_BUNDLE: _encoded(to_pem(state.bundle))}
+    for keys, signer in ((_ACTIVE, state.active), (_UPCOMING, state.upcoming)):
+        if signer is not None:
+            data |= dict(zip(keys, map(_encoded, (to_pem([signer.certificate]), signer.private_pem())), strict=True))
+    return {**secret, "metadata": metadata, "data": data}
+
+
+def _authority(data: Object, certificate: str, key: str) -> Authority | None:
+    return read_authority(_decoded(data.get(certificate)), _decoded(data.get(key)))
+
+
+def _decoded(value: Any) -> bytes:
+    try:
+        return base64.b64decode(value or "", validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return b""
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _time(text: Any) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else None

@@ -1,0 +1,165 @@
+"""The TLS side of the listener: what it serves now, and how that is exchanged while it serves.
+
+A context is always built whole from a pair, proven by a handshake in memory, and only then served: loading a bad pair
+into one that is being served would break every handshake from then on. Connections that stand are not touched.
+"""
+
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final
+
+from cryptography import x509
+
+from webhook.tls.ca import from_pem
+
+_NOTHING_TO_SERVE: Final = ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+# A handshake in memory takes four turns at most; more means that it hangs.
+_TURNS = 10
+
+
+class CertificateError(Exception):
+    """A certificate cannot be used; the message says which and the remedy."""
+
+
+class ServingContext:
+    """What the listener serves. ``context`` is given to it once; ``swap`` changes what it stands for.
+
+    ``client_ca`` is a PEM bundle: only callers with a certificate of one of its authorities are let in. Empty lets
+    in everybody.
+    """
+
+    def __init__(self, client_ca: bytes = b"") -> None:
+        self.certificate: x509.Certificate | None = None
+        self.context = _bare_context(client_ca)
+        # Also called for callers that name no server.
+        self.context.sni_callback = self._choose
+        self._current: ssl.SSLContext | None = None
+        self._pem = b""
+        self._client_ca = client_ca
+
+    def swap(self, pem: bytes) -> None:
+        """Serve this chain and key from now on. Raises CertificateError, and goes on with what there was."""
+        self._current = _proven(pem, self._client_ca)
+        self._pem = pem
+        self.certificate = next(iter(from_pem(pem)))
+
+    def not_after(self) -> datetime | None:
+        """Return when the certificate that is served ends; None without one."""
+        return self.certificate.not_valid_after_utc if self.certificate is not None else None
+
+    def let_in(self, client_ca: bytes) -> None:
+        """Let in callers of these authorities from now on. Raises CertificateError, likewise."""
+        self._current = _proven(self._pem, client_ca) if self._pem else None
+        self._client_ca = client_ca
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, outer: ssl.SSLContext) -> int | None:
+        if self._current is None:
+            return _NOTHING_TO_SERVE
+        connection.context = self._current
+        return None
+
+
+def client_context(bundle: bytes) -> ssl.SSLContext:
+    """Return what trusts the bundle as an API server would; an empty one leaves it to the system's authorities.
+
+    Raises ssl.SSLError if there is no certificate in it.
+    """
+    context = ssl.create_default_context(cadata=_authorities(bundle) if bundle else None)
+    # Go takes any certificate of the bundle for an anchor, and needs no Authority Key Identifier.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _authorities(bundle: bytes) -> str:
+    """Return a bundle as the ssl module takes it: what stands around certificates may be in any script."""
+    return bundle.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
+
+
+def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
+    """Return a context that has shown that it can serve the pair."""
+    _shake_hands(_loaded(pem, b""))
+    return _loaded(pem, client_ca)
+
+
+def _loaded(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
+    context = _bare_context(client_ca)
+    try:
+        with _as_file(pem) as path:
+            # A key with a passphrase is refused: a prompt on the terminal would hang the process.
+            context.load_cert_chain(path, password=_no_passphrase)
+    except ssl.SSLError as error:
+        raise CertificateError(
+            f"certificate and key are no usable pair ({error.reason or 'not PEM'}); "
+            "both must be PEM, and the key must be the certificate's"
+        ) from error
+    except ValueError as error:
+        raise CertificateError(str(error)) from error
+    return context
+
+
+def _bare_context(client_ca: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # API servers call webhooks over HTTP/1.1.
+    context.set_alpn_protocols(["http/1.1"])
+    # Callers keep their connections; tickets would outlive the context that they were issued under.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    if client_ca:
+        context.verify_mode = ssl.CERT_REQUIRED
+        # Each is an anchor, as for API servers: an authority need not be a root.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        try:
+            context.load_verify_locations(cadata=_authorities(client_ca))
+        except ssl.SSLError as error:
+            raise CertificateError("the callers' authorities are no PEM certificates") from error
+    return context
+
+
+def _shake_hands(context: ssl.SSLContext) -> None:
+    """Shake hands with a caller that looks at nothing. Raises CertificateError if that fails."""
+    caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    caller.check_hostname = False
+    caller.verify_mode = ssl.CERT_NONE
+    to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
+    pending = [caller.wrap_bio(to_caller, to_server), context.wrap_bio(to_server, to_caller, server_side=True)]
+    for _ in range(_TURNS):
+        for side in list(pending):
+            try:
+                side.do_handshake()
+                pending.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                raise CertificateError(
+                    f"no TLS connection can be made with the certificate: {error.reason}"
+                ) from error
+    if pending:
+        raise CertificateError("no TLS connection can be made with the certificate")
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the private key is encrypted; give one without a passphrase")
+
+
+@contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Offer the content under a path, because OpenSSL takes nothing else here; in memory where the system can."""
+    if hasattr(os, "memfd_create"):  # containers run with a read-only file system
+        descriptor = os.memfd_create("serving-pair")
+        try:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as named:  # readable by the owner only
+        named.write(content)
+        named.flush()
+        yield named.name
