@@ -58,9 +58,10 @@ class Status:
     reasons: tuple[str, ...] = ()
     plugin: str = ""
     reason: Reason | None = None
-    retry_after: timedelta | None = None  # RETRY: not sooner than this
-    wake_on: tuple[ObjectRef, ...] = ()  # WAIT: look again when one of these changes
-    suggestion: Suggestion | None = None
+    retry_after: timedelta | None = None  # RETRY, INFRA: not sooner than this; WAIT: poll at this interval
+    wake_on: tuple[ObjectRef, ...] = ()  # WAIT: requeue when one of these changes
+    timeout: timedelta | None = None  # WAIT: how long this wait may last; None: the setting binding.waitTimeout
+    suggestion: Suggestion | None = None  # reported with a terminal failure, also with a wait that expires
 
     @property
     def message(self) -> str:
@@ -80,9 +81,26 @@ class Status:
         return _SKIP
 
     @classmethod
-    def wait(cls, why: str, *wake_on: ObjectRef) -> "Status":
-        """Wait, holding no worker, until one of ``wake_on`` changes."""
-        return cls(Code.WAIT, (why,), wake_on=wake_on)
+    def wait(
+        cls,
+        why: str,
+        *wake_on: ObjectRef,
+        retry_after: timedelta | None = None,
+        timeout: timedelta | None = None,
+        suggestion: Suggestion | None = None,
+    ) -> "Status":
+        """Wait without holding a worker, until one of ``wake_on`` changes or ``retry_after`` has passed.
+
+        ``retry_after`` is the poll interval for what no watch reports. ``timeout`` is how long the wait may last;
+        without one the setting binding.waitTimeout applies. ``suggestion`` is reported if the wait expires. Raises
+        ValueError for a duration that is not positive.
+        """
+        for name, duration in (("retry_after", retry_after), ("timeout", timeout)):
+            if duration is not None and duration <= timedelta(0):
+                raise ValueError(f"{name} of a wait must be positive, not {duration.total_seconds():g} s")
+        return cls(
+            Code.WAIT, (why,), retry_after=retry_after, wake_on=wake_on, timeout=timeout, suggestion=suggestion
+        )
 
     @classmethod
     def retry(cls, why: str, after: timedelta | None = None) -> "Status":

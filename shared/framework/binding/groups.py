@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from shared.framework.plugin import Plugin, Preflight
 from shared.framework.status import Code, Status
@@ -34,14 +35,22 @@ def pre_bind_groups(answers: Sequence[tuple[Plugin, Preflight]]) -> tuple[Group,
 
 
 def merge_waits(waits: Sequence[Status]) -> Status:
-    """Join several WAIT of one group: all their reasons, woken by any of their objects."""
+    """Join several WAIT of one group: all their reasons, woken by any of their objects.
+
+    The shortest poll interval and the shortest timeout that a plugin has set apply. The suggestion is the one of the
+    wait that expires first, or else the first one given.
+    """
     if len(waits) == 1:
         return waits[0]
+    by_timeout = sorted(waits, key=lambda status: status.timeout or timedelta.max)
     return Status(
         Code.WAIT,
         tuple(reason for status in waits for reason in status.reasons),
         plugin=",".join(status.plugin for status in waits),
+        retry_after=min((status.retry_after for status in waits if status.retry_after), default=None),
         wake_on=tuple(ref for status in waits for ref in status.wake_on),
+        timeout=by_timeout[0].timeout,
+        suggestion=next((status.suggestion for status in by_timeout if status.suggestion), None),
     )
 
 

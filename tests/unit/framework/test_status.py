@@ -1,0 +1,62 @@
+"""What a plugin's answer holds, and what several waits are together."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectKey, ObjectRef
+from shared.framework.binding.groups import merge_waits
+from shared.framework.status import Code, Status, Suggestion
+
+CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("team", "data"))
+POD = ObjectRef("v1", "Pod", ObjectKey("team", "agent"))
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+ELSEWHERE, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD
+
+
+def test_a_wait_has_no_limits_of_its_own_unless_they_are_given() -> None:
+    status = Status.wait("the claim is not bound", CLAIM, POD)
+    assert status == Status(Code.WAIT, ("the claim is not bound",), wake_on=(CLAIM, POD))
+    assert (status.retry_after, status.timeout, status.suggestion) == (None, None, None)
+
+
+def test_a_wait_keeps_its_poll_interval_timeout_and_suggestion() -> None:
+    status = Status.wait("not ready", CLAIM, retry_after=SECOND, timeout=MINUTE, suggestion=ELSEWHERE)
+    named = status.from_plugin("network")
+    assert (named.retry_after, named.timeout, named.suggestion) == (SECOND, MINUTE, ELSEWHERE)
+
+
+@pytest.mark.parametrize("duration", [timedelta(0), -SECOND])
+def test_a_wait_rejects_durations_that_are_not_positive(duration: timedelta) -> None:
+    with pytest.raises(ValueError, match="retry_after of a wait must be positive"):
+        Status.wait("not ready", retry_after=duration)
+    with pytest.raises(ValueError, match="timeout of a wait must be positive"):
+        Status.wait("not ready", timeout=duration)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        pytest.param({}, {}, (None, None, None), id="no limits"),
+        pytest.param({"retry_after": MINUTE}, {}, (MINUTE, None, None), id="one polls"),
+        pytest.param({"retry_after": MINUTE}, {"retry_after": SECOND}, (SECOND, None, None), id="both poll"),
+        pytest.param({"timeout": MINUTE}, {"timeout": SECOND}, (None, SECOND, None), id="two timeouts"),
+        pytest.param({}, {"timeout": SECOND}, (None, SECOND, None), id="one timeout"),
+        pytest.param(
+            {"timeout": MINUTE, "suggestion": DELETE},
+            {"timeout": SECOND, "suggestion": ELSEWHERE},
+            (None, SECOND, ELSEWHERE),
+            id="the suggestion of the shorter wait",
+        ),
+        pytest.param({"suggestion": DELETE}, {"timeout": SECOND}, (None, SECOND, DELETE), id="the only suggestion"),
+    ],
+)
+def test_joined_waits_poll_and_expire_as_the_shortest_does(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    expected: tuple[timedelta | None, timedelta | None, Suggestion | None],
+) -> None:
+    joined = merge_waits([Status.wait("a", CLAIM, **first), Status.wait("b", POD, **second)])
+    assert joined.wake_on == (CLAIM, POD)
+    assert (joined.retry_after, joined.timeout, joined.suggestion) == expected
