@@ -12,6 +12,7 @@ from reconciler.binding.state import Running
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Status
+from shared.runtime.tasks import all_done
 
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
@@ -32,17 +33,17 @@ async def run_attempt(c: BindContext, runner: Runner, running: Running, stands: 
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
-    """Run pre_bind, ended early when the attempt is withdrawn; what it has done by then is rolled back later."""
+    """Run pre_bind, ended early when the attempt is withdrawn; what it has done by then is rolled back later.
+
+    Returns, and raises a cancellation, only when pre_bind has ended: a write that it has begun must be visible to the
+    rollback that follows.
+    """
     preparing = asyncio.create_task(pre_bind, name="pre_bind")
     cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")
     try:
         await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-        if not preparing.done():
-            preparing.cancel()
-            await asyncio.wait({preparing})
-            return WITHDRAWN
-        return preparing.result()
+        return preparing.result() if preparing.done() else WITHDRAWN
     finally:
-        for task in (preparing, cancelled):
-            task.cancel()
-        await asyncio.gather(preparing, cancelled, return_exceptions=True)
+        preparing.cancel()
+        cancelled.cancel()
+        await all_done(preparing, cancelled)

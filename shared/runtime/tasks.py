@@ -144,17 +144,36 @@ async def end(task: "asyncio.Task[None]") -> None:
         task.result()
 
 
-async def uncut(call: Coroutine[Any, Any, T]) -> T:
-    """Finish a write even if whoever makes it is cancelled under way.
+async def all_done(*tasks: "asyncio.Task[Any]") -> None:
+    """Wait until every task is done, however often the caller is cancelled meanwhile.
 
-    A write that is cut off may still take effect, after the rollback has looked and found nothing.
+    A cancellation is raised when they are done. What the tasks return or raise stays theirs.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while running := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+async def uncut(call: Coroutine[Any, Any, T]) -> T:
+    """Finish a write even if its caller is cancelled meanwhile, once or several times.
+
+    A write that is cut off may still take effect, after the rollback has looked and found nothing. Returns what the
+    call returns and raises what it raises; a cancellation takes precedence over both and is raised when the call has
+    ended. The call ends by its own timeout, so the delay is bounded by that of the client.
     """
     task = asyncio.ensure_future(call)
     try:
-        return await asyncio.shield(task)
+        await all_done(task)
     except asyncio.CancelledError:
-        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.exception()  # the caller is leaving: retrieved here so that it is not logged as lost
         raise
+    return task.result()
 
 
 def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
+from localcluster.cluster import Cluster
 from reconciler.leader import lead
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.wiring import Parts, assemble
@@ -28,13 +29,14 @@ from shared.framework.config import Binding, Settings
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.status import Status
 from shared.kube.client import ClientOptions, KubeClient
-from shared.kube.config import ClusterAccess
+from shared.kube.config import ClusterAccess, load_access
 from shared.kube.errors import NotFound
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import BINDREQUESTS, EVENTS, PODS
 from shared.plugins.default_binder import DefaultBinder
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod
+from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import until, until_awaited
 from tests.kube.wire import Wire
 
@@ -207,6 +209,20 @@ class Stage:
         assert server.port is not None
         async with Wire(server.hostname, server.port) as wire:
             yield wire, replace(self.access, server=f"https://127.0.0.1:{wire.port}")
+
+    @asynccontextmanager
+    async def proxied(self, cluster: Cluster) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
+        """A fault proxy in front of the API server, and the access of an administrator through it."""
+        subject = f"--serviceaccount={self.namespace}:proxied"
+        binding = f"proxied-{self.namespace}"
+        cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={self.namespace}")
+        cluster.kubectl("create", "clusterrolebinding", binding, "--clusterrole=cluster-admin", subject)
+        try:
+            with FaultProxy(cluster.server, cluster.ca_pem) as proxy:
+                account = cluster.service_account_kubeconfig(self.namespace, "proxied")
+                yield proxy, await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
+        finally:
+            cluster.kubectl("delete", "clusterrolebinding", binding)
 
     async def clear(self) -> None:
         """Leave nothing that another test's reconciler would find."""

@@ -2,11 +2,20 @@
 
 import asyncio
 
+import pytest
+
+from localcluster.cluster import Cluster
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
+from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from shared.framework.status import Reason, Status
-from shared.kube.resources import BINDREQUESTS
+from shared.kube.errors import NotFound
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
+from shared.runtime.tasks import uncut
+from tests.fault_proxy.faults import Gate
+from tests.fault_proxy.faults import Hold as OnTheWire
+from tests.fault_proxy.rules import Match, Rule
 from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
 
@@ -194,3 +203,71 @@ async def test_a_request_without_a_uid_is_for_the_pod_of_now_also_if_the_watch_s
         working.go_on("pods")
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded", status.get("reason")
+
+
+class Writes(Scripted):
+    """Creates a ConfigMap beside its siblings, and deletes it in rollback."""
+
+    name = "writes"
+
+    def preflight(self, c: BindContext) -> Preflight:
+        return RUN_PARALLEL if c.request.key.name == "pod" else SKIP_PARALLEL
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        self._called("pre_bind", c)
+        body = {"metadata": {"name": "effect"}}
+        await uncut(c.client.create(CONFIGMAPS, c.request.key.namespace, body))
+        return Status.ok()
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        try:
+            await c.client.delete(CONFIGMAPS, c.request.key.namespace, "effect")
+        except NotFound:
+            self.calls.append(("nothing to undo", c.request.key.name, c.request.uid))
+        else:
+            self._called("rollback", c)
+        return Status.ok()
+
+
+class Sibling(Scripted):
+    """Runs beside its siblings."""
+
+    name = "sibling"
+
+    def preflight(self, c: BindContext) -> Preflight:
+        return RUN_PARALLEL if c.request.key.name == "pod" else SKIP_PARALLEL
+
+
+async def test_a_write_in_flight_is_undone_though_its_sibling_fails_and_the_request_is_deleted(
+    crd_cluster: Cluster, stage: Stage
+) -> None:
+    """Two cancellations meet one create that is on the wire: that of the group, then that of the attempt."""
+    gate, sibling = Gate(), Hold(Status.retry("no luck"))
+    writes = Writes(effects=True)
+    async with stage.proxied(crd_cluster) as (proxy, access):
+        slow = Match(("create",), "configmaps", namespace=stage.namespace, name="effect")
+        proxy.add(Rule(OnTheWire(gate, outlives=True), slow))
+        async with stage.working(writes, Sibling(pre_bind=sibling), access=access) as working:
+            await stage.create_pod()
+            await stage.request_bind()
+            await sibling.reached.wait()
+            assert await asyncio.to_thread(gate.wait_reached, 30)
+            sibling.go.set()
+            await until(lambda: calls_under_way(working) == ["writes"])
+            await stage.withdraw()
+            await until(lambda: deletion_is_seen(working, stage))
+            # While another request is bound from beginning to end, the write stays on the wire.
+            await stage.create_pod("other")
+            await stage.request_bind("other")
+            await stage.phase("other", "Succeeded")
+            assert writes.points("pod") == ["pre_bind"]
+            gate.open()
+            await stage.request_gone()
+    assert writes.points("pod") == ["pre_bind", "rollback"]
+    with pytest.raises(NotFound):
+        await stage.client.get(CONFIGMAPS, stage.namespace, "effect")
+
+
+def calls_under_way(working: Working) -> list[str]:
+    """Return the plugins that are being called, of all reconciles in progress."""
+    return [call.plugin for current in working.parts.observation.passes.values() for call in current.calls]

@@ -19,7 +19,7 @@ from shared.framework.binding.groups import Group, merge_failures, merge_waits, 
 from shared.framework.plugin import SKIP, Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
 from shared.kube.errors import InfrastructureError
-from shared.runtime.tasks import to_its_end
+from shared.runtime.tasks import all_done, to_its_end
 
 T = TypeVar("T")
 
@@ -207,8 +207,8 @@ class Runner:
             # Cancelled from outside: the siblings must not outlive the attempt.
             for task in pending:
                 task.cancel()
-            if pending:
-                await asyncio.wait(pending)
+            # However often it is cancelled: a write that a sibling has begun is rolled back only after it has ended.
+            await all_done(*pending)
         return failure or (merge_waits(waits) if waits else Status.ok())
 
     async def _pre_bind_one(self, plugin: Plugin, c: BindContext) -> Status:

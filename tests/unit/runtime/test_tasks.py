@@ -5,10 +5,11 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from shared.runtime.tasks import Stop, StopStep, Supervisor, stop_in_order
+from shared.runtime.tasks import Stop, StopStep, Supervisor, all_done, stop_in_order, uncut
 
 
 async def forever() -> None:
@@ -75,6 +76,68 @@ async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
     await stop_in_order([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
     assert done == ["first", "last"]
     assert asyncio.get_running_loop().time() == pytest.approx(12)
+
+
+async def cancelled_times(task: "asyncio.Task[Any]", times: int) -> None:
+    """Cancel a task that often, and let it run after each time."""
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 7])
+async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(times: int) -> None:
+    sent, arrives, stored = asyncio.Event(), asyncio.Event(), []
+
+    async def write() -> str:
+        sent.set()
+        await arrives.wait()
+        stored.append("written")
+        return "reply"
+
+    caller = asyncio.create_task(uncut(write()))
+    await sent.wait()
+    await cancelled_times(caller, times)
+    assert not caller.done()
+    arrives.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert stored == ["written"]
+    assert caller.cancelled()
+
+
+async def test_an_uncut_write_returns_its_reply_and_raises_its_error() -> None:
+    async def reply() -> str:
+        return "reply"
+
+    assert await uncut(reply()) == "reply"
+    with pytest.raises(RuntimeError, match="worn out"):
+        await uncut(fail())
+
+
+@pytest.mark.looptime
+async def test_a_timeout_around_an_uncut_write_is_still_a_timeout() -> None:
+    async def slow() -> None:
+        await asyncio.sleep(5)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await uncut(slow())
+    assert asyncio.get_running_loop().time() == pytest.approx(5)
+
+
+async def test_waiting_for_tasks_neither_cancels_nor_raises_theirs() -> None:
+    hangs, fails = asyncio.create_task(forever()), asyncio.create_task(fail())
+    waiting = asyncio.create_task(all_done(hangs, fails))
+    await asyncio.sleep(0)
+    await cancelled_times(waiting, 2)
+    assert not waiting.done()
+    hangs.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert hangs.cancelled()
+    assert isinstance(fails.exception(), RuntimeError)
 
 
 PROGRAM = """
