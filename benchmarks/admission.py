@@ -33,12 +33,13 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import Invalid
 from shared.kube.resources import PODS
+from webhook.hooks import Hook
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/bowline-webhook"
 WEBHOOKS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
 POLICY = ("validatingadmissionpolicybinding", "validatingadmissionpolicy")
-HOOKS = {"mutate": "/mutate/pods", "validate": "/validate/pods", "templates": "/validate/workloads"}
+HOOKS = {"mutate": Hook.MUTATE_PODS, "validate": Hook.VALIDATE_PODS, "templates": Hook.VALIDATE_WORKLOADS}
 STATIC = "static answer"
 # Wanted of the rate and of the 99th percentile.
 BUDGETS = {

@@ -23,7 +23,8 @@ from shared.framework.registry import Registry
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.plugins.catalog import BUILTINS
-from webhook.review import Hook, decode_review, encode_answer, judge
+from webhook.hooks import Hook
+from webhook.review import decode_review, encode_answer, judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ async def bench_reviews(sizes: ReviewSizes) -> Report:
         async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
             bodies = await review_bodies(client)
     for (word, kind), body in bodies.items():
-        hook = Hook(HOOKS[word])
+        hook = HOOKS[word]
         seen = _mutated(body, chain) if hook is Hook.VALIDATE_PODS else body
         check_answer(word, kind, _reviewed(seen, hook, chain))
         bare, ours = _in_turns((partial(_recoded, seen), partial(_reviewed, seen, hook, chain)), len(seen), sizes)

@@ -65,7 +65,15 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     tracer = configured_tracer("bowline-webhook")
-    server = AdmissionServer(options.listen, files.serving.context, chain, metrics, options.max_in_flight, tracer)
+    server = AdmissionServer(
+        options.listen,
+        files.serving.context,
+        chain,
+        metrics,
+        options.max_in_flight,
+        tracer,
+        settings.admission.mode,
+    )
     kube_metrics = KubeMetrics(registry)
     trust = _trust(options, files, server, certificates, kube_metrics)
     finder = FactFinder(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)

@@ -6,7 +6,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.runtime.metrics import ADMISSION_BUCKETS, preset
-from webhook.review import Hook
+from webhook.hooks import Hook
 from webhook.tls.rotation import Action
 
 # Extension points whose exceptions the admission chain catches.
@@ -48,12 +48,19 @@ class WebhookMetrics:
         self.crashes = Counter(
             "bowline_admission_crashes", "Reviews refused because Bowline itself failed.", ["hook"], registry=registry
         )
+        self.not_enforced = Counter(
+            "bowline_admission_not_enforced",
+            "Reviews allowed by admission.mode: Warn that Enforce would have denied.",
+            ["hook"],
+            registry=registry,
+        )
         self.under_way = Gauge(
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
         preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
         preset(self.plugin_errors, plugin=plugins, point=POINTS)
         preset(self.crashes, hook=Hook)
+        preset(self.not_enforced, hook=Hook)
         # Counted for every review, and finding a series by its labels takes longer than counting. This presets them.
         self._answered = {
             (hook, allowed): requests.labels(hook=hook, allowed=str(allowed).lower())

@@ -10,56 +10,23 @@ no UID can be found has none (``MalformedReviewError``). Does no I/O, logs nothi
 import base64
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, Final, Literal, assert_never, cast, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import orjson
 
-from shared.api import names
 from shared.api.field_error import FieldError, shown
 from shared.api.meta import Object, ObjectKey
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
 from shared.framework.plugin import AdmissionInfo, Inventory
-from webhook.workloads import judge_workload
+from webhook.hooks import Hook, Review
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 # The API server cuts longer ones, in the middle of a word.
 MAX_WARNING: Final = 256
 
 
-class Hook(StrEnum):
-    """What a review is asked for; the value is the URL path."""
-
-    MUTATE_PODS = "/mutate/pods"
-    VALIDATE_PODS = "/validate/pods"
-    MUTATE_BIND_REQUESTS = "/mutate/bindrequests"
-    VALIDATE_BIND_REQUESTS = "/validate/bindrequests"
-    VALIDATE_WORKLOADS = "/validate/workloads"
-    MUTATE_EPHEMERAL_CONTAINERS = "/mutate/ephemeralcontainers"
-    VALIDATE_EPHEMERAL_CONTAINERS = "/validate/ephemeralcontainers"
-    VALIDATE_BINDINGS = "/validate/bindings"
-
-
 class MalformedReviewError(Exception):
     """The body is no AdmissionReview that could be answered; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Review:
-    """One request. ``faults`` is what is wrong with the review itself; it is then refused, not judged."""
-
-    api_version: str
-    uid: str
-    group: str = ""
-    kind: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    operation: str = ""
-    user: str = ""
-    object: dict[str, Any] | None = None
-    old: dict[str, Any] | None = None
-    faults: tuple[FieldError, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +40,6 @@ class Facts:
 NO_FACTS: Final = Facts()
 Operation = Literal["CREATE", "UPDATE"]
 _OPERATIONS: Final = frozenset(get_args(Operation))
-# A pod's subresources for which there is a hook of its own.
-_SUBRESOURCES: Final = {
-    Hook.MUTATE_EPHEMERAL_CONTAINERS: "ephemeralcontainers",
-    Hook.VALIDATE_EPHEMERAL_CONTAINERS: "ephemeralcontainers",
-    Hook.VALIDATE_BINDINGS: "binding",
-}
-_FINAL: Final = (Hook.VALIDATE_PODS, Hook.VALIDATE_EPHEMERAL_CONTAINERS)
 
 
 def decode_review(body: bytes) -> Review:
@@ -151,73 +111,25 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_F
         return Judgement(review.faults)
     if review.operation not in _OPERATIONS or review.object is None:
         return ALLOWED
-    if review.subresource and review.subresource != _SUBRESOURCES.get(hook):
+    if review.subresource and review.subresource != hook.subresource:
         return ALLOWED
-    if not _is_for(hook, review, chain):
+    if not hook.is_for(review, chain):
         message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
         return Judgement(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
     info = AdmissionInfo(
         operation=cast(Operation, review.operation),
         namespace=review.namespace,
         kind=review.kind,
-        final=hook in _FINAL,
+        final=hook.is_final,
         inventory=facts.inventory,
         seed=review.uid,
         user=review.user,
         requested=facts.requested,
     )
     try:
-        return _judge(hook, review, review.object, chain, info)
+        return hook.call(chain, review, review.object, info)
     except RecursionError:
         return Judgement((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
-
-
-def _judge(  # noqa: PLR0911 - one row a hook
-    hook: Hook, review: Review, raw: dict[str, Any], chain: AdmissionChain, info: AdmissionInfo
-) -> Judgement:
-    match hook:
-        case Hook.MUTATE_PODS:
-            # What a mutation gives a container is fixed at creation; later it could only be refused.
-            return chain.admit_pod(raw, info) if info.operation == "CREATE" else ALLOWED
-        case Hook.VALIDATE_PODS:
-            return chain.validate_pod(raw, review.old, info)
-        case Hook.MUTATE_BIND_REQUESTS:
-            return chain.admit_bind_request(raw, info)
-        case Hook.VALIDATE_BIND_REQUESTS:
-            return chain.validate_bind_request(raw, review.old, info)
-        case Hook.VALIDATE_WORKLOADS:
-            return judge_workload(chain, chain.workloads[review.group, review.kind], raw, review.old, info)
-        case Hook.MUTATE_EPHEMERAL_CONTAINERS:
-            return chain.admit_ephemeral_containers(raw, review.old or {}, info)
-        case Hook.VALIDATE_EPHEMERAL_CONTAINERS:
-            return chain.validate_ephemeral_containers(raw, review.old or {}, info)
-        case Hook.VALIDATE_BINDINGS:
-            return chain.validate_binding(_bound_pod(review, raw), info)
-        case _:
-            assert_never(hook)
-
-
-def _is_for(hook: Hook, review: Review, chain: AdmissionChain) -> bool:
-    match hook:
-        case Hook.MUTATE_PODS | Hook.VALIDATE_PODS:
-            return (review.group, review.kind) == ("", "Pod")
-        case Hook.MUTATE_EPHEMERAL_CONTAINERS | Hook.VALIDATE_EPHEMERAL_CONTAINERS:
-            return (review.group, review.kind) == ("", "Pod") and bool(review.subresource)
-        case Hook.MUTATE_BIND_REQUESTS | Hook.VALIDATE_BIND_REQUESTS:
-            return (review.group, review.kind) == (names.GROUP, names.KIND)
-        case Hook.VALIDATE_BINDINGS:
-            return (review.group, review.kind) == ("", "Binding")
-        case Hook.VALIDATE_WORKLOADS:
-            return (review.group, review.kind) in chain.workloads
-        case _:
-            assert_never(hook)
-
-
-def _bound_pod(review: Review, binding: Object) -> ObjectKey:
-    """Return the pod that a Binding is of: named in the URL, or by an older way to bind only in the object."""
-    metadata = binding.get("metadata")
-    named = metadata.get("name") if isinstance(metadata, dict) else ""
-    return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))
 
 
 def encode_answer(review: Review, judgement: Judgement) -> bytes:

@@ -22,22 +22,15 @@ from urllib.parse import parse_qs
 
 from shared.api.duration import parse_duration
 from shared.api.field_error import FieldError
-from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.config import AdmissionMode
 from shared.runtime.probes import ListenAddress
 from shared.runtime.tracing import Tracer
 from webhook.connections import FINISH_S, Connections
+from webhook.hooks import Hook, Review
 from webhook.http import Answer, Head
 from webhook.metrics import WebhookMetrics
-from webhook.review import (
-    Facts,
-    Hook,
-    MalformedReviewError,
-    Review,
-    decode_review,
-    display_name,
-    encode_answer,
-    judge,
-)
+from webhook.review import Facts, MalformedReviewError, decode_review, display_name, encode_answer, judge
 from webhook.tracing import traced
 
 log = logging.getLogger(__name__)
@@ -76,12 +69,14 @@ class AdmissionServer:
         metrics: WebhookMetrics,
         max_in_flight: int,
         tracer: Tracer | None = None,
+        mode: AdmissionMode = "Enforce",
     ) -> None:
         self._listen = listen
         self._context = context
         self._chain = chain
         self._metrics = metrics
         self._tracer = tracer
+        self._mode = mode
         self._connections: Connections | None = None
         self._max_in_flight = max_in_flight
         # What is known of the cluster; whoever looks at it puts himself here.
@@ -172,20 +167,31 @@ class AdmissionServer:
         except MalformedReviewError as error:
             raise BadRequestError(400, str(error)) from error
         try:
-            judgement = judge(hook, review, self._chain, self.facts())
+            judgement = ALLOWED if self._mode == "Off" else judge(hook, review, self._chain, self.facts())
             if self._tracer is not None:
                 judgement = traced(self._tracer, hook, review, judgement, (began, datetime.now(UTC), trace))
+            judgement = self._enforced(hook, review, judgement)
             answer = encode_answer(review, judgement)
         except Exception:
             log.exception("judging failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
             judgement = _FAILED
+            judgement = self._enforced(hook, review, judgement)
             answer = encode_answer(review, judgement)
         self._metrics.answered(hook, time.perf_counter() - started, allowed=judgement.allowed)
         if judgement.errors:
             rules = sorted({fault.rule for fault in judgement.errors})
             log.info("refused", extra={"hook": str(hook), "rules": rules, **_about(review)})
         return answer
+
+    def _enforced(self, hook: Hook, review: Review, judgement: Judgement) -> Judgement:
+        """Return what is answered: in the mode Warn no denial."""
+        if self._mode != "Warn" or judgement.allowed:
+            return judgement
+        self._metrics.not_enforced.labels(hook=hook).inc()
+        rules = sorted({fault.rule for fault in judgement.errors})
+        log.info("not denied: admission.mode is Warn", extra={"hook": str(hook), "rules": rules, **_about(review)})
+        return judgement.as_warnings()
 
 
 _FAILED = Judgement(

@@ -13,7 +13,7 @@ from shared.api.meta import Object
 from shared.framework.admission import Judgement
 from shared.framework.mutable import MutableObject
 from shared.runtime.tracing import Span, Tracer
-from webhook.review import Hook, Review
+from webhook.hooks import Hook, Review
 
 
 def traced(

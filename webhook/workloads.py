@@ -10,12 +10,10 @@ labels, finalizers). Of several templates only those are judged that an update c
 """
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
@@ -91,8 +89,5 @@ def _together(judgements: list[Judgement]) -> Judgement:
 
 
 def _as_asked(workload: Workload, judgement: Judgement) -> Judgement:
-    """Return the verdict, or its faults as warnings if that is all the configuration wants for the kind."""
-    if workload.action == "Deny" or judgement.allowed:
-        return judgement
-    told: tuple[FieldError, ...] = tuple(replace(fault, is_warning=True) for fault in judgement.errors)
-    return Judgement(warnings=(*told, *judgement.warnings))
+    """Return the verdict, or its errors as warnings if that is all the configuration wants for the kind."""
+    return judgement if workload.action == "Deny" else judgement.as_warnings()

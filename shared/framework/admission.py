@@ -47,6 +47,16 @@ class Judgement:
             tuple(fault.under(prefix) for fault in self.errors), tuple(fault.under(prefix) for fault in self.warnings)
         )
 
+    def as_warnings(self) -> "Judgement":
+        """Return the verdict of a review that must not deny: allowed, each error as a warning, then the warnings.
+
+        An object with errors is not patched: it is stored as its author wrote it.
+        """
+        if self.allowed:
+            return self
+        errors = [replace(error, is_warning=True) for error in self.errors]
+        return Judgement(warnings=(*errors, *self.warnings))
+
 
 ALLOWED = Judgement()
 

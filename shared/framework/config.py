@@ -57,6 +57,22 @@ class Namespaces(_Section):
     """Besides kube-system and Bowline's own, which always are."""
 
 
+AdmissionMode = Literal["Enforce", "Warn", "Off"]
+
+
+def _mode(value: Any) -> Any:
+    """Return the mode as written: YAML reads an Off without quotes as false."""
+    return "Off" if value is False else value
+
+
+class Admission(_Section):
+    """What follows from the verdict on an object."""
+
+    mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
+    """Enforce denies what breaks a rule. Warn reviews, counts and warns, but never denies. Off neither reviews nor
+    mutates."""
+
+
 class GpuSharing(_Section):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
@@ -159,6 +175,7 @@ class Settings(_Section):
     )
     """Whose pods are ours; "*" means everybody's."""
     namespaces: Namespaces = Namespaces()
+    admission: Admission = Admission()
     gpu_sharing: GpuSharing = GpuSharing()
     gpu_device_classes: tuple[str, ...] = ()
     """DRA device classes known to be GPUs; a share beside a claim of one is refused, beside others warned about."""

@@ -12,7 +12,7 @@ from shared.framework.config import SYSTEM_NAMESPACES
 from shared.framework.workloads import BUILT_IN, READY, Workload
 from tests.chart.presets import EVERYTHING, PRESETS
 from tests.chart.rendering import NAMESPACE, Chart, Rendered
-from webhook.review import Hook
+from webhook.hooks import Hook
 
 # (hook, entry): path, failurePolicy, timeout, reinvocationPolicy, {group: (resources, operations)}
 BOTH = ("CREATE", "UPDATE")

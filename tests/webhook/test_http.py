@@ -14,7 +14,7 @@ from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
 from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served, head
-from webhook.review import Hook
+from webhook.hooks import Hook
 from webhook.server import MAX_BODY
 
 POD = encoded(review(pod()))

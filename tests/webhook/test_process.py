@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from tests.unit.webhook.reviews import encoded, pod, review
 from tests.webhook.process import DEADLINE_S, Running, ended, running
-from webhook.review import Hook
+from webhook.hooks import Hook
 from webhook.tls.ca import Leaf, to_pem
 
 POD = encoded(review(pod({"gpu-fraction": "2"})))
+SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
 
 
 @pytest.fixture(scope="module")
@@ -180,3 +181,44 @@ class TestStopping:
             assert text.startswith("certificate: ")
             process.popen.terminate()
             assert process.popen.wait(DEADLINE_S) == 0
+
+
+def configuration(folder: Path, text: str) -> str:
+    """Write a configuration with these keys; returns the flag that names it."""
+    file = folder / "config.yaml"
+    file.write_text(f"apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n{text}\n")
+    return f"--config={file}"
+
+
+class TestModes:
+    def test_warn_counts_and_warns_of_what_it_does_not_deny(
+        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
+    ) -> None:
+        with running(tmp_path, *tls_flags, configuration(tmp_path, "admission: {mode: Warn}")) as process:
+            for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
+                _, body = post(process, trust, hook, POD)
+                response = orjson.loads(body)["response"]
+                assert response["allowed"]
+                assert "patch" not in response
+                assert any("metadata.annotations[gpu-fraction]" in text for text in response["warnings"])
+                assert response["auditAnnotations"]["decision"] == "warned"
+            _, share = post(process, trust, Hook.MUTATE_PODS, SHARE)
+            assert orjson.loads(share)["response"]["patchType"] == "JSONPatch"
+            _, text = process.get("/metrics")
+            assert 'bowline_admission_not_enforced_total{hook="/validate/pods"} 1.0' in text
+            assert process.said("not denied: admission.mode is Warn")["rules"] == ["gpu_request/fraction-range"]
+
+    @pytest.mark.parametrize("written", ["Off", '"Off"'])
+    def test_off_neither_denies_nor_mutates(
+        self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path, written: str
+    ) -> None:
+        with running(tmp_path, *tls_flags, configuration(tmp_path, f"admission: {{mode: {written}}}")) as process:
+            for hook in (Hook.MUTATE_PODS, Hook.VALIDATE_PODS):
+                for pod_review in (POD, SHARE):
+                    _, body = post(process, trust, hook, pod_review)
+                    assert orjson.loads(body)["response"] == {"uid": "uid-1", "allowed": True}
+
+    def test_an_unknown_mode_is_an_error_at_the_start(self, tmp_path: Path) -> None:
+        done = ended(configuration(tmp_path, "admission: {mode: Maybe}"))
+        assert done.returncode == 2
+        assert "admission.mode" in done.stderr

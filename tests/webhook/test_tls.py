@@ -12,7 +12,7 @@ from localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encoded, pod, review
 from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served
-from webhook.review import Hook
+from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.serving import CertificateError, ServingContext

@@ -14,8 +14,8 @@ from tests.spans import SENT, Kept
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encoded, review
 from tests.webhook.served import JSON, MAX_IN_FLIGHT
+from webhook.hooks import Hook
 from webhook.metrics import WebhookMetrics
-from webhook.review import Hook
 from webhook.server import AdmissionServer
 from webhook.tls.ca import Leaf, to_pem
 from webhook.tls.serving import ServingContext

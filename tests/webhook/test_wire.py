@@ -16,7 +16,7 @@ from tests.unit.webhook.reviews import encoded, pod, review
 from tests.webhook.served import MAX_IN_FLIGHT, Served, head
 from webhook.connections import Connections
 from webhook.exchange import MAX_HEAD
-from webhook.review import Hook
+from webhook.hooks import Hook
 
 POD = encoded(review(pod()))
 ASK = head(Hook.VALIDATE_PODS, len(POD))

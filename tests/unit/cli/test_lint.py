@@ -12,7 +12,8 @@ import pytest
 from cli.main import main
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, review
-from webhook.review import Hook, decode_review, encode_answer, judge
+from webhook.hooks import Hook
+from webhook.review import decode_review, encode_answer, judge
 
 GOOD = """
 apiVersion: v1

@@ -17,9 +17,10 @@ from shared.kube.reflector import EventType
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
 from webhook.cluster_info import Wanted, wanted_facts
+from webhook.hooks import Hook
 from webhook.inventory import inventory_of, slim_node
 from webhook.requested import RequestedPods, slim_request
-from webhook.review import NO_FACTS, Facts, Hook, decode_review, encode_answer, judge
+from webhook.review import NO_FACTS, Facts, decode_review, encode_answer, judge
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 

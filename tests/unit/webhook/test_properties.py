@@ -26,7 +26,8 @@ from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
-from webhook.review import Hook, MalformedReviewError, decode_review, encode_answer, judge
+from webhook.hooks import Hook
+from webhook.review import MalformedReviewError, decode_review, encode_answer, judge
 
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "400"))
 many = settings(max_examples=EXAMPLES, deadline=None)

@@ -10,7 +10,8 @@ import pytest
 from shared.framework.admission import AdmissionChain
 from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
-from webhook.review import MAX_WARNING, Hook, MalformedReviewError, decode_review, display_name, encode_answer, judge
+from webhook.hooks import Hook
+from webhook.review import MAX_WARNING, MalformedReviewError, decode_review, display_name, encode_answer, judge
 
 
 def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from shared.framework.admission import Judgement
 from shared.testing.builders import bind_request, stored
 from shared.testing.clock import START
 from tests.spans import SENT, Kept
-from webhook.review import Hook, Review
+from webhook.hooks import Hook, Review
 from webhook.tracing import traced
 
 CALL = (START, START + timedelta(milliseconds=1), "")

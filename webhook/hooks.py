@@ -1,0 +1,127 @@
+"""The hooks: one row for each admission path, with all that the code knows about it.
+
+A hook is a path of the listener. Its row names the objects that it reviews, and the method of the admission chain
+that reviews them. Routing, checking the kind and calling the chain all read this table. Pure; knows no HTTP.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from shared.api import names
+from shared.api.field_error import FieldError
+from shared.api.meta import Object, ObjectKey
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.plugin import AdmissionInfo
+from webhook.workloads import judge_workload
+
+# Group and kind of an object.
+Kind = tuple[str, str]
+_POD: Final[Kind] = ("", "Pod")
+_BINDING: Final[Kind] = ("", "Binding")
+_BIND_REQUEST: Final[Kind] = (names.GROUP, names.KIND)
+_EPHEMERAL: Final = "ephemeralcontainers"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One request. ``faults`` is what is wrong with the review itself; it is then denied without a review."""
+
+    api_version: str
+    uid: str
+    group: str = ""
+    kind: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    operation: str = ""
+    user: str = ""
+    object: dict[str, Any] | None = None
+    old: dict[str, Any] | None = None
+    faults: tuple[FieldError, ...] = ()
+
+
+Call = Callable[[AdmissionChain, Review, dict[str, Any], AdmissionInfo], Judgement]
+
+
+def _mutate_pod(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    # What a mutation gives a container is fixed at creation; later it could only be denied.
+    return chain.admit_pod(raw, info) if info.operation == "CREATE" else ALLOWED
+
+
+def _validate_pod(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return chain.validate_pod(raw, review.old, info)
+
+
+def _mutate_bind_request(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return chain.admit_bind_request(raw, info)
+
+
+def _validate_bind_request(
+    chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo
+) -> Judgement:
+    return chain.validate_bind_request(raw, review.old, info)
+
+
+def _validate_workload(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return judge_workload(chain, chain.workloads[review.group, review.kind], raw, review.old, info)
+
+
+def _mutate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return chain.admit_ephemeral_containers(raw, review.old or {}, info)
+
+
+def _validate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return chain.validate_ephemeral_containers(raw, review.old or {}, info)
+
+
+def _validate_binding(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    return chain.validate_binding(_bound_pod(review, raw), info)
+
+
+class Hook(StrEnum):
+    """A hook; the value is its URL path.
+
+    ``reviewed``: group and kind of its objects; None for the kinds of workloads that the chain is configured for.
+    ``subresource``: the one that it is for. ``is_final``: its verdict is the last one, after all mutation.
+    ``call``: reviews an object that is of this hook.
+    """
+
+    reviewed: Kind | None
+    subresource: str
+    is_final: bool
+    call: Call
+
+    def __new__(
+        cls, path: str, reviewed: Kind | None, call: Call, subresource: str = "", is_final: bool = False
+    ) -> "Hook":
+        hook = str.__new__(cls, path)
+        hook._value_ = path
+        hook.reviewed, hook.subresource, hook.is_final = reviewed, subresource, is_final
+        hook.call = call
+        return hook
+
+    MUTATE_PODS = "/mutate/pods", _POD, _mutate_pod
+    VALIDATE_PODS = "/validate/pods", _POD, _validate_pod, "", True
+    MUTATE_BIND_REQUESTS = "/mutate/bindrequests", _BIND_REQUEST, _mutate_bind_request
+    VALIDATE_BIND_REQUESTS = "/validate/bindrequests", _BIND_REQUEST, _validate_bind_request
+    VALIDATE_WORKLOADS = "/validate/workloads", None, _validate_workload
+    MUTATE_EPHEMERAL_CONTAINERS = "/mutate/ephemeralcontainers", _POD, _mutate_ephemeral, _EPHEMERAL
+    VALIDATE_EPHEMERAL_CONTAINERS = "/validate/ephemeralcontainers", _POD, _validate_ephemeral, _EPHEMERAL, True
+    VALIDATE_BINDINGS = "/validate/bindings", _BINDING, _validate_binding, "binding"
+
+    def is_for(self, review: Review, chain: AdmissionChain) -> bool:
+        """Return whether the review's kind is one of this hook's."""
+        kind = (review.group, review.kind)
+        if self.reviewed is None:
+            return kind in chain.workloads
+        # A Binding may also be posted to the collection; nothing else comes without its subresource.
+        return kind == self.reviewed and (kind == _BINDING or review.subresource == self.subresource)
+
+
+def _bound_pod(review: Review, binding: Object) -> ObjectKey:
+    """Return the pod that a Binding is of: named in the URL, or by an older way to bind only in the object."""
+    metadata = binding.get("metadata")
+    named = metadata.get("name") if isinstance(metadata, dict) else ""
+    return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))
