@@ -60,7 +60,7 @@ DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # --- Who shares which device: groups and the pods that hold their devices --------------------------------
-# Alone on a pod of one shared device; as prefix of ``<label>/<group>`` on a pod of several.
+# The first group of a sharing pod; ``<label>/<group>`` for each further one.
 LABEL_GPU_GROUP: Final = "runai-gpu-group"
 RESERVATION_APP: Final = "kai-resource-reservation"
 RESERVATION_SERVICE_ACCOUNT: Final = "kai-resource-reservation"

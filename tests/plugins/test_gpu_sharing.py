@@ -107,7 +107,7 @@ def test_fault_37_two_devices_are_bound_in_order_and_freed_on_completion(shares:
     shares.share("double", "second-device", "first-device")
     shares.live.phase("double", "Succeeded")
     assert shares.labels("double") == {
-        "runai-gpu-group/second-device": "second-device",
+        "runai-gpu-group": "second-device",
         "runai-gpu-group/first-device": "first-device",
         "bowline.dev/gpu-sharing": "true",
     }

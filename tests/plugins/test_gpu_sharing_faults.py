@@ -126,9 +126,10 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
 def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> None:
     shares.share("ends", "while-away")
     shares.share("double", "while-1", "while-2")
+    shares.share("pair", "held-1", "held-2")
     shares.share("stays", "still-used")
     shares.share("bare", "unheld")
-    for name in ("ends", "double", "stays", "bare"):
+    for name in ("ends", "double", "pair", "stays", "bare"):
         shares.live.phase(name, "Succeeded")
     shares.make("waits", tolerations=SILENT)
     shares.ask("waits", ["still-wanted"])
@@ -141,14 +142,21 @@ def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> Non
     shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
     # A pod that another binder has bound: without our label nobody would watch it.
     shares.api.patch(f"{shares.pods}/stays", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
+    # As KAI's binder labels it: its scheduler would not see these devices in use.
+    prefixed = {"runai-gpu-group": None, "runai-gpu-group/held-1": "held-1", "runai-gpu-group/held-2": "held-2"}
+    prefixed[names.LABEL_GPU_SHARING] = None
+    shares.api.patch(f"{shares.pods}/pair", {"metadata": {"labels": prefixed}})
     shares.live.pair.launch_reconciler().wait_ready()
     shares.freed("while-away", "while-1", "while-2")
     # Nothing is done about it that would end somebody's pod; the operator is told.
     Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
     shares.live.until("the pod is labelled", lambda: shares.labels("stays").get(names.LABEL_GPU_SHARING) == "true")
+    renewed = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
+    shares.live.until("the pod is labelled", lambda: shares.labels("pair") == renewed)
     shares.delete("stays")
-    shares.freed("still-used")
+    shares.delete("pair")
+    shares.freed("still-used", "held-1", "held-2")
     shares.delete("waits")
     shares.freed("still-wanted")
 

@@ -145,11 +145,24 @@ def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str
     return dict.fromkeys(removed)
 
 
+def needs_relabeling(labels: Mapping[str, str]) -> bool:
+    """Return whether a sharing pod's labels hide a group from a watch or a scheduler.
+
+    Pods bound by KAI-Scheduler's binder or by an older version lack the label by which the plugin watches them, or
+    the plain group label.
+    """
+    return names.LABEL_GPU_SHARING not in labels or names.LABEL_GPU_GROUP not in labels
+
+
 def _group_labels(groups: Sequence[str]) -> dict[str, str]:
-    shared = {names.LABEL_GPU_SHARING: "true"}
-    if len(groups) == 1:
-        return {names.LABEL_GPU_GROUP: groups[0], **shared}
-    return {f"{names.LABEL_GPU_GROUP}/{group}": group for group in groups} | shared
+    """Return the labels of a user of the groups: the first in the plain label, each other one in a prefixed label.
+
+    KAI-Scheduler (``GetGpuGroups``, v0.12 to v0.17) reads the prefixed labels only beside the plain one, and counts
+    a group in both forms twice. Its binder finds the pods of a group by either form.
+    """
+    first, *others = groups
+    prefixed = {f"{names.LABEL_GPU_GROUP}/{group}": group for group in others}
+    return {names.LABEL_GPU_GROUP: first, **prefixed, names.LABEL_GPU_SHARING: "true"}
 
 
 def _is_group_label(key: str) -> bool:

@@ -13,12 +13,13 @@ from datetime import timedelta
 
 from shared.api import names
 from shared.api.gpu_share import gpu_groups
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.reservation import Reservation
+from shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
 from shared.plugins.gpu_sharing.site import Site
 
 log = logging.getLogger(__name__)
@@ -75,13 +76,15 @@ class Sweep:
         ]
 
     async def _adopt(self, pod: Object) -> None:
-        if names.LABEL_GPU_SHARING in (pod["metadata"].get("labels") or {}):
+        """Give a pod that another binder has bound the labels by which it is watched and scheduled around."""
+        labels = pod["metadata"].get("labels") or {}
+        if not needs_relabeling(labels):
             return
         try:
-            await self._site.label(pod, {names.LABEL_GPU_SHARING: "true"})
+            await self._site.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
         except ApiError as error:
-            # Refused by somebody's policy, say: its group is then looked at by the next leader's sweep.
-            log.warning("a sharing pod cannot be labelled", extra={"pod": str(pod), "error": str(error)})
+            # Denied by a policy, for example: the next leader's first sweep tries again.
+            log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
 
 
 def _held(seen: Sequence[Reservation]) -> set[str]:

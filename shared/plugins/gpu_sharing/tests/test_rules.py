@@ -9,6 +9,7 @@ from shared.plugins.gpu_sharing.rules import (
     configmap_object,
     label_changes,
     label_removals,
+    needs_relabeling,
     owning_pods,
     request_fault,
     share_maps,
@@ -18,7 +19,9 @@ from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
 SHARED = {"bowline.dev/gpu-sharing": "true"}
 ONE = {"runai-gpu-group": "g1", **SHARED}
-TWO = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2", **SHARED}
+TWO = {"runai-gpu-group": "g1", "runai-gpu-group/g2": "g2", **SHARED}
+# As KAI-Scheduler's binder labels a pod of two devices.
+PREFIXED = {"runai-gpu-group/g1": "g1", "runai-gpu-group/g2": "g2"}
 
 
 def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
@@ -61,23 +64,51 @@ def test_requests_that_can_be_carried_out(request_: BindRequestSpec, path: str) 
     ("labels", "groups", "changes"),
     [
         pytest.param({}, ["g1"], ONE, id="one device: the plain label"),
-        pytest.param({"app": "x"}, ["g1", "g2"], TWO, id="two devices: only prefixed labels"),
+        pytest.param({"app": "x"}, ["g1", "g2"], TWO, id="two devices: each group in one label"),
         pytest.param(ONE, ["g1"], ONE, id="seen there: written all the same, for it may be gone by now"),
         pytest.param(ONE, ["g2"], ONE | {"runai-gpu-group": "g2"}, id="an earlier decision's group goes"),
-        pytest.param(TWO, ["g1"], ONE | {"runai-gpu-group/g1": None, "runai-gpu-group/g2": None}, id="form changes"),
-        pytest.param(ONE, ["g1", "g2"], TWO | {"runai-gpu-group": None}, id="form changes back"),
+        pytest.param(TWO, ["g1"], ONE | {"runai-gpu-group/g2": None}, id="a device less"),
+        pytest.param(ONE, ["g1", "g2"], TWO, id="a device more"),
+        pytest.param(PREFIXED, ["g1", "g2"], TWO | {"runai-gpu-group/g1": None}, id="labelled by KAI's binder"),
     ],
 )
 def test_labels_of_a_user(labels: dict[str, str], groups: list[str], changes: dict[str, str | None]) -> None:
     assert label_changes(labels, groups) == changes
 
 
+def kai_groups(labels: dict[str, str | None]) -> list[str | None] | None:
+    """Return the groups that KAI-Scheduler reads from a pod's labels: none without the plain one."""
+    if "runai-gpu-group" not in labels:
+        return None
+    return [labels["runai-gpu-group"], *(labels[key] for key in labels if key.startswith("runai-gpu-group/"))]
+
+
+@pytest.mark.parametrize("groups", [["g1"], ["g1", "g2"], ["g3", "g1", "g2"]])
+def test_kai_scheduler_counts_each_group_of_a_share_once(groups: list[str]) -> None:
+    assert kai_groups(label_changes({}, groups)) == groups
+
+
+@pytest.mark.parametrize(
+    ("labels", "hidden"),
+    [
+        pytest.param(ONE, False, id="one device"),
+        pytest.param(TWO, False, id="two devices"),
+        pytest.param(PREFIXED, True, id="bound by KAI's binder, two devices"),
+        pytest.param({"runai-gpu-group": "g1"}, True, id="bound by KAI's binder, one device"),
+        pytest.param(PREFIXED | SHARED, True, id="bound by an older version"),
+    ],
+)
+def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], hidden: bool) -> None:
+    assert needs_relabeling(labels) is hidden
+
+
 @pytest.mark.parametrize(
     ("labels", "groups", "removed"),
     [
         pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
-        pytest.param(TWO, ["g1", "g2"], set(TWO), id="prefixed labels"),
-        pytest.param(TWO, ["g1"], {"runai-gpu-group/g1"}, id="another group is left, so it goes on sharing"),
+        pytest.param(TWO, ["g1", "g2"], set(TWO), id="both forms"),
+        pytest.param(PREFIXED, ["g1", "g2"], set(PREFIXED), id="prefixed labels alone"),
+        pytest.param(TWO, ["g1"], {"runai-gpu-group"}, id="another group is left, so it goes on sharing"),
         pytest.param(ONE, ["g2"], set(), id="another decision's label stays"),
         pytest.param({"app": "x"}, ["g1"], set(), id="none was ever written"),
         pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
