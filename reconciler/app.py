@@ -65,7 +65,7 @@ class Process:
         self._metrics = ReconcilerMetrics(self._registry, order_by_point(plugins))
         self._tracer = configured_tracer("bowline-reconciler")
         self._pages = DebugPages()
-        self._pages.add(*configuration_pages(settings, options, plugins))
+        self._pages.add(*configuration_pages(settings, options, plugins, self._metrics.plugin_errors))
         self._missing: str | None = "not connected to the API server yet"
         self._stores: Stores | None = None
 

@@ -5,14 +5,19 @@ the first so many and say how many there are. Nothing here is a secret: credenti
 Bowline's, and of objects only names and Bowline's own words are shown.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
+
+from prometheus_client import Counter
 
 from reconciler.binding.state import Memory
 from reconciler.options import Options
 from reconciler.wiring import Parts
 from shared.api.meta import ObjectKey
+from shared.framework.binding import answers
+from shared.framework.binding.handle import Route
 from shared.framework.binding.runner import order_by_point
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin
@@ -20,13 +25,21 @@ from shared.kube.reflector import Reflector
 from shared.runtime.clock import Clock
 from shared.runtime.debugpages import DebugPage
 
+log = logging.getLogger(__name__)
+
 # More than anybody reads of a list.
 SHOWN = 100
 
 
-def configuration_pages(settings: Settings, options: Options, plugins: Iterable[Plugin]) -> tuple[DebugPage, ...]:
-    """Return what can be shown before there is any contact with the API server."""
+def configuration_pages(
+    settings: Settings, options: Options, plugins: Iterable[Plugin], errors: Counter
+) -> tuple[DebugPage, ...]:
+    """Return what can be shown before there is any contact with the API server.
+
+    A plugin whose ``routes`` fails has no pages of its own; ``errors`` counts it by plugin and point.
+    """
     enabled = tuple(plugins)
+    routes = {plugin.name: _routes(plugin, errors) for plugin in enabled}
     return (
         DebugPage(
             "config",
@@ -41,13 +54,13 @@ def configuration_pages(settings: Settings, options: Options, plugins: Iterable[
             "enabled plugins: their order at each point, their effective arguments, their own pages",
             lambda: {
                 "order": order_by_point(enabled),
-                "plugins": [_plugin(plugin) for plugin in enabled],
+                "plugins": [_plugin(plugin, routes[plugin.name]) for plugin in enabled],
             },
         ),
         *(
             DebugPage(_path(plugin, route.path), f"by plugin {plugin.name}", route.content)
             for plugin in enabled
-            for route in plugin.routes()
+            for route in routes[plugin.name]
         ),
     )
 
@@ -130,13 +143,22 @@ def _path(plugin: Plugin, path: str) -> str:
     return f"plugins/{plugin.name}/{path.strip('/')}"
 
 
-def _plugin(plugin: Plugin) -> dict[str, Any]:
+def _routes(plugin: Plugin, errors: Counter) -> tuple[Route, ...]:
+    try:
+        return answers.routes(plugin.routes())
+    except Exception:
+        errors.labels(plugin=plugin.name, point="routes").inc()
+        log.exception("plugin raised", extra={"plugin": plugin.name, "point": "routes"})
+        return ()
+
+
+def _plugin(plugin: Plugin, routes: Iterable[Route]) -> dict[str, Any]:
     kind = type(plugin)
     return {
         "name": plugin.name,
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "args": plugin.args.model_dump(mode="json", by_alias=True),
-        "pages": [_path(plugin, route.path) for route in plugin.routes()],
+        "pages": [_path(plugin, route.path) for route in routes],
     }
 
 

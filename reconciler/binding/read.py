@@ -8,9 +8,9 @@ from typing import Any
 from reconciler.decide.decide import Decision, Look, decide
 from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, node_view, pod_view
 from reconciler.informers import Stores, slim_node, slim_pod
-from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
+from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.runner import Runner
+from shared.framework.binding.runner import Runner, Served
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS, Resource
@@ -102,7 +102,7 @@ class Lookout:
         )
 
     def _decide(self, sight: Sight, not_before: NotBefore) -> Decision:
-        older, served, earliest = None, frozenset[Demand](), None
+        older, served, earliest = None, Served(frozenset()), None
         if isinstance(sight.request, BindRequest):
             older = self._stores.older(sight.request)
             served = self._runner.served(sight.request) if sight.request.spec is not None else served
@@ -113,10 +113,11 @@ class Lookout:
             sight.pod_view,
             sight.node_view,
             older,
-            served,
+            served.demands,
             self._stores.contact_since(now),
             earliest,
             frozenset(sight.live),
+            served.errors,
         )
         return decide(seen, self._policy, now)
 

@@ -60,6 +60,7 @@ class Observed:
     contact_since: datetime | None = None  # since when the API server has answered without a break
     not_before: datetime | None = None  # no attempt sooner than this
     live: frozenset[Target] = frozenset()  # what the API server itself said just now; the rest is the stores' word
+    serves_errors: tuple[str, ...] = ()  # of plugins that could not be asked what they serve
 
 
 @dataclass(frozen=True, slots=True)

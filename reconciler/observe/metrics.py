@@ -20,13 +20,13 @@ STEPS = (*POINTS, BETWEEN)
 
 
 class ReconcilerMetrics:
-    """The reconciler's own series in a registry. ``acting`` is which plugins act at which of the POINTS."""
+    """The reconciler's own series in a registry. ``acting`` is which plugins act at which extension points."""
 
     def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
         self.registry = registry
         calls = [(plugin, point) for point in POINTS for plugin in (acting or {}).get(point, ())]
         self._passes(registry)
-        self._plugins(registry, calls)
+        self._plugins(registry, calls, acting or {})
         self._state(registry, sorted({plugin for plugin, _ in calls}))
 
     def _passes(self, registry: CollectorRegistry) -> None:
@@ -58,7 +58,9 @@ class ReconcilerMetrics:
         }
         preset(self.finished, reason=("Succeeded", *(reason.value for reason in Reason)))
 
-    def _plugins(self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]]) -> None:
+    def _plugins(
+        self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]
+    ) -> None:
         self.plugin_calls = Counter(
             "bowline_plugin_calls_total", "Calls of plugins.", ["plugin", "point", "code"], registry=registry
         )
@@ -70,7 +72,10 @@ class ReconcilerMetrics:
             buckets=BIND_BUCKETS,
         )
         self.plugin_errors = Counter(
-            "bowline_plugin_errors_total", "Exceptions out of plugins.", ["plugin", "point"], registry=registry
+            "bowline_plugin_errors_total",
+            "Exceptions out of plugins, and answers of a wrong type.",
+            ["plugin", "point"],
+            registry=registry,
         )
         self.overdue = Counter(
             "bowline_attempt_overdue_total",
@@ -83,8 +88,9 @@ class ReconcilerMetrics:
         for plugin, point in calls:
             preset(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
             preset(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
-            preset(self.plugin_errors, plugin=(plugin,), point=(point,))
             preset(self.overdue, plugin=(plugin,), point=(point,))
+        for point, plugins in acting.items():
+            preset(self.plugin_errors, plugin=plugins, point=(point,))
         # labels() costs more than counting; the same few combinations come again and again.
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 

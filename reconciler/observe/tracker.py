@@ -25,6 +25,9 @@ from shared.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
+# How often an error of a plugin is logged that belongs to no attempt; it is counted each time.
+LOG_EVERY_S = 60.0
+
 
 class Observation:
     """Hears of every pass and is the Runner's Observer. One per process."""
@@ -36,6 +39,7 @@ class Observation:
         self.waiting: dict[ObjectKey, str] = {}
         self.overdue = OverdueMonitor(self.passes, metrics.overdue, clock)
         self._clock = clock
+        self._next_log: dict[tuple[str, str], float] = {}
         self.tracer: Tracer | None = None  # given by a process that is asked for traces
         metrics.in_flight(lambda: Counter(current.at for current in self.passes.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
@@ -111,8 +115,17 @@ class Observation:
                 return
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
-        """A plugin raised: its own fault, logged once, with its traceback."""
+        """A plugin raised, or gave an answer of a wrong type: count it, and log it with its traceback.
+
+        What belongs to no attempt, such as ``serves``, is called for every request on every pass, without a backoff:
+        its errors are logged once a minute for each plugin and point.
+        """
         self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
+        if context is None:
+            now = self._clock.monotonic()
+            if now < self._next_log.get((plugin, point), now):
+                return
+            self._next_log[plugin, point] = now + LOG_EVERY_S
         logger = context.log if context is not None else log
         logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
 

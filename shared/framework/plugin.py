@@ -80,6 +80,16 @@ RUN = Preflight(run=True)
 RUN_PARALLEL = Preflight(run=True, parallel=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """How long calls of one plugin may take, in seconds. A plugin overrides them with a value of its own."""
+
+    call_s: float = 60.0  # one pre_bind or bind; a plugin that needs longer answers WAIT
+    post_bind_s: float = 5.0  # one post_bind: it delays the report of the bind
+    rollback_s: float = 10.0  # one rollback, which is repeated until it answers OK; one forget
+    setup_s: float = 60.0  # each of setup, start, stop and teardown
+
+
 class Plugin:
     """Base class of every plugin. Subclass, name it, override what you need."""
 
@@ -91,6 +101,7 @@ class Plugin:
     after: ClassVar[tuple[str, ...]] = ()
     # A feature gate that switches alpha or beta behaviour of this plugin as a whole.
     gate: ClassVar[str | None] = None
+    budgets: ClassVar[Budgets] = Budgets()
 
     def __init__(self, args: Any, settings: "Settings") -> None:
         """Keep ``args`` (an instance of ``config_model``) and the settings shared by several plugins."""

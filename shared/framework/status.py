@@ -8,6 +8,7 @@ Expected results are values, not exceptions: an exception out of a plugin is a b
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from typing import Any
 
 from shared.api.meta import ObjectRef
 
@@ -63,6 +64,27 @@ class Status:
     timeout: timedelta | None = None  # WAIT: how long this wait may last; None: the setting binding.waitTimeout
     suggestion: Suggestion | None = None  # reported with a terminal failure, also with a wait that expires
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for a field of the wrong type.
+
+        The error must be the plugin's: raised later, out of its calls, it would belong to no plugin and end nothing.
+        """
+        if not isinstance(self.code, Code):
+            raise _wrong("code", "a Code", self.code)
+        if not isinstance(self.reasons, tuple) or not _all_are(str, self.reasons):
+            raise _wrong("reasons", "a tuple of strings", self.reasons)
+        if not isinstance(self.wake_on, tuple) or not _all_are(ObjectRef, self.wake_on):
+            raise _wrong("wake_on", "a tuple of ObjectRef", self.wake_on)
+        if not isinstance(self.plugin, str):
+            raise _wrong("plugin", "a string", self.plugin)
+        if self.reason is not None and not isinstance(self.reason, Reason):
+            raise _wrong("reason", "a Reason", self.reason)
+        if self.suggestion is not None and not isinstance(self.suggestion, Suggestion):
+            raise _wrong("suggestion", "a Suggestion", self.suggestion)
+        for duration in (self.retry_after, self.timeout):
+            if duration is not None and not isinstance(duration, timedelta):
+                raise _wrong("retry_after and timeout", "a timedelta", duration)
+
     @property
     def message(self) -> str:
         """The reasons as one line."""
@@ -109,6 +131,17 @@ class Status:
     @classmethod
     def fatal(cls, why: str, reason: Reason = Reason.REJECTED, suggestion: Suggestion | None = None) -> "Status":
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
+
+
+def _all_are(kind: type, values: tuple[Any, ...]) -> bool:
+    for value in values:  # noqa: SIM110 - an answer is made several times a bind, and all() takes three times as long
+        if not isinstance(value, kind):
+            return False
+    return True
+
+
+def _wrong(field: str, expected: str, value: Any) -> TypeError:
+    return TypeError(f"{field} of a Status must be {expected}, not {value!r}")
 
 
 _OK = Status(Code.OK)

@@ -23,7 +23,7 @@ from localcluster.process import Launch
 from localcluster.spec import ClusterSpec
 from localcluster.workload import CHECKOUT, LocalProcess
 from shared.api import crd, names
-from shared.framework.binding.runner import Budgets
+from shared.framework.plugin import Budgets
 from shared.testing.builders import bind_request
 from tests.live import LiveCluster
 from tests.otlp import Receiver, receiving

@@ -1,51 +1,26 @@
-"""Calls the plugins' binding methods in order and turns whatever happens into one Status.
+"""Calls the plugins' binding methods in order and turns their answers into one Status.
 
 An extension point is the list of the plugins that override it, in configured order. The Runner owns what a plugin
-must not decide: which neighbours run at the same time, what an exception means, how long a call may take. It keeps
-each plugin's in-memory state by request UID, so that a pass after WAIT or RETRY finds what an earlier one left.
-It writes nothing and decides nothing about the request: that is decide and settle's.
+must not decide: which plugins run in parallel, what an answer means for the others, how long a call may take. The
+module ``calls`` is about a single call and all that may go wrong in it. The Runner keeps the in-memory state of each
+plugin by request UID, so that an attempt after WAIT or RETRY finds what an earlier one left. It writes nothing and
+decides nothing about the request.
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any
 
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.binding import answers
+from shared.framework.binding.calls import Failed, Observer, PluginCalls
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
-from shared.framework.plugin import SKIP, Plugin, Preflight, overrides
+from shared.framework.plugin import Plugin, overrides
 from shared.framework.status import Code, Reason, Status
-from shared.kube.errors import InfrastructureError
-from shared.runtime.tasks import all_done, to_its_end
-
-T = TypeVar("T")
-
-# What is told of a call that was ended from outside.
-_CANCELLED = Status(Code.CANCELLED)
-
-
-class Observer(Protocol):
-    """Told of every asynchronous call of a plugin: for metrics, the journal, the overdue monitor."""
-
-    def call_began(self, plugin: str, point: str, c: BindContext) -> None: ...
-
-    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None: ...
-
-    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None: ...
-
-    def forgotten(self, key: ObjectKey) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Budgets:
-    """How long plugins may take."""
-
-    call_s: float = 60.0  # one pre_bind or bind; whoever needs longer says WAIT
-    post_bind_s: float = 5.0  # all post_bind together: nothing that follows a bind may hold it up
-    rollback_s: float = 10.0  # one plugin's rollback; it is repeated until it says OK
 
 
 @dataclass(slots=True)
@@ -56,14 +31,24 @@ class _States:
     by_plugin: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The demands of a request that plugins fulfil, and why a plugin could not be asked."""
+
+    demands: frozenset[Demand]
+    errors: tuple[str, ...] = ()
+
+
 class Runner:
     """Runs the enabled plugins' binding half."""
 
-    def __init__(self, plugins: Sequence[Plugin], observer: Observer, budgets: Budgets | None = None) -> None:
+    def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
         self._plugins = tuple(plugins)
         self._observer = observer
-        self._budgets = budgets or Budgets()
+        self._calls = PluginCalls(observer)
         self._states: dict[ObjectUID, _States] = {}
+        self._serves = self._overriding("serves")
+        self._leaves_effects = self._overriding("leaves_effects")
         self._pre_bind = self._overriding("pre_bind")
         self._before_bind = self._overriding("before_bind")
         self._bind = self._overriding("bind")
@@ -74,13 +59,29 @@ class Runner:
 
     # --- pure questions ---
 
-    def served(self, request: BindRequest) -> frozenset[Demand]:
-        """Return the demands of the request that some enabled plugin fulfils."""
-        return frozenset(demand for plugin in self._plugins for demand in plugin.serves(request))
+    def served(self, request: BindRequest) -> Served:
+        """Return the demands of the request that enabled plugins fulfil. A plugin that fails here serves nothing."""
+        demands: set[Demand] = set()
+        errors = []
+        for plugin in self._serves:
+            found = self._calls.answer(plugin, "serves", None, partial(plugin.serves, request), answers.demands)
+            if isinstance(found, Failed):
+                errors.append(f"{plugin.name}: {found.status.message}")
+            else:
+                demands.update(found)
+        return Served(frozenset(demands), tuple(errors))
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        """Return whether an attempt may leave something that only rollback removes."""
-        return any(plugin.leaves_effects(request) for plugin in self._plugins)
+        """Return whether an attempt may leave something that only rollback removes.
+
+        A plugin that fails here counts as one that does: a finalizer too many costs a write, one too few leaks.
+        """
+        for plugin in self._leaves_effects:
+            ask = partial(plugin.leaves_effects, request)
+            found = self._calls.answer(plugin, "leaves_effects", None, ask, answers.flag)
+            if isinstance(found, Failed) or found:
+                return True
+        return False
 
     @property
     def remembered(self) -> int:
@@ -90,14 +91,15 @@ class Runner:
     # --- extension points ---
 
     def preflight(self, c: BindContext) -> tuple[Group, ...] | Status:
-        """Return whose pre_bind is to run, by group; for most pods nobody's. A Status is a plugin's failure."""
-        answers = []
+        """Return the plugins whose pre_bind is to run, by group; for most pods none. A Status is a failure."""
+        found = []
         for plugin in self._pre_bind:
-            answer = self._preflight(plugin, c)
-            if isinstance(answer, Status):
-                return self._reclassified(c, answer)
-            answers.append((plugin, answer))
-        return pre_bind_groups(answers)
+            ask = partial(plugin.preflight, self._own(plugin, c))
+            answer = self._calls.answer(plugin, "preflight", c, ask, answers.preflight)
+            if isinstance(answer, Failed):
+                return self._reclassified(c, answer.status)
+            found.append((plugin, answer))
+        return pre_bind_groups(found)
 
     async def run_pre_bind(self, c: BindContext, groups: Sequence[Group]) -> Status:
         """Run every group in turn. The first failure cancels its siblings and ends it; a WAIT lets them finish."""
@@ -108,14 +110,16 @@ class Runner:
         return Status.ok()
 
     async def run_bind(self, c: BindContext) -> Status:
-        """Ask the bind plugins in order; the first that does not SKIP decides. Nobody is a failure of its own."""
+        """Call the bind plugins in order; the first that does not SKIP decides. All skipped is a failure."""
         for plugin in self._before_bind:
-            added = self._call_sync(plugin, "before_bind", c)
-            if isinstance(added, Status):
-                return self._reclassified(c, added)
+            ask = partial(plugin.before_bind, self._own(plugin, c))
+            added = self._calls.answer(plugin, "before_bind", c, ask, answers.annotations)
+            if isinstance(added, Failed):
+                return self._reclassified(c, added.status)
             c.annotations.update(added)
         for plugin in self._bind:
-            status = await self._call(plugin, "bind", c, self._budgets.call_s, plugin.bind)
+            method = partial(plugin.bind, self._own(plugin, c))
+            status = await self._calls.status(plugin, "bind", c, plugin.budgets.call_s, method, answers.status)
             if status.code is not Code.SKIP:
                 return self._reclassified(c, status)
         names = ", ".join(plugin.name for plugin in self._bind) or "none is enabled"
@@ -123,29 +127,25 @@ class Runner:
         return Status.fatal(why, Reason.NO_PLUGIN)
 
     async def run_post_bind(self, c: BindContext) -> None:
-        """Tell every plugin that the pod is bound. What they raise is counted; the pod stays bound."""
-        deadline = time.monotonic() + self._budgets.post_bind_s
+        """Notify every plugin that the pod is bound. Errors are counted; the pod stays bound.
 
+        Each plugin has its own budget: a slow one does not keep the others from being notified.
+        """
         for plugin in self._post_bind:
-
-            async def done(own: BindContext, plugin: Plugin = plugin) -> Status:
-                await plugin.post_bind(own)
-                return Status.ok()
-
-            await self._call(plugin, "post_bind", c, max(0.0, deadline - time.monotonic()), done)
+            method = partial(plugin.post_bind, self._own(plugin, c))
+            await self._calls.status(plugin, "post_bind", c, plugin.budgets.post_bind_s, method, answers.nothing)
 
     async def run_rollback(self, c: BindContext, why: Status) -> Status:
-        """Undo in reverse order. One that fails does not stop the others; OK only when all said so.
+        """Undo in reverse order. A failure does not stop the others; OK only when all have answered so.
 
-        INFRA if nothing but the API server's own trouble was in the way.
+        INFRA if every failure is the API server's or the network's.
         """
         failures = []
         for plugin in self._rollback:
-
-            async def undo(own: BindContext, plugin: Plugin = plugin) -> Status:
-                return await plugin.rollback(own, why)
-
-            status = await self._call(plugin, "rollback", c, self._budgets.rollback_s, undo)
+            method = partial(plugin.rollback, self._own(plugin, c), why)
+            status = await self._calls.status(
+                plugin, "rollback", c, plugin.budgets.rollback_s, method, answers.status
+            )
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
         return merge_failures(failures) if failures else Status.ok()
@@ -155,11 +155,8 @@ class Runner:
         self._states.pop(uid, None)
         self._observer.forgotten(key)
         for plugin in self._forget:
-            try:
-                async with asyncio.timeout(self._budgets.rollback_s):
-                    await to_its_end(plugin.forget(key))
-            except Exception as error:  # noqa: BLE001 - reported; every plugin must hear of it
-                self._observer.plugin_raised(plugin.name, "forget", None, error)
+            method = partial(plugin.forget, key)
+            await self._calls.quiet(plugin, "forget", None, plugin.budgets.rollback_s, method, answers.nothing)
 
     # --- one plugin ---
 
@@ -172,16 +169,6 @@ class Runner:
         if states is None:
             states = self._states[c.request.uid] = _States(c.request.key)
         return c.with_state(states.by_plugin.setdefault(plugin.name, {}))
-
-    def _preflight(self, plugin: Plugin, c: BindContext) -> Preflight | Status:
-        answer = self._call_sync(plugin, "preflight", c)
-        return answer if isinstance(answer, Preflight | Status) else SKIP
-
-    def _call_sync(self, plugin: Plugin, point: str, c: BindContext) -> Any:
-        try:
-            return getattr(plugin, point)(self._own(plugin, c))
-        except Exception as error:  # noqa: BLE001 - becomes a Status, reported by raised()
-            return self._raised(plugin, point, c, error)
 
     async def _run_group(self, group: Group, c: BindContext) -> Status:
         if len(group.plugins) == 1:
@@ -196,9 +183,9 @@ class Runner:
         try:
             while pending:
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                answers = [task.result() for task in tasks if task in done and not task.cancelled()]
-                waits += [status for status in answers if status.code is Code.WAIT]
-                failed = [status for status in answers if status.code not in (Code.OK, Code.WAIT)]
+                found = [task.result() for task in tasks if task in done and not task.cancelled()]
+                waits += [status for status in found if status.code is Code.WAIT]
+                failed = [status for status in found if status.code not in (Code.OK, Code.WAIT)]
                 if failed and failure is None:
                     failure = failed[0]
                     for task in pending:
@@ -207,76 +194,36 @@ class Runner:
             # Cancelled from outside: the siblings must not outlive the attempt.
             for task in pending:
                 task.cancel()
-            # However often it is cancelled: a write that a sibling has begun is rolled back only after it has ended.
-            await all_done(*pending)
+            if pending:
+                await asyncio.wait(pending)
         return failure or (merge_waits(waits) if waits else Status.ok())
 
     async def _pre_bind_one(self, plugin: Plugin, c: BindContext) -> Status:
-        status = await self._call(plugin, "pre_bind", c, self._budgets.call_s, plugin.pre_bind)
-        # A plugin that finds nothing to do says so either way.
+        method = partial(plugin.pre_bind, self._own(plugin, c))
+        status = await self._calls.status(plugin, "pre_bind", c, plugin.budgets.call_s, method, answers.status)
+        # A plugin that finds nothing to do may answer either.
         return Status.ok() if status.code is Code.SKIP else status
-
-    async def _call(
-        self,
-        plugin: Plugin,
-        point: str,
-        c: BindContext,
-        budget_s: float,
-        method: Callable[[BindContext], Awaitable[Status]],
-    ) -> Status:
-        self._observer.call_began(plugin.name, point, c)
-        started = time.monotonic()
-        status = _CANCELLED
-        try:
-            status = await self._answer(plugin, point, c, budget_s, method)
-        finally:
-            self._observer.call_ended(plugin.name, point, c, status, time.monotonic() - started)
-        return status
-
-    async def _answer(
-        self,
-        plugin: Plugin,
-        point: str,
-        c: BindContext,
-        budget_s: float,
-        method: Callable[[BindContext], Awaitable[Status]],
-    ) -> Status:
-        deadline = asyncio.timeout(budget_s)
-        try:
-            async with deadline:
-                status = await to_its_end(method(self._own(plugin, c)))
-        except TimeoutError as error:
-            if not deadline.expired():
-                return self._raised(plugin, point, c, error)
-            return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
-        except Exception as error:  # noqa: BLE001 - becomes a Status, reported by raised()
-            return self._raised(plugin, point, c, error)
-        if not isinstance(status, Status):
-            why = f"{point} returned {type(status).__name__} instead of a Status; this is a fault of the plugin"
-            return Status.fatal(why).from_plugin(plugin.name)
-        return status.from_plugin(plugin.name)
-
-    def _raised(self, plugin: Plugin, point: str, c: BindContext, error: Exception) -> Status:
-        if isinstance(error, InfrastructureError):
-            return Status(Code.INFRA, (str(error),), plugin.name, retry_after=error.retry_after)
-        self._observer.plugin_raised(plugin.name, point, c, error)
-        return Status.retry(f"{point} raised {type(error).__name__}: {error}").from_plugin(plugin.name)
 
     def _reclassified(self, c: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._on_failure:
-            try:
-                changed = plugin.on_failure(self._own(plugin, c), status)
-            except Exception as error:  # noqa: BLE001 - reported; the failure stands as it is
-                self._observer.plugin_raised(plugin.name, "on_failure", c, error)
-                continue
-            status = changed.from_plugin(status.plugin) if changed is not None else status
+            ask = partial(plugin.on_failure, self._own(plugin, c), status)
+            changed = self._calls.answer(plugin, "on_failure", c, ask, answers.failure)
+            # An unusable answer is reported; the failure stays as it is.
+            if isinstance(changed, Status):
+                status = changed.from_plugin(status.plugin)
         return status
 
 
+# Every extension point of the reconciler, in the order in which an attempt reaches them.
+POINTS = (
+    *("serves", "leaves_effects", "preflight", "pre_bind", "before_bind", "bind", "post_bind"),
+    *("on_failure", "rollback", "forget", "routes"),
+)
+
+
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
-    """Return which plugins act at which binding point, in order; for logs and debug pages."""
-    points = ("pre_bind", "before_bind", "bind", "post_bind", "rollback", "on_failure", "forget")
-    table = {point: tuple(p.name for p in plugins if overrides(p, point)) for point in points}
+    """Return which plugins override which extension point, in order; for logs, metrics and debug pages."""
+    table = {point: tuple(p.name for p in plugins if overrides(p, point)) for point in POINTS}
     return {**table, "rollback": table["rollback"][::-1]}

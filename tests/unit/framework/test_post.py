@@ -10,9 +10,9 @@ import pytest
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.post import bind_by_post
-from shared.framework.binding.runner import Budgets, Runner
+from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
 from shared.plugins.default_binder import DefaultBinder

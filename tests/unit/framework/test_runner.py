@@ -13,9 +13,9 @@ from shared.api.bindrequest import Demand, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, pre_bind_groups
-from shared.framework.binding.runner import Budgets, Runner, order_by_point
+from shared.framework.binding.runner import Runner, order_by_point
 from shared.framework.config import Settings
-from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Plugin, PluginConfig, Preflight
+from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Budgets, Plugin, PluginConfig, Preflight
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiStatus, TooManyRequests, Unreachable
@@ -62,9 +62,9 @@ def context() -> BindContext:
     )
 
 
-def runner(*plugins: Plugin, budgets: Budgets | None = None) -> tuple[Runner, Seen]:
+def runner(*plugins: Plugin) -> tuple[Runner, Seen]:
     seen = Seen()
-    return Runner(plugins, seen, budgets), seen
+    return Runner(plugins, seen), seen
 
 
 def says(status: Status) -> Callable[[], Status]:
@@ -161,13 +161,6 @@ async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str)
     assert seen.raised == []
 
 
-async def test_an_answer_that_is_no_status_is_a_fault_of_the_plugin() -> None:
-    run, _ = runner(RecordingPlugin("a", [], {"pre_bind": lambda: None}))
-    status = await pre_bind(run, context())
-    assert status.code is Code.FATAL
-    assert "NoneType" in status.message
-
-
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
     run, _ = runner(RecordingPlugin("a", [], {"pre_bind": says(Status.skip())}))
     assert (await pre_bind(run, context())).code is Code.OK
@@ -233,12 +226,13 @@ async def test_what_was_in_the_way_of_a_rollback(failures: list[Exception], code
 async def test_a_plugin_that_hangs_is_cut_off() -> None:
     class Hangs(Plugin):
         name = "hangs"
+        budgets = Budgets(call_s=0.01)
 
         async def pre_bind(self, c: BindContext) -> Status:
             await asyncio.Event().wait()
             return Status.ok()
 
-    run, _ = runner(Hangs(PluginConfig(), Settings()), budgets=Budgets(call_s=0.01))
+    run, _ = runner(Hangs(PluginConfig(), Settings()))
     status = await pre_bind(run, context())
     assert status.code is Code.RETRY
     assert "longer than" in status.message
@@ -434,7 +428,7 @@ def test_a_method_that_is_not_overridden_is_not_called() -> None:
 
 def test_served_is_what_all_plugins_serve_together() -> None:
     run, _ = runner(RecordingPlugin("a", []))
-    assert Demand.FRACTION in run.served(context().request)
+    assert Demand.FRACTION in run.served(context().request).demands
 
 
 def test_effects_are_asked_of_every_plugin() -> None:

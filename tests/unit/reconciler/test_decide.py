@@ -312,3 +312,11 @@ def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, 
 )
 def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
     assert must_cancel(request(), standing, pod) is expected
+
+
+def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
+    observed = seen(served=frozenset(), serves_errors=("author: serves raised KeyError: 'typo'",))
+    decision = decide(observed, POLICY, NOW)
+    assert isinstance(decision, Fail)
+    assert decision.reason is Reason.NO_PLUGIN
+    assert decision.message.endswith("; author: serves raised KeyError: 'typo'")

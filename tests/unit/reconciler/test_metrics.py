@@ -95,9 +95,10 @@ def test_series_exist_before_anything_has_happened() -> None:
             expected += [
                 ("bowline_plugin_calls_total", {**of, "code": "FATAL"}),
                 ("bowline_plugin_duration_seconds_count", {**of, "code": "OK"}),
-                ("bowline_plugin_errors_total", of),
                 ("bowline_attempt_overdue_total", of),
             ]
+    for point, plugins in ACTING.items():
+        expected += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]
     assert {registry.get_sample_value(name, of) for name, of in expected} == {0.0}
 
 

@@ -151,3 +151,19 @@ def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
     watched.observation.attempt_ended(c, Status.ok())
     watched.observation.troubled(c.request.key, "lost")
     assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 1
+
+
+def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    watched = Watched()
+
+    def raised() -> int:
+        for _ in range(3):
+            watched.observation.plugin_raised("devices", "serves", None, KeyError("typo"))
+        return [record.message for record in caplog.records].count("plugin raised")
+
+    assert raised() == 1
+    watched.clock.step(timedelta(seconds=61))
+    assert raised() == 2
+    assert watched.value("bowline_plugin_errors_total", plugin="devices", point="serves") == 6

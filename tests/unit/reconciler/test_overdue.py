@@ -9,9 +9,9 @@ import pytest
 from reconciler.observe.overdue import THRESHOLDS_S, is_overdue
 from reconciler.observe.passes import BETWEEN, OWN
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.runner import Budgets, Runner
+from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Status
 from tests.unit.reconciler.watching import Watched, context
 

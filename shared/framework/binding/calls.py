@@ -1,0 +1,114 @@
+"""One call of one plugin at one extension point. Whatever goes wrong in it becomes a value here.
+
+An exception is a retriable failure, an answer of the wrong type a terminal one; both name the plugin and the point,
+are counted and logged. An error of the API server or of the network is neither: it is INFRA. Nothing that a plugin
+does leaves this module as an exception, except the cancellation of the attempt itself.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from shared.api.meta import ObjectKey
+from shared.framework.binding.answers import WrongAnswer, awaitable
+from shared.framework.binding.context import BindContext
+from shared.framework.plugin import Plugin
+from shared.framework.status import Code, Status
+from shared.kube.errors import InfrastructureError
+from shared.runtime.tasks import to_its_end
+
+T = TypeVar("T")
+
+# Reported of a call that was cancelled with its attempt.
+_CANCELLED = Status(Code.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A synchronous call that gave no usable answer, as the failure that it is for the attempt."""
+
+    status: Status
+
+
+class Observer(Protocol):
+    """Notified of every asynchronous call of a plugin: for metrics, the journal, the overdue monitor."""
+
+    def call_began(self, plugin: str, point: str, c: BindContext) -> None: ...
+
+    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None: ...
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None: ...
+
+    def forgotten(self, key: ObjectKey) -> None: ...
+
+
+class PluginCalls:
+    """Calls plugins and reports their errors to the observer."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def answer(
+        self, plugin: Plugin, point: str, c: BindContext | None, method: Callable[[], Any], check: Callable[[Any], T]
+    ) -> T | Failed:
+        """Call a synchronous method. Returns its checked answer, or the failure that its error is."""
+        try:
+            return check(method())
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
+            return Failed(self._failed(plugin, point, c, error))
+
+    async def status(
+        self,
+        plugin: Plugin,
+        point: str,
+        c: BindContext,
+        budget_s: float,
+        method: Callable[[], Awaitable[Any]],
+        check: Callable[[Any], Status | None],
+    ) -> Status:
+        """Call an asynchronous method. Returns its checked answer, OK for None, or the failure that its error is."""
+        self._observer.call_began(plugin.name, point, c)
+        started = time.monotonic()
+        status = _CANCELLED
+        try:
+            status = await self.quiet(plugin, point, c, budget_s, method, check)
+        finally:
+            self._observer.call_ended(plugin.name, point, c, status, time.monotonic() - started)
+        return status
+
+    async def quiet(
+        self,
+        plugin: Plugin,
+        point: str,
+        c: BindContext | None,
+        budget_s: float,
+        method: Callable[[], Awaitable[Any]],
+        check: Callable[[Any], Status | None],
+    ) -> Status:
+        """The same, for a call that belongs to no attempt: only its errors are reported."""
+        deadline = asyncio.timeout(budget_s)
+        try:
+            async with deadline:
+                status = check(await to_its_end(awaitable(method())))
+        except TimeoutError as error:
+            if not deadline.expired():
+                return self._failed(plugin, point, c, error)
+            return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
+            return self._failed(plugin, point, c, error)
+        if status is None or status.code is Code.OK:
+            return Status.ok()
+        return status.from_plugin(plugin.name)
+
+    def _failed(self, plugin: Plugin, point: str, c: BindContext | None, error: Exception | SystemExit) -> Status:
+        if isinstance(error, InfrastructureError):
+            return Status(Code.INFRA, (str(error),), plugin.name, retry_after=error.retry_after)
+        if isinstance(error, SystemExit):
+            # A plugin that ends the process would end the work of all others.
+            error = RuntimeError(f"called sys.exit({error.code!r})")
+        self._observer.plugin_raised(plugin.name, point, c, error)
+        if isinstance(error, WrongAnswer):
+            return Status.fatal(f"{point} {error}; this is a defect of the plugin").from_plugin(plugin.name)
+        return Status.retry(f"{point} raised {type(error).__name__}: {error}").from_plugin(plugin.name)

@@ -1,0 +1,99 @@
+"""A plugin with an ordinary mistake, in a reconciler on a real API server: no pod is bound unprepared."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.api.bindrequest import BindRequest
+from shared.framework.config import Binding
+from shared.framework.status import Status
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+
+NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)
+
+
+def typo(*_: Any) -> Any:
+    raise KeyError("typo")
+
+
+@pytest.mark.parametrize(
+    ("point", "act"),
+    [
+        pytest.param("preflight", lambda *_: None, id="preflight returns None"),
+        pytest.param("preflight", lambda *_: True, id="preflight returns True"),
+        pytest.param("preflight", lambda *_: Status.ok(), id="preflight returns a Status"),
+        pytest.param("preflight", typo, id="preflight raises"),
+        pytest.param("before_bind", lambda *_: None, id="before_bind returns None"),
+        pytest.param("before_bind", typo, id="before_bind raises"),
+    ],
+)
+async def test_a_mistake_ends_the_request_failed_with_plugin_and_point(
+    stage: Stage, point: str, act: Callable[..., Any]
+) -> None:
+    kind = type("Author", (Scripted,), {point: act, "name": "author"})
+    async with stage.working(kind(effects=True), binding=NO_RETRY):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed", "Succeeded")
+    assert status["phase"] == "Failed"
+    assert f"author: {point}" in status["reason"]
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+@pytest.mark.parametrize("point", ["pre_bind", "bind"])
+async def test_on_failure_cannot_turn_a_failure_into_a_success(stage: Stage, point: str) -> None:
+    class Author(Scripted):
+        name = "author"
+
+        def on_failure(self, c: Any, status: Status) -> Status | None:
+            return Status.ok()
+
+    async def fails(_: Any) -> Status:
+        return Status.fatal("the device is broken")
+
+    author = Author(pre_bind=fails) if point == "pre_bind" else Author(bind=fails)
+    async with stage.working(author):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed", "Succeeded")
+    assert status["phase"] == "Failed"
+    assert "author: the device is broken" in status["reason"]
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+async def test_a_plugin_that_raises_in_serves_fails_only_what_it_alone_serves(stage: Stage) -> None:
+    class Author(Scripted):
+        name = "author"
+
+        def serves(self, request: BindRequest) -> Any:
+            raise KeyError("typo")
+
+    async with stage.working(Author()):
+        await stage.create_pod("plain")
+        await stage.request_bind("plain")
+        await stage.create_pod("share")
+        gpu = {"count": 1, "portion": "0.50"}
+        await stage.request_bind(
+            "share", receivedResourceType="Fraction", receivedGPU=gpu, selectedGPUGroups=["group-1"]
+        )
+        await stage.phase("plain", "Succeeded")
+        status = await stage.phase("share", "Failed")
+    assert status["reason"].startswith("NoPlugin: no enabled plugin serves ")
+    assert "author: serves raised KeyError: 'typo'" in status["reason"]
+
+
+async def test_a_plugin_that_raises_in_leaves_effects_is_rolled_back(stage: Stage) -> None:
+    class Author(Scripted):
+        def leaves_effects(self, request: BindRequest) -> bool:
+            raise KeyError("typo")
+
+    async def fails(_: Any) -> Status:
+        return Status.fatal("no")
+
+    author = Author(pre_bind=fails)
+    async with stage.working(author):
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Failed")
+    assert author.points("pod") == ["pre_bind", "rollback"]

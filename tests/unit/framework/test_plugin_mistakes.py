@@ -1,0 +1,198 @@
+"""Ordinary mistakes of a plugin's author, at every extension point: none of them lets a pod pass unprepared."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.api.bindrequest import Demand
+from shared.framework.binding.runner import Runner
+from shared.framework.status import Code, Status, Suggestion
+from shared.testing.recording import Calls, RecordingPlugin
+from tests.unit.framework.test_runner import Seen, context, pre_bind, raises, runner, says
+
+FATAL, RETRY = Code.FATAL, Code.RETRY
+
+
+def returns(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+async def _coroutine() -> None:
+    return None
+
+
+MISTAKES = {
+    "raises": raises(KeyError("typo")),
+    "exits": raises(SystemExit(1)),  # type: ignore[arg-type]  # what sys.exit() raises
+    "returns None": returns(None),
+    "returns True": returns(True),
+    "returns a string": returns("OK"),
+    "returns a status-like tuple": returns((Code.OK, "fine")),
+    "returns what only the framework reports": returns(Status(Code.CANCELLED)),
+    "returns a coroutine": _coroutine,
+}
+RAISING = ("raises", "exits")
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("point", ["preflight", "pre_bind", "before_bind", "bind", "rollback"])
+async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str, mistake: str) -> None:
+    calls: Calls = []
+    run, seen = runner(
+        RecordingPlugin("author", calls, {point: MISTAKES[mistake]}),
+        RecordingPlugin("binder", calls, {"bind": says(Status.ok())}),
+    )
+    c = context()
+    status = await pre_bind(run, c)
+    if status.code is Code.OK and point != "rollback":
+        status = await run.run_bind(c)
+    if point == "rollback":
+        # A rollback is repeated until it succeeds: whatever its failure, the request is not released.
+        status = await run.run_rollback(c, Status.fatal("no"))
+        assert status.code is RETRY
+    else:
+        assert status.code is (RETRY if mistake in RAISING else FATAL)
+    assert status.plugin == "author"
+    assert point in status.message
+    assert seen.raised == [("author", point)]
+    assert "binder.bind" not in calls
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns None"])
+async def test_a_mistake_in_post_bind_or_forget_is_counted_and_stops_no_plugin(mistake: str) -> None:
+    class Author(RecordingPlugin):
+        async def post_bind(self, c: Any) -> None:
+            return MISTAKES[mistake]()  # type: ignore[no-any-return]
+
+        async def forget(self, key: Any) -> None:
+            return MISTAKES[mistake]()  # type: ignore[no-any-return]
+
+    calls: Calls = []
+    run, seen = runner(Author("author", calls), RecordingPlugin("other", calls))
+    c = context()
+    await run.run_post_bind(c)
+    await run.forget(c.request.key, c.request.uid)
+    assert calls == ["other.post_bind", "other.forget"]
+    assert seen.raised == [("author", "post_bind"), ("author", "forget")]
+
+
+@pytest.mark.parametrize("point", ["pre_bind", "bind", "post_bind", "rollback"])
+async def test_a_method_without_async_fails_and_is_told_how_to_be_declared(point: str) -> None:
+    plugin = RecordingPlugin("author", [])
+    seen = Seen()
+    kind = type("Sync", (RecordingPlugin,), {point: lambda self, *_: Status.ok()})
+    run = Runner([kind("author", [])], seen)
+    c = context()
+    status = await pre_bind(run, c)
+    if point == "bind":
+        status = await run.run_bind(c)
+    elif point == "rollback":
+        status = await run.run_rollback(c, Status.fatal("no"))
+    elif point == "post_bind":
+        await run.run_post_bind(c)
+    assert seen.raised == [(plugin.name, point)]
+    assert point == "post_bind" or "async def" in status.message
+
+
+@pytest.mark.parametrize(
+    "mistake", [*(name for name in MISTAKES if name != "returns None"), "returns OK", "returns SKIP"]
+)
+@pytest.mark.parametrize("point", ["pre_bind", "bind"])
+async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mistake: str) -> None:
+    answer = {"returns OK": returns(Status.ok()), "returns SKIP": returns(Status.skip()), **MISTAKES}[mistake]
+    calls: Calls = []
+    author = RecordingPlugin("author", calls, {point: says(Status.retry("not ready")), "on_failure": answer})
+    run, seen = runner(author, RecordingPlugin("volumes", calls))
+    status = await (run.run_bind(context()) if point == "bind" else pre_bind(run, context()))
+    assert status == Status.retry("not ready").from_plugin("author")
+    assert seen.raised == [("author", "on_failure")]
+    assert "volumes.on_failure" in calls
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Status.retry("later"),
+        Status.fatal("never", suggestion=Suggestion.DELETE_POD),
+        Status.wait("for a device", timeout=timedelta(minutes=2)),
+        Status(Code.INFRA, ("the device API is unavailable",)),
+    ],
+    ids=lambda status: status.code,
+)
+async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> None:
+    author = RecordingPlugin("author", [], {"pre_bind": says(Status.retry("x")), "on_failure": says(changed)})
+    run, seen = runner(author)
+    assert await pre_bind(run, context()) == changed.from_plugin("author")
+    assert seen.raised == []
+
+
+@pytest.mark.parametrize("added", [{"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}])
+async def test_annotations_that_are_no_strings_fail_before_the_bind(added: Any) -> None:
+    calls: Calls = []
+    run, seen = runner(RecordingPlugin("author", calls, {"before_bind": returns(added)}))
+    c = context()
+    status = await run.run_bind(c)
+    assert (status.code, status.plugin, c.annotations) == (FATAL, "author", {})
+    assert "before_bind" in status.message
+    assert seen.raised == [("author", "before_bind")]
+    assert "author.bind" not in calls
+
+
+class Author(RecordingPlugin):
+    """Answers serves and leaves_effects with what the test sets."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__("author", [])
+        self.act = act
+
+    def serves(self, request: Any) -> Any:
+        return self.act()
+
+    def leaves_effects(self, request: Any) -> Any:
+        return self.act()
+
+
+@pytest.mark.parametrize("mistake", [*MISTAKES, "returns names"])
+def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> None:
+    act = {"returns names": returns(("Fraction",)), **MISTAKES}[mistake]
+    seen = Seen()
+    served = Runner([Author(act)], seen).served(context().request)
+    assert served.demands == frozenset()
+    assert len(served.errors) == 1
+    assert served.errors[0].startswith("author: serves ")
+    assert seen.raised == [("author", "serves")]
+
+
+def test_a_mistake_in_serves_takes_nothing_from_other_plugins() -> None:
+    run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], Seen())
+    assert run.served(context().request).demands == frozenset(Demand)
+
+
+@pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])
+def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
+    seen = Seen()
+    assert Runner([Author(MISTAKES[mistake])], seen).leaves_effects(context().request)
+    assert seen.raised == [("author", "leaves_effects")]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: Status.retry("x", 5), id="retry_after in seconds"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status.wait("x", "pod"), id="wake_on by name"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status.fatal("x", "Rejected"), id="reason by name"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status(Code.RETRY, "x"), id="reasons as one string"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status.fatal(KeyError("x")), id="an exception for a text"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status("RETRY"), id="code by name"),  # type: ignore[arg-type]
+        pytest.param(lambda: Status.fatal("x", suggestion="DeletePod"), id="suggestion"),  # type: ignore[arg-type]
+    ],
+)
+async def test_a_status_with_a_wrong_field_is_the_plugins_failure(make: Callable[[], Status]) -> None:
+    with pytest.raises(TypeError, match="of a Status must be"):
+        make()
+    run, seen = runner(RecordingPlugin("author", [], {"pre_bind": make}))
+    status = await pre_bind(run, context())
+    assert (status.code, status.plugin) == (RETRY, "author")
+    assert seen.raised == [("author", "pre_bind")]
