@@ -13,7 +13,7 @@ from reconciler.decide.decide import must_cancel
 from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view
 from reconciler.decide.order import first_of_pod
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
-from shared.api.meta import Object, ObjectKey, ResourceVersion, is_deleting, key_of, version_of
+from shared.api.meta import Object, ObjectKey, ResourceVersion, is_deleting, key_of, status_of, version_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
@@ -52,7 +52,7 @@ def slim_pod(pod: dict[str, Any]) -> Object:
 
 def slim_request(request: dict[str, Any]) -> Object | None:
     """Strip the bookkeeping of writers; None if UNFINISHED would have left the request out."""
-    if (request.get("status") or {}).get("phase") == Phase.SUCCEEDED.value:
+    if status_of(request).get("phase") == Phase.SUCCEEDED.value:
         return None
     return slim_pod(request)
 

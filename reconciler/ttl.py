@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.api.bindrequest import Phase
-from shared.api.meta import Object, key_of, parse_time, uid_of, version_of
+from shared.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
+from shared.kube.reflector import rejects_fields
 from shared.kube.resources import BINDREQUESTS
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
@@ -39,9 +40,9 @@ def completed_at(request: Object) -> datetime | None:
 
     Another project's CRD does not keep completionTime: the newest write of the object stands for it.
     """
-    told = parse_time((request.get("status") or {}).get("completionTime"))
-    if told is not None:
-        return told
+    completed = parse_time(status_of(request).get("completionTime"))
+    if completed is not None:
+        return completed
     writes = (parse_time(entry.get("time")) for entry in request["metadata"].get("managedFields") or ())
     return max((write for write in writes if write is not None), default=None)
 
@@ -49,7 +50,7 @@ def completed_at(request: Object) -> datetime | None:
 def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
     """Return whether a request may go: ended, for so long, not held or deleted by anybody, and not its owner's."""
     metadata = request["metadata"]
-    phase = (request.get("status") or {}).get("phase")
+    phase = status_of(request).get("phase")
     if phase != Phase.SUCCEEDED.value and (phase != Phase.FAILED.value or metadata.get("ownerReferences")):
         return False
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
@@ -128,8 +129,10 @@ class Sweep:
         except Expired:
             # The API server remembers a list for some minutes; the next one starts with what is due the longest.
             self._continue = ""
-        except BadRequest:
-            if self._selectors == _ALL:
+        except BadRequest as error:
+            if self._selectors == _ALL or not rejects_fields(error):
+                # Perhaps a token that another API server has given: the next round begins with the first page.
+                self._continue = ""
                 raise
             self._selectors, self._selected, self._continue = _ALL, 0, ""
         return await self._page()

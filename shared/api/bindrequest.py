@@ -25,6 +25,7 @@ from shared.api.meta import (
     is_deleting,
     key_of,
     parse_time,
+    status_of,
     uid_of,
     version_of,
 )
@@ -228,7 +229,7 @@ class BindRequest:
     @property
     def status(self) -> Object:
         """The ``.status`` block as stored; empty if absent."""
-        return self.raw.get("status") or {}
+        return status_of(self.raw)
 
     @property
     def failed_attempts(self) -> int:
@@ -273,7 +274,7 @@ def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRe
         pod_uid=ObjectUID((spec.pod_uid if spec else "") or owner_pod_uid(raw)),
         spec=spec,
         faults=faults,
-        phase=_phase((raw.get("status") or {}).get("phase")),
+        phase=_phase(status_of(raw).get("phase")),
         raw=raw,
     )
 

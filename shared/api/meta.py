@@ -61,9 +61,15 @@ def is_deleting(obj: Object) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
-def parse_time(text: str | None) -> datetime | None:
-    """Parse a metav1.Time or MicroTime (RFC 3339); None for an absent or unreadable one."""
-    if not text:
+def status_of(obj: Object) -> Object:
+    """Return the ``.status`` of a raw object; empty if it is absent or, as a foreign CRD may store it, no object."""
+    status = obj.get("status")
+    return status if isinstance(status, Mapping) else {}
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Parse a metav1.Time or MicroTime (RFC 3339); None for an absent or unreadable one, or another type."""
+    if not text or not isinstance(text, str):
         return None
     try:
         return datetime.fromisoformat(text).astimezone(UTC)

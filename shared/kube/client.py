@@ -243,8 +243,10 @@ class KubeClient:
                     on_open()
                 for line in lines.feed(chunk):
                     event = decoded(line)
-                    if event["type"] == "ERROR":
+                    if event.get("type") == "ERROR":
                         raise from_status(decode_status(event["object"]))
+                    if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
+                        raise LostReply("an event without an object; is something between here and the API server?")
                     yield event
         if lines.unfinished:
             raise LostReply("the watch ended in the middle of an event")

@@ -1,6 +1,6 @@
 """What this process asks of the API server, counted."""
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from datetime import datetime
 from typing import Protocol
 from weakref import WeakSet
@@ -74,6 +74,12 @@ class KubeMetrics:
             ("resource", "cause"),
             registry=registry,
         )
+        self.callback_errors = Counter(
+            "bowline_reflector_callback_errors_total",
+            "Exceptions of the callbacks of a watch, by the plugin that owns it; bowline is the process itself.",
+            ("plugin", "resource", "callback"),
+            registry=registry,
+        )
         self._objects = Gauge(
             "bowline_reflector_objects", "Objects kept of a selection.", ("resource",), registry=registry
         )
@@ -137,6 +143,10 @@ class KubeMetrics:
         )
         preset(self.relists, resource=(resource,))
         preset(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
+
+    def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
+        """Count the exceptions of these callbacks from 0 on."""
+        preset(self.callback_errors, plugin=(plugin,), resource=(resource,), callback=tuple(callbacks))
 
     def limited(self, write_class: str, seconds: float) -> None:
         """Count the wait for a limiter."""

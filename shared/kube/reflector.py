@@ -2,16 +2,18 @@
 
 The life of a reflector is a circle of three states:
 
-- *list* the whole selection, page by page, and replace the store's content: what has vanished meanwhile is reported
-  as deleted, what is unchanged is not reported;
+- *list* the whole selection and store it page by page, so that never more than a page is held twice; what has
+  vanished meanwhile is reported as deleted at the end, what is unchanged is not reported;
 - *watch* from the list's resourceVersion on; a watch that the API server ends in its own time is opened again where
   it ended, and bookmarks keep that place fresh while nothing happens;
-- *recover* from anything else, after a jittered wait: resume the watch if only the connection failed, list again if
-  the API server has forgotten the place (410) or judges the request itself.
+- *recover* from anything else, after a jittered wait: resume the watch if only the connection failed; list again if
+  the API server has forgotten the resourceVersion (410), rejects the request itself, or answers several watches in a
+  row with errors alone.
 
-It never gives up: a missing right, a CRD not yet installed or an API server away are logged once, shown in
-``problem`` and tried again. Handlers are called synchronously, in order, after the store has changed; they only
-enqueue. An exception from a handler or from ``slim`` is a bug and ends the reflector.
+It retries indefinitely: a missing right, a CRD that is not installed yet or an unreachable API server is logged once,
+reported in ``problem`` and retried. Handlers are called synchronously, in order, after the store has changed; they
+only enqueue. An exception of a handler or of ``slim`` concerns that object alone (see ``callbacks``): an object that
+cannot be transformed is not kept, a change that cannot be handled is skipped.
 """
 
 import asyncio
@@ -23,7 +25,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, key_of, uid_of, version_of
+from shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
+from shared.kube.callbacks import PROCESS, Callback, Callbacks
 from shared.kube.client import KubeClient
 from shared.kube.errors import (
     ApiError,
@@ -35,6 +38,7 @@ from shared.kube.errors import (
     KubeError,
     LostReply,
     NotFound,
+    ServerError,
 )
 from shared.kube.resources import Selection
 from shared.kube.store import Store
@@ -49,6 +53,8 @@ _BACKOFF_CAP = timedelta(seconds=5)
 _WATCH_S = (300, 600)
 # A watch that ends so soon and says nothing is a failure, or it would be opened again in a tight loop.
 _SOON_S = 1.0
+# So many watches in a row that the API server answers with an error, and without an event, end in a list.
+_FRUITLESS_WATCHES = 3
 # Bookmarks come every minute.
 _QUIET_S = 120.0
 # A connection that was cut, as load balancers do to one that is idle, and is back so soon, was no outage.
@@ -71,6 +77,20 @@ OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
 Slim = Callable[[dict[str, Any]], Object | None]
 
 
+class _ClosedSoon(LostReply):
+    """The API server opened a watch and closed it without an event."""
+
+
+def rejects_fields(error: KubeError) -> bool:
+    """Return whether the API server cannot select a resource by the fields of a selection.
+
+    By the texts of apimachinery: of a custom resource without selectable fields, and of a resource without its own
+    conversion. Any other 400 concerns this call, such as a continue token from another API server.
+    """
+    texts = ("field label not supported", "is not a known field selector")
+    return isinstance(error, BadRequest) and any(text in error.message for text in texts)
+
+
 def needs_list(error: KubeError) -> bool:
     """Return whether the watch cannot go on where it was."""
     if isinstance(error, InfrastructureError):
@@ -84,7 +104,8 @@ class Reflector:
     """Mirrors one selection into ``store``. ``synced`` is set when the first list has been delivered.
 
     ``fallback`` is watched instead where the API server cannot select by the fields of ``selection``: a larger
-    selection, of which ``slim`` leaves out the same.
+    selection, of which ``slim`` leaves out the same. Each list tries ``selection`` first. ``owner`` is the plugin
+    that the watch belongs to, for metrics and logs.
     """
 
     def __init__(
@@ -95,9 +116,11 @@ class Reflector:
         on_event: OnEvent | None = None,
         slim: Slim | None = None,
         fallback: Selection | None = None,
+        owner: str = PROCESS,
+        store: Store | None = None,
     ) -> None:
         self.selection = selection
-        self.store = Store()
+        self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
         # Why there is no contact with the API server, as a sentence; None when all is well.
         self.problem: str | None = "not listed yet"
@@ -107,9 +130,12 @@ class Reflector:
         # When contact was lost, and since when there had been some.
         self._lost: tuple[datetime, datetime] | None = None
         self._client = client
-        self._on_event = on_event
+        self.on_event = on_event
         self._slim = slim
+        self._preferred = selection
         self._fallback = fallback
+        self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
+        self._fruitless = 0
         self._version = ""
         self._backoff: Backoff[str] = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
         if client.metrics is not None:
@@ -121,56 +147,66 @@ class Reflector:
         return self._version
 
     async def run(self) -> None:
-        """Keep the store up to date until cancelled. Without a fallback, raises FieldSelectorUnsupported."""
+        """Keep the store up to date until cancelled."""
         while True:
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
                 self._restarted("closed")
-            except FieldSelectorUnsupported as error:
-                if self._fallback is None or self.selection == self._fallback:
-                    raise
-                log.warning(
-                    "cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)}
-                )
-                self.selection = self._fallback
             except (InfrastructureError, ApiError) as error:
                 await self._recover(error)
 
     async def _list(self) -> None:
-        seen: dict[ObjectKey, Object] = {}
-        version = ""
+        self.selection = self._preferred
         try:
-            async with aclosing(self._client.pages(self.selection)) as pages:
-                async for page in pages:
-                    self._contacted()
-                    version = page["metadata"]["resourceVersion"]
-                    for item in page["items"] or ():
-                        key = key_of(item)
-                        known = self.store.get(key)
-                        same = known is not None and version_of(known) == version_of(item)
-                        # The old copy of an unchanged object stays: the new one would only be more garbage.
-                        kept = known if known is not None and same else self._slimmed(item)
-                        if kept is not None:
-                            seen[key] = kept
-        except BadRequest as error:
-            if self.selection.field_selector:
-                raise FieldSelectorUnsupported(error.status) from error
-            raise
-        self._replace(seen)
+            version = await self._read()
+        except FieldSelectorUnsupported as error:
+            if self._fallback is None:
+                raise
+            log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
+            self.selection = self._fallback
+            version = await self._read()
         self._version = version
+        self._fruitless = 0
         self.problem = None
         self.synced.set()
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
-    def _replace(self, seen: dict[ObjectKey, Object]) -> None:
+    async def _read(self) -> ResourceVersion:
+        """List the selection into the store; return the list's resourceVersion.
+
+        Raises FieldSelectorUnsupported if the first page says so. A list that breaks off leaves the store with newer
+        objects and without deletions; the next one starts from its first page.
+        """
+        seen: set[ObjectKey] = set()
+        version = ResourceVersion("")
+        try:
+            async with aclosing(self._client.pages(self.selection)) as pages:
+                async for page in pages:
+                    self._contacted()
+                    version = version_of(page)
+                    for item in page["items"] or ():
+                        if self._listed(item):
+                            seen.add(key_of(item))
+        except BadRequest as error:
+            if not version and self.selection.field_selector and rejects_fields(error):
+                raise FieldSelectorUnsupported(error.status) from error
+            raise
         for key in [key for key in self.store if key not in seen]:
             self._deleted(key, None)
-        for key, item in seen.items():
-            if self.store.get(key) is not item:
-                self._put(key, item)
+        return version
+
+    def _listed(self, item: dict[str, Any]) -> bool:
+        """Store an object of a list; return whether it is kept."""
+        key = key_of(item)
+        if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
+            return True  # the old copy stays: the new one would only be more garbage
+        kept = self._slimmed(key, item)
+        if kept is not None:
+            self._put(key, kept)
+        return kept is not None
 
     async def _watch(self) -> None:
         """Follow one watch to its regular end."""
@@ -184,6 +220,7 @@ class Reflector:
                     events += 1
                     if events == 1:
                         self._backoff.succeeded("")
+                        self._fruitless = 0
                     self._take(event)
         except InfrastructureError as error:
             if events or asyncio.get_running_loop().time() - opened < _QUIET_S:
@@ -192,7 +229,7 @@ class Reflector:
             self._version = ""
             raise LostReply("not even a bookmark has come for minutes") from error
         if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
-            raise LostReply("the watch was closed as soon as it was opened")
+            raise _ClosedSoon("the watch was closed as soon as it was opened")
 
     def _take(self, event: dict[str, Any]) -> None:
         self._contacted()
@@ -201,7 +238,7 @@ class Reflector:
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
-                kept = self._slimmed(item)
+                kept = self._slimmed(key, item)
                 if kept is not None:
                     self._put(key, kept)
                 elif key in self.store:
@@ -211,24 +248,38 @@ class Reflector:
         self._version = version
 
     def _put(self, key: ObjectKey, new: Object) -> None:
-        old = self.store.get(key)
-        if old is not None and uid_of(old) != uid_of(new):
-            # Deleted and created again between two lists: as a watch would have told it.
+        uid = self.store.uid(key)
+        if uid is not None and uid != uid_of(new):
+            # Deleted and created again between two lists: as a watch would have reported it.
             self._deleted(key, None)
-            old = None
-        self.store.put(key, new)
-        if self._on_event is not None:
-            self._on_event(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
+        old = self.store.put(key, new)
+        self._report(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
 
     def _deleted(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
         old = self.store.drop(key)
         if old is None and last is not None:
-            old = self._slimmed(last)
-        if self._on_event is not None and old is not None:
-            self._on_event(EventType.DELETED, key, old, None)
+            old = self._slimmed(key, last)
+        if old is not None:
+            self._report(EventType.DELETED, key, old, None)
 
-    def _slimmed(self, raw: dict[str, Any]) -> Object | None:
-        return self._slim(raw) if self._slim is not None else raw
+    def _report(self, event: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        on_event = self.on_event
+        if on_event is not None:
+            self.callbacks.guard(Callback.ON_CHANGE, key, lambda: on_event(event, key, old, new), None)
+
+    def _slimmed(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
+        slim = self._slim
+        if slim is None:
+            return raw
+        uid, version = uid_of(raw), version_of(raw)
+
+        def transform() -> Object | None:
+            kept = slim(raw)
+            if kept is not None and (key_of(kept), uid_of(kept), version_of(kept)) != (key, uid, version):
+                raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
+            return kept
+
+        return self.callbacks.guard(Callback.TRANSFORM, key, transform, None)
 
     def _contacted(self) -> None:
         now = self._client.clock.now()
@@ -249,7 +300,9 @@ class Reflector:
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Say once what is wrong, and wait."""
-        if needs_list(error):
+        if isinstance(error, ServerError | _ClosedSoon):
+            self._fruitless += 1
+        if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
         if isinstance(error, Expired):
             # Nothing is wrong: the API server forgets after some minutes.

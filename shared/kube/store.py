@@ -1,11 +1,11 @@
-"""What a reflector has last seen, by key. Read-only for everybody else.
+"""What a reflector has last seen, by key. Read-only for all but the reflector.
 
 Absence from a store proves nothing: an object may have left the selection instead of the cluster.
 """
 
 from collections.abc import Iterator, Mapping, ValuesView
 
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, uid_of, version_of
 
 
 class Store(Mapping[ObjectKey, Object]):
@@ -26,6 +26,16 @@ class Store(Mapping[ObjectKey, Object]):
     def values(self) -> ValuesView[Object]:
         """Return a view of the objects; it follows changes, so copy it to iterate across an await."""
         return self._objects.values()
+
+    def version(self, key: ObjectKey) -> ResourceVersion | None:
+        """Return the resourceVersion of an object; None if it is not here."""
+        found = self._objects.get(key)
+        return version_of(found) if found is not None else None
+
+    def uid(self, key: ObjectKey) -> ObjectUID | None:
+        """Return the UID of an object; None if it is not here."""
+        found = self._objects.get(key)
+        return uid_of(found) if found is not None else None
 
     def put(self, key: ObjectKey, seen: Object) -> Object | None:
         """Keep an object; returns the one before. For the reflector alone."""

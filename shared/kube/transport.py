@@ -255,7 +255,9 @@ def translated(error: Exception) -> InfrastructureError:
 def decoded(body: bytes) -> dict[str, Any]:
     """Return the object that an answer, or a line of it, holds. Raises LostReply for what is not JSON."""
     try:
-        found: dict[str, Any] = orjson.loads(body)
+        found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise LostReply("the answer is not JSON; is something between here and the API server?") from error
+    if not isinstance(found, dict):
+        raise LostReply("the answer is no JSON object; is something between here and the API server?")
     return found

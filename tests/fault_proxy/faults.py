@@ -109,6 +109,14 @@ class ExpireWatch:
 
 
 @dataclass(frozen=True, slots=True)
+class FailWatch:
+    """After so many events the watch ends with an ERROR event of this code."""
+
+    after: int = 0
+    code: int = 500
+
+
+@dataclass(frozen=True, slots=True)
 class RepeatEvents:
     """Every nth event comes twice."""
 
@@ -123,5 +131,5 @@ class SwapEvents:
 
 
 RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Answer | Hold
-WatchFault = CutWatch | StallWatch | ExpireWatch | RepeatEvents | SwapEvents
+WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch | RepeatEvents | SwapEvents
 Fault = RequestFault | WatchFault

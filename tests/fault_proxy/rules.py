@@ -14,13 +14,14 @@ from tests.fault_proxy.calls import Call
 from tests.fault_proxy.faults import (
     CutWatch,
     ExpireWatch,
+    FailWatch,
     Fault,
     RepeatEvents,
     StallWatch,
     SwapEvents,
 )
 
-WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, RepeatEvents, SwapEvents)
+WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, FailWatch, RepeatEvents, SwapEvents)
 Look = Callable[[Call], None]
 
 

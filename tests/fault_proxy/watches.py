@@ -5,7 +5,15 @@ from enum import Enum
 
 import orjson
 
-from tests.fault_proxy.faults import CutWatch, ExpireWatch, RepeatEvents, StallWatch, SwapEvents, WatchFault
+from tests.fault_proxy.faults import (
+    CutWatch,
+    ExpireWatch,
+    FailWatch,
+    RepeatEvents,
+    StallWatch,
+    SwapEvents,
+    WatchFault,
+)
 
 
 class Next(Enum):
@@ -54,6 +62,8 @@ class WatchScript:
                 step = Step(b"", Next.STALL)
             case ExpireWatch(after) if self._events > after:
                 step = Step(expired_event(), Next.CLOSE)
+            case FailWatch(after, code) if self._events > after:
+                step = Step(error_event(code, "the fault proxy says so"), Next.CLOSE)
             case RepeatEvents(every) if self._events % every == 0:
                 step = Step(step.data * 2)
             case SwapEvents() if self._held:
@@ -79,10 +89,16 @@ def status_body(code: int, message: str) -> bytes:
 
 def expired_event() -> bytes:
     """Return the event by which the API server says that it has forgotten the place."""
-    return b'{"type":"ERROR","object":' + status_body(410, "too old resource version") + b"}\n"
+    return error_event(410, "too old resource version")
+
+
+def error_event(code: int, message: str) -> bytes:
+    """Return the event by which the API server ends a watch with an error."""
+    return b'{"type":"ERROR","object":' + status_body(code, message) + b"}\n"
 
 
 _REASONS = {
+    400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",

@@ -6,12 +6,15 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
+from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import NAMESPACES
+from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 
 
@@ -57,6 +60,25 @@ async def wire(api_cluster: Cluster) -> AsyncIterator[Wire]:
 async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
     """A client at the other end of that wire."""
     async with KubeClient(replace(access, server=f"https://127.0.0.1:{wire.port}")) as client:
+        yield client
+
+
+@pytest.fixture
+def proxy(api_cluster: Cluster) -> Iterator[FaultProxy]:
+    """A fault proxy in front of the API server."""
+    with FaultProxy(api_cluster.server, api_cluster.ca_pem) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def proxied(api_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
+    """A client behind the proxy, with every right in the test's namespace; its metrics are of its own."""
+    api_cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={namespace}")
+    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
+    api_cluster.kubectl("create", "rolebinding", "proxied", *rights)
+    account = api_cluster.service_account_kubeconfig(namespace, "proxied")
+    access = await load_access(proxy.kubeconfig(account, account.with_suffix(".proxied")))
+    async with KubeClient(access, ClientOptions(metrics=KubeMetrics(CollectorRegistry()))) as client:
         yield client
 
 

@@ -11,12 +11,15 @@ from prometheus_client import CollectorRegistry
 from localcluster.cluster import Cluster
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from shared.kube.binding import post_binding
+from shared.kube.callbacks import Callback
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
-from shared.kube.errors import FieldSelectorUnsupported
 from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from tests.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
 from tests.kube.objects import configmap, pod, until
 from tests.kube.wire import Wire
 
@@ -256,17 +259,98 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
     selector = "status.phase!=Succeeded"
     async with running(Reflector(client, Selection(custom("selects"), namespace, field_selector=selector))):
         pass
-    with pytest.raises(FieldSelectorUnsupported, match="field label not supported"):
-        await Reflector(client, Selection(custom("plains"), namespace, field_selector=selector)).run()
+    plain = Selection(custom("plains"), namespace, field_selector=selector)
+    async with running(Reflector(client, plain), synced=False) as reflector:
+        await until(lambda: "field label not supported" in (reflector.problem or ""))
+    async with running(Reflector(client, plain, fallback=Selection(custom("plains"), namespace))) as reflector:
+        assert reflector.selection.field_selector == ""
 
 
-async def test_a_handler_that_raises_ends_the_reflector(client: KubeClient, namespace: str) -> None:
-    def broken(*_: object) -> None:
-        raise RuntimeError("a bug")
+async def test_a_callback_that_raises_costs_its_own_object_alone(
+    proxied: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the API server stores must not end a watch: the next start would meet the same object."""
 
-    await client.create(CONFIGMAPS, namespace, configmap("a"))
-    with pytest.raises(RuntimeError, match="a bug"):
-        await Reflector(client, Selection(CONFIGMAPS, namespace), on_event=broken).run()
+    def slim(raw: dict[str, Any]) -> Object | None:
+        return raw["data"]["x"] if raw["metadata"]["name"] == "wrong-type" else {**raw, "size": int(raw["data"]["x"])}
+
+    told = Told()
+
+    def handler(kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
+        told(kind, key, old, new)
+        if new is not None and new["size"] > 8:
+            raise RuntimeError("no more than 8")
+
+    for name, x in (("a", "1"), ("poison", "none"), ("wrong-type", "1"), ("z", "2")):
+        await client.create(CONFIGMAPS, namespace, configmap(name, x=x))
+    by_name = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=kube-root-ca.crt")
+    async with running(Reflector(proxied, by_name, on_event=handler, slim=slim, owner="tester")) as reflector:
+        assert [key.name for key in sorted(reflector.store)] == ["a", "z"]
+        await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": "9"}})
+        await client.patch(CONFIGMAPS, namespace, "z", {"data": {"x": "ten"}})
+        await client.patch(CONFIGMAPS, namespace, "poison", {"data": {"x": "3"}})
+        await client.create(CONFIGMAPS, namespace, configmap("last", x="4"))
+        await until(lambda: told.of("last"))
+        assert {key.name for key in reflector.store} == {"a", "poison", "last"}
+        assert told.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
+        assert told.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
+        assert reflector.problem is None
+    assert proxied.metrics is not None
+    counted = {
+        callback: proxied.metrics.callback_errors.labels("tester", "configmaps", callback)._value.get()
+        for callback in Callback
+    }
+    assert counted == {Callback.TRANSFORM: 3, Callback.ON_CHANGE: 1, Callback.KEYS: 0}
+    lines = [line for line in caplog.records if line.message == "watch callback failed"]
+    assert len(lines) == 2, "one of each callback, the others are suppressed for a minute"
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(Answer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")]
+)
+async def test_a_watch_that_returns_nothing_but_errors_ends_in_a_list(
+    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str, fault: Fault
+) -> None:
+    watches = Match(("watch",), "configmaps", namespace=namespace)
+    proxy.add(Rule(fault, watches))
+    async with running(Reflector(proxied, Selection(CONFIGMAPS, namespace))) as reflector:
+        await client.create(CONFIGMAPS, namespace, configmap("meanwhile"))
+        if isinstance(fault, FailWatch):
+            # The event that the fault replaces is never seen by a watch, so only a list shows the object.
+            await client.patch(CONFIGMAPS, namespace, "meanwhile", {"data": {"x": "1"}})
+        await until(lambda: ObjectKey(namespace, "meanwhile") in reflector.store)
+        await until(lambda: sum(e.call.verb == "list" for e in proxy.exchanges()) >= 2)
+
+
+async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
+    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
+) -> None:
+    """A continue token that another API server does not accept is a 400, and no matter of the field selector."""
+    await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(501)))
+    proxy.add(Rule(Answer(400, message="continue key is not valid"), Match(("list",), "configmaps"), nth=2))
+    selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
+    fallback = Selection(CONFIGMAPS, namespace)
+    async with running(Reflector(proxied, selective, fallback=fallback)) as reflector:
+        assert len(reflector.store) == 501
+        assert reflector.selection == selective
+
+
+async def test_the_selective_watch_is_tried_again_by_the_next_list(
+    proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
+) -> None:
+    """A CRD without selectable fields is replaced by one that has them, as an upgrade does."""
+    rejected = Answer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
+    proxy.add(Rule(rejected, Match(("list",), "configmaps"), nth=1))
+    proxy.add(Rule(ExpireWatch(after=1), Match(("watch",), "configmaps"), nth=1))
+    selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
+    async with running(Reflector(proxied, selective, fallback=Selection(CONFIGMAPS, namespace))) as reflector:
+        assert reflector.selection.field_selector == ""
+        await client.create(CONFIGMAPS, namespace, configmap("first"))
+        await client.create(CONFIGMAPS, namespace, configmap("none"))
+        await until(lambda: reflector.selection == selective and reflector.version)
+        await client.create(CONFIGMAPS, namespace, configmap("last"))
+        await until(lambda: ObjectKey(namespace, "last") in reflector.store)
+        assert ObjectKey(namespace, "none") not in reflector.store
 
 
 async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> None:

@@ -18,6 +18,7 @@ from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.framework.plugin import Plugin, overrides
+from shared.kube.callbacks import Callback, Callbacks
 from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
@@ -82,9 +83,10 @@ class PluginLifecycle:
                 Selection(
                     source.resource, label_selector=source.label_selector, field_selector=source.field_selector
                 ),
-                on_event=partial(_wake, source, wake, changed),
                 slim=source.slim,
+                owner=name,
             )
+            reflector.on_event = partial(_report, source, reflector.callbacks, wake, changed)
             if source.attach is not None:
                 source.attach(reflector)
         return reflectors
@@ -127,8 +129,9 @@ class PluginLifecycle:
         return worker.add
 
 
-def _wake(
+def _report(
     source: EventSource,
+    callbacks: Callbacks,
     wake: Callable[[ObjectKey], None],
     changed: Callable[[Resource, ObjectKey], None],
     _: EventType,
@@ -136,12 +139,27 @@ def _wake(
     old: Object | None,
     new: Object | None,
 ) -> None:
-    if source.on_change is not None:
-        source.on_change(old, new)
+    """Handle a change of an object that a plugin watches. A callback of the plugin that raises skips itself alone."""
+    on_change = source.on_change
+    if on_change is not None:
+        callbacks.guard(Callback.ON_CHANGE, key, lambda: on_change(old, new), None)
     changed(source.resource, key)
-    # Whom it spoke of before may wait for it to speak of somebody else.
-    for request in {request for seen in (old, new) if seen is not None for request in source.keys(seen)}:
+    # Requests that the object concerned before may wait until it concerns others.
+    concerned: set[ObjectKey] = set()
+    for seen in (old, new):
+        if seen is not None:
+            concerned |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, seen), frozenset())
+    for request in concerned:
         wake(request)
+
+
+def _keys(source: EventSource, seen: Object) -> frozenset[ObjectKey]:
+    """Return the requests that an object concerns, by its source. Raises what the plugin raises, or TypeError."""
+    keys = frozenset(source.keys(seen))
+    wrong = next((key for key in keys if not isinstance(key, ObjectKey)), None)
+    if wrong is not None:
+        raise TypeError(f"keys of {source.resource} returned {wrong!r}, which is no ObjectKey")
+    return keys
 
 
 class _Worker:

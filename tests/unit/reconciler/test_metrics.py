@@ -30,7 +30,7 @@ _ROW = re.compile(
 # The values of these are closed lists, or names of plugins, kinds and codes. A new one is to be thought about here.
 LABELS = {
     *("outcome", "reason", "plugin", "point", "code", "step", "change", "write_class"),
-    *("verb", "resource", "cause", "hook", "allowed", "certificate"),
+    *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate"),
     # Of plugins.
     *("worker", "state", "how"),
 }
@@ -53,6 +53,7 @@ async def exported() -> dict[str, Metric]:
     followed = Nothing()
     kube = KubeMetrics(reconciler)
     kube.follow("pods", followed)
+    kube.expect_callbacks("bowline", "pods", ("keys",))
     kube.observe("create", "pods/binding", "201", 0.003)
     WebhookMetrics(webhook, ["gpu_request"])
     CertificateMetrics(webhook)

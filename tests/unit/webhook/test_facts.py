@@ -14,6 +14,7 @@ from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo, Inventory, Plugin, PluginConfig
 from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType
+from shared.runtime.clock import SystemClock
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
 from webhook.cluster_info import Wanted, wanted_facts
@@ -114,6 +115,7 @@ class NoClient:
     """A client that nothing asks: what a reflector needs to be made."""
 
     metrics = None
+    clock = SystemClock()
 
 
 def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
@@ -123,7 +125,7 @@ def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
 
     def happens(name: str, old: Object | None, new: Object | None) -> bool:
         # As the reflector tells it.
-        on_event = requested.reflector._on_event
+        on_event = requested.reflector.on_event
         assert on_event is not None
         on_event(EventType.MODIFIED, ObjectKey("team", name), old, new)
         return key in requested.current()

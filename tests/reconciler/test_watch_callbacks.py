@@ -1,0 +1,64 @@
+"""A plugin's watch callbacks that raise: one object is skipped, binding and the other objects go on."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from shared.api import names
+from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.handle import EventSource
+from shared.framework.status import Status
+from shared.kube.client import ClientOptions
+from shared.kube.metrics import KubeMetrics
+from shared.kube.resources import CONFIGMAPS
+from tests.kube.objects import configmap, until
+from tests.reconciler.stage import Scripted, Stage
+
+
+async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor_binding(stage: Stage) -> None:
+    def slim(raw: dict[str, Any]) -> Object:
+        return {**raw, "ready": raw["data"]["ready"] == "yes"}  # KeyError for one without
+
+    def keys(found: Object) -> Iterable[ObjectKey]:
+        name = found["metadata"]["name"]
+        if name == "raises":
+            raise ValueError("a name that is not understood")
+        return ("default/pod",) if name == "wrong-type" else (ObjectKey(stage.namespace, "pod"),)  # type: ignore[return-value]
+
+    def on_change(old: Object | None, new: Object | None) -> None:
+        if new is not None and new["metadata"]["name"] == "raises":
+            raise ValueError("nor its change")
+
+    async def until_ready(c: BindContext) -> Status:
+        ready = any(found["ready"] for found in working.parts.reflectors["scripted/0"].store.values())
+        return Status.ok() if ready else Status.wait("nothing is ready")
+
+    source = EventSource(CONFIGMAPS, keys=keys, slim=slim, on_change=on_change, label_selector="of=plugin")
+    registry = CollectorRegistry()
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, metrics=KubeMetrics(registry), clock=stage.clock)
+    plugin = Scripted(pre_bind=until_ready, sources=[source])
+    async with stage.working(plugin, options=options) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        for name, data in (("poison", {}), ("raises", {"ready": "no"}), ("wrong-type", {"ready": "no"})):
+            body = configmap(name, **data)
+            body["metadata"]["labels"] = {"of": "plugin"}
+            await stage.client.create(CONFIGMAPS, stage.namespace, body)
+        await until(
+            lambda: working.parts.reflectors["scripted/0"].store.get(ObjectKey(stage.namespace, "wrong-type"))
+        )
+        body = configmap("good", ready="yes")
+        body["metadata"]["labels"] = {"of": "plugin"}
+        await stage.client.create(CONFIGMAPS, stage.namespace, body)
+        await stage.phase("pod", "Succeeded")
+    counted = {
+        callback: registry.get_sample_value(
+            "bowline_reflector_callback_errors_total",
+            {"plugin": "scripted", "resource": "configmaps", "callback": callback},
+        )
+        for callback in ("transform", "keys", "on_change")
+    }
+    assert counted == {"transform": 1, "keys": 2, "on_change": 1}
