@@ -116,16 +116,24 @@ class ResourceClaimAllocation(_Wire):
         str, Field(min_length=1, max_length=MAX_WORD, description="Name in the pod's spec.resourceClaims.")
     ]
     allocation: Annotated[
-        dict[str, Any], Field(description="An AllocationResult of resource.k8s.io, written as given.")
-    ] = Field(default_factory=dict)
+        dict[str, Any] | None,
+        Field(
+            description="An AllocationResult of resource.k8s.io, written as given. Absent: nothing is decided, which "
+            "only a claim that is allocated already, or that requests no device, permits."
+        ),
+    ] = None
 
 
 class ExtendedResourceClaimAllocation(_Wire):
     """The allocation of the claim that stands for the pod's extended resources."""
 
-    allocation: Annotated[dict[str, Any], Field(description="An AllocationResult of resource.k8s.io.")] = Field(
-        default_factory=dict
-    )
+    allocation: Annotated[
+        dict[str, Any] | None,
+        Field(
+            description="An AllocationResult of resource.k8s.io. Absent: no claim is created, which only a node that "
+            "offers the resources itself permits."
+        ),
+    ] = None
     device_requests: Annotated[
         list[dict[str, Any]], Field(max_length=MAX_ITEMS, description="DeviceRequests of the claim to create.")
     ] = Field(default_factory=list)
@@ -193,7 +201,7 @@ class BindRequestSpec(_Wire):
         demands = {Demand(self.received_resource_type or ResourceType.REGULAR)}
         if self.resource_claim_allocations:
             demands.add(Demand.CLAIMS)
-        if self.extended_resource_claim_allocation:
+        if self.extended_resource_claim_allocation and self.extended_resource_claim_allocation.allocation:
             demands.add(Demand.EXTENDED_CLAIM)
         return frozenset(demands)
 

@@ -14,7 +14,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
 from shared.framework.plugin import PluginConfig
 from shared.kube.client import KubeClient
-from shared.kube.resources import PODS, RESOURCECLAIMS
+from shared.kube.resources import NODES, PODS, RESOURCECLAIMS
 from shared.plugins.dynamic_resources import DynamicResources
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
@@ -90,7 +90,7 @@ class Case:
         return BindContext(
             request=decode_bind_request(request),
             pod=fresh,
-            node=None,
+            node=await self.client.get(NODES.as_metadata(), "", NODE),
             attempt=1,
             attempt_id="test",
             deadline=datetime.max.replace(tzinfo=UTC),

@@ -182,10 +182,27 @@ def test_two_claims_are_taken_together_or_not_at_all(dra: Live) -> None:
     assert uid in reserved_by(get_claim(dra, "two"))
 
 
+# What KAI-Scheduler sends when its allocator has failed, and what else decides no device.
+UNDECIDED: tuple[dict[str, Any], ...] = (
+    {},
+    {"allocation": None},
+    {"allocation": {}},
+    {"allocation": {"devices": {"results": []}}},
+)
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
         pytest.param({}, "Invalid: dynamic_resources: claim dev of the pod (one) is not", id="no allocation"),
+        *(
+            pytest.param(
+                {"resourceClaimAllocations": [{"name": "dev", **entry}]},
+                "Invalid: dynamic_resources: claim dev of the pod (one) is not allocated, and its entry",
+                id=f"an entry with {entry}",
+            )
+            for entry in UNDECIDED
+        ),
         pytest.param(
             {"resourceClaimAllocations": [{"name": "other", "allocation": allocation()}]},
             "Invalid: dynamic_resources: spec.resourceClaimAllocations: other: is no entry",
@@ -207,6 +224,55 @@ def test_a_pod_is_never_bound_without_all_of_its_claims(dra: Live, spec: dict[st
     assert "nodeName" not in dra.pod()["spec"]
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     assert is_free(get_claim(dra, "one"))
+
+
+def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Live) -> None:
+    dra.create(claim("one"))
+    first = dra.create_pod("first", **NAMED)
+    dra.request_bind("first", **decided("d0"))
+    dra.phase("first", "Succeeded")
+    before = get_claim(dra, "one")["status"]["allocation"]
+    second = dra.create_pod("second", **NAMED)
+    dra.request_bind("second", resourceClaimAllocations=[{"name": "dev"}])
+    dra.phase("second", "Succeeded")
+    stored = get_claim(dra, "one")
+    assert stored["status"]["allocation"] == before
+    assert reserved_by(stored) == {first, second}
+    # What another decision had allocated stays with its users when such a bind is abandoned.
+    dra.create_pod("third", annotations={FLAKY: "99"}, **NAMED)
+    dra.request_bind("third", backoffLimit=0, resourceClaimAllocations=[{"name": "dev"}])
+    dra.phase("third", "Failed")
+    dra.until("the request is released", lambda: not dra.request("third")["metadata"].get("finalizers") or None)
+    stored = get_claim(dra, "one")
+    assert stored["status"]["allocation"] == before
+    assert reserved_by(stored) == {first, second}
+
+
+def test_an_entry_without_an_allocation_does_not_carry_devices_to_another_node(dra: Live) -> None:
+    dra.create(claim("one"))
+    first = dra.create_pod("first", **NAMED)
+    dra.request_bind("first", **decided("d0"))
+    dra.phase("first", "Succeeded")
+    dra.create_pod("second", **NAMED)
+    dra.request_bind("second", node="gpu-node-1", resourceClaimAllocations=[{"name": "dev"}])
+    assert "cannot be used on node gpu-node-1" in dra.phase("second", "Failed")["status"]["reason"]
+    assert reserved_by(get_claim(dra, "one")) == {first}
+
+
+def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
+    resource = "gpu.example.com/gpu"
+    limits = {"resources": {"limits": {resource: "1"}}}
+    dra.create_pod(containers=[{"name": "main", "image": "registry.example/app:1", **limits}])
+    block = extended(resource)["extendedResourceClaimAllocation"]
+    del block["allocation"]
+    dra.request_bind(extendedResourceClaimAllocation=block)
+    status = dra.phase("pod", "Failed")["status"]
+    assert status["reason"] == (
+        "Invalid: dynamic_resources: spec.extendedResourceClaimAllocation has no allocation for the pod's extended "
+        f"resources, and node {NODE} does not offer {resource}; create a request with an allocation"
+    )
+    assert "nodeName" not in dra.pod()["spec"]
+    assert not claims(dra)
 
 
 def test_what_was_taken_is_given_back_when_the_bind_is_given_up(dra: Live) -> None:

@@ -20,7 +20,7 @@ from shared.kube.errors import ApiError
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.preparation import Preparation
-from shared.plugins.dynamic_resources.rules import request_faults
+from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
 from shared.plugins.dynamic_resources.writer import ClaimsNotServedError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class DynamicResources(Plugin):
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         spec, _ = decode_spec(request.get("spec"))
-        return request_faults(spec) if spec is not None else ()
+        return [*request_faults(spec), *request_warnings(spec)] if spec is not None else ()
 
     # --- facts about a request ---
 
@@ -59,13 +59,14 @@ class DynamicResources(Plugin):
     def preflight(self, c: "BindContext") -> Preflight:
         """Claims depend on no volume and no GPU group, so neighbours may run at the same time."""
         has_claims = bool(c.pod and c.pod["spec"].get("resourceClaims"))
-        return RUN_PARALLEL if has_claims or self.leaves_effects(c.request) else SKIP_PARALLEL
+        extended = c.spec.extended_resource_claim_allocation is not None
+        return RUN_PARALLEL if has_claims or extended or self.leaves_effects(c.request) else SKIP_PARALLEL
 
     async def pre_bind(self, c: "BindContext") -> Status:
         """Take the pod's claims; a pod is never bound without all of them."""
         assert c.pod is not None  # noqa: S101 - an attempt is only made of a pod that is there
         try:
-            return await self._preparation.take(c.pod, c.spec, c.state)
+            return await self._preparation.take(c.pod, c.node, c.spec, c.state)
         except ClaimsNotServedError:
             return NOT_SERVED
         except ApiError as error:

@@ -73,9 +73,14 @@ def finalizers_of(claim: Object) -> tuple[str, ...]:
     return tuple(claim["metadata"].get("finalizers") or ())
 
 
-def results_of(allocation: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the allocated devices."""
-    return (allocation.get("devices") or {}).get("results") or ()
+def results_of(allocation: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Return the allocated devices; none without an allocation."""
+    return ((allocation or {}).get("devices") or {}).get("results") or ()
+
+
+def requests_devices(claim: Object) -> bool:
+    """Return whether the claim's spec requests any device; one that does not is allocated without devices."""
+    return bool(((claim.get("spec") or {}).get("devices") or {}).get("requests"))
 
 
 def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:

@@ -11,6 +11,9 @@ from typing import Any
 from shared.api import names
 from shared.api.bindrequest import ExtendedResourceClaimAllocation
 from shared.api.meta import Object, ObjectKey, uid_of
+from shared.api.quantity import parse_quantity
+from shared.framework.status import Reason, Status, Suggestion
+from shared.plugins.dynamic_resources.claim import results_of
 from shared.plugins.dynamic_resources.rules import Wanted
 
 # The API server cuts the base of a name that it makes up so that the whole has 63 characters; so does this.
@@ -61,6 +64,37 @@ def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str
         },
         "spec": {"devices": {"requests": list(extended.device_requests)}},
     }
+
+
+def undecided(extended: ExtendedResourceClaimAllocation) -> Status | None:
+    """Return why the allocation cannot be written: it has no device for the devices requested. None if it can."""
+    if results_of(extended.allocation) or not extended.device_requests:
+        return None
+    why = (
+        "spec.extendedResourceClaimAllocation.allocation decides no device for its deviceRequests; create a request "
+        "with allocation.devices.results"
+    )
+    return Status.fatal(why, Reason.INVALID)
+
+
+def not_offered(node: Object, extended: ExtendedResourceClaimAllocation) -> Status | None:
+    """Return why the pod cannot do without a claim: the node itself does not offer the resources. None if it does.
+
+    Without this check the pod would run without its devices: a kubelet ignores extended resources that its node does
+    not have.
+    """
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    asked = {str(mapping.get("resourceName", "")) for mapping in extended.container_mappings}
+    missing = sorted(resource for resource in asked if parse_quantity(offered.get(resource)) <= 0)
+    if asked and not missing:
+        return None
+    name = node["metadata"]["name"]
+    lacks = f"node {name} does not offer {', '.join(missing)}" if missing else "it maps them to no resource"
+    why = (
+        "spec.extendedResourceClaimAllocation has no allocation for the pod's extended resources, and "
+        f"{lacks}; create a request with an allocation"
+    )
+    return Status.fatal(why, Reason.INVALID, Suggestion.RESCHEDULE_ELSEWHERE if missing else None)
 
 
 def pod_status(name: str, extended: ExtendedResourceClaimAllocation) -> dict[str, Any]:

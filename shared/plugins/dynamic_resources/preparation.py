@@ -1,16 +1,18 @@
 """All claims of one pod: taken together before the bind, given back together when it is abandoned.
 
-All are looked at before the first is written, so that a pod which cannot have one of them takes none. Giving back
-asks the API server for the pod first: claims of a pod that is bound, wherever, are in use, and those of a pod that is
-gone are kube-controller-manager's to free.
+All are read before the first is written, so that a pod which cannot have one of them takes none. Giving back
+reads the pod from the API server first: claims of a bound pod, on whichever node, are in use, and those of a pod that
+is gone are kube-controller-manager's to free.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
 from shared.api.meta import Object, is_deleting, key_of, uid_of
 from shared.api.selectors import Node, reads_labels
+from shared.framework.binding.node_labels import NodeLabels
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import Invalid, NotFound
@@ -18,8 +20,10 @@ from shared.kube.resources import NODES, PODS
 from shared.plugins.dynamic_resources.claim import allocation_of, claim_ref
 from shared.plugins.dynamic_resources.extended import (
     claim_of,
+    not_offered,
     pod_status,
     told_status,
+    undecided,
     wanted_extended,
     wanted_new,
 )
@@ -35,6 +39,9 @@ from shared.plugins.dynamic_resources.rules import (
 from shared.plugins.dynamic_resources.writer import Claims, busy
 from shared.runtime.tasks import uncut
 
+# Claims of one pod that are read at the same time.
+READS = 8
+
 
 class Preparation:
     """Takes and gives back the claims of pods. Methods raise what the client raises."""
@@ -43,35 +50,49 @@ class Preparation:
         self._client = client
         self._metrics = metrics
         self._claims = Claims(client, metrics)
+        self._node_labels = NodeLabels(client)
 
     # --- before the bind ---
 
-    async def take(self, pod: Object, spec: BindRequestSpec, state: dict[str, Any]) -> Status:
-        """Make every claim the pod's; what is so already is left as it is. ``state``: kept between attempts."""
-        looked = [await self._look(one, pod, spec.selected_node) for one in wanted_claims(pod, spec)]
+    async def take(self, pod: Object, node: Object | None, spec: BindRequestSpec, state: dict[str, Any]) -> Status:
+        """Make every claim the pod's; what is so already is left as it is.
+
+        ``node`` is the selected node as the reconciler mirrors it, None if it is gone. ``state`` is kept between
+        attempts.
+        """
+        found = await self._read(wanted_claims(pod, spec), pod, node)
         extended = spec.extended_resource_claim_allocation
-        if extended is not None:
-            label = wanted_extended(pod, extended).label
-            against = await self._unreachable(label, extended.allocation, spec.selected_node)
-            looked += [against] if against is not None else []
-        unready = [answer for answer in looked if isinstance(answer, Status)]
+        against = await self._against_extended(pod, node, extended) if extended is not None else None
+        unready = [answer for answer in (*found, against) if isinstance(answer, Status)]
         if unready:
             return together(unready)
         answers = []
-        for wanted, claim in (found for found in looked if not isinstance(found, Status)):
+        for wanted, claim in (one for one in found if not isinstance(one, Status)):
             answers.append(await self._claims.take(claim, wanted, pod))
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
-        if extended is not None:
+        if extended is not None and extended.allocation:
             answers.append(await self._take_extended(pod, extended, state))
         answer = together(answers)
         if answer.code in (Code.OK, Code.WAIT):
             self._metrics.devices(state, pending=answer.code is Code.WAIT, now=self._client.clock.monotonic())
         return answer
 
-    async def _look(self, one: Wanted | Status, pod: Object, node: str) -> tuple[Wanted, Object] | Status:
-        if isinstance(one, Status):
-            return one
+    async def _read(
+        self, wanted: Sequence[Wanted | Status], pod: Object, node: Object | None
+    ) -> list[tuple[Wanted, Object] | Status]:
+        """Return each claim as it is stored, or why the pod cannot have it now."""
+        gate = asyncio.Semaphore(READS)
+
+        async def one(named: Wanted | Status) -> tuple[Wanted, Object] | Status:
+            if isinstance(named, Status):
+                return named
+            async with gate:
+                return await self._judged(named, pod, node)
+
+        return list(await asyncio.gather(*map(one, wanted)))
+
+    async def _judged(self, one: Wanted, pod: Object, node: Object | None) -> tuple[Wanted, Object] | Status:
         claim = await self._claims.get(one.key)
         if claim is None:
             return missing(one)
@@ -82,16 +103,28 @@ class Preparation:
             against = await self._unreachable(one.label, allocation, node)
         return against or (one, claim)
 
-    async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: str) -> Status | None:
+    async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
         """Return why the devices cannot be used on the node. Its labels are only read where they matter."""
-        labels: dict[str, str] = {}
-        if reads_labels(allocation.get("nodeSelector")):
-            try:
-                found = await self._client.get(NODES.as_metadata(), "", node)
-            except NotFound:
-                return Status.fatal(f"node {node} is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
-            labels = found["metadata"].get("labels") or {}
-        return unreachable(label, allocation, Node(node, labels))
+        if node is None:
+            return _NODE_GONE
+        if not reads_labels(allocation.get("nodeSelector")):
+            return unreachable(label, allocation, Node(key_of(node).name))
+        labelled = await self._node_labels.get(node)
+        return _NODE_GONE if labelled is None else unreachable(label, allocation, labelled)
+
+    async def _against_extended(
+        self, pod: Object, node: Object | None, extended: ExtendedResourceClaimAllocation
+    ) -> Status | None:
+        """Return why the pod cannot have its extended resources as the request decided."""
+        if extended.allocation:
+            label = wanted_extended(pod, extended).label
+            return undecided(extended) or await self._unreachable(label, extended.allocation, node)
+        if not extended.device_requests and not extended.container_mappings:
+            return None
+        try:
+            return not_offered(await self._client.get(NODES, "", key_of(node).name), extended) if node else _NODE_GONE
+        except NotFound:
+            return _NODE_GONE
 
     async def _take_extended(
         self, pod: Object, extended: ExtendedResourceClaimAllocation, state: dict[str, Any]
@@ -130,8 +163,9 @@ class Preparation:
         if pod is None:
             return Status.ok()
         answers = []
-        if spec.extended_resource_claim_allocation is not None:
-            answers.append(await self._remove_extended(pod, spec.extended_resource_claim_allocation))
+        extended = spec.extended_resource_claim_allocation
+        if extended is not None and extended.allocation:
+            answers.append(await self._remove_extended(pod, extended))
         for wanted in wanted_claims(pod, spec):
             if isinstance(wanted, Wanted):
                 answers.append(await self._claims.release(wanted, uid_of(pod)))
@@ -167,3 +201,6 @@ class Preparation:
                 raise
             return False
         return True
+
+
+_NODE_GONE = Status.fatal("the selected node is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)

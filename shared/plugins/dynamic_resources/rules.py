@@ -28,6 +28,7 @@ from shared.plugins.dynamic_resources.claim import (
     finalizers_of,
     is_controlled_by,
     pod_ref,
+    requests_devices,
     results_of,
     same_devices,
     shown_devices,
@@ -42,7 +43,12 @@ MAX_CONSUMERS = 256
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One claim the pod needs. ``allocation`` is what the request decided; None if it says nothing of this claim."""
+    """One claim the pod needs.
+
+    ``allocation`` is what the request decided. Without devices it decides nothing: the request names the claim and
+    leaves its allocation open, as KAI-Scheduler does when its allocator fails. None: the request has no entry for the
+    claim, which is then read and never written.
+    """
 
     label: str  # how messages call it
     key: ObjectKey
@@ -87,12 +93,32 @@ def request_faults(spec: BindRequestSpec) -> list[FieldError]:
     ]
 
 
+def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
+    """Return which entries leave a claim's devices open.
+
+    Not an error: whether the claim is allocated already cannot be seen here. And KAI-Scheduler, whose request is
+    rejected, makes the same one in its next cycle; a request that ends Failed is decided again.
+    """
+    return [
+        FieldError(
+            "dynamic_resources/allocation-missing",
+            f"spec.resourceClaimAllocations[{index}].allocation",
+            given.allocation,
+            f"decides no device for claim {given.name}: the request fails unless the claim is allocated already or "
+            "requests no device; set devices.results",
+            is_warning=True,
+        )
+        for index, given in enumerate(spec.resource_claim_allocations)
+        if not results_of(given.allocation)
+    ]
+
+
 def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, ...]:
     """Return the claims of the pod by their real names; for one that cannot be named, why: WAIT or FATAL."""
     faults = request_faults(spec)
     if faults:
         return (Status.fatal("; ".join(map(str, faults)), Reason.INVALID),)
-    allocations = {given.name: given.allocation for given in spec.resource_claim_allocations}
+    allocations = {given.name: given.allocation or {} for given in spec.resource_claim_allocations}
     entries = pod["spec"].get("resourceClaims") or ()
     unknown = allocations.keys() - {entry["name"] for entry in entries}
     if unknown:
@@ -118,7 +144,7 @@ def _named(
     generated = made[name].get("resourceClaimName")
     if generated:
         return Wanted(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
-    if allocation is None:
+    if not results_of(allocation):
         return None
     why = f"spec.resourceClaimAllocations: {name}: the pod's status says that it needs no such claim"
     return Status.fatal(why, Reason.INVALID)
@@ -146,16 +172,28 @@ def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
         return _conflict(f"{wanted.label} belongs to somebody else; delete it, so that it is made anew")
     if is_deleting(claim):
         return _conflict(f"{wanted.label} is being deleted")
-    stored, consumers = allocation_of(claim), consumers_of(claim)
+    consumers = consumers_of(claim)
     reserved = uid_of(pod) in uids_of(consumers)
+    against = _against_allocation(claim, wanted, reserved=reserved)
+    if against is None and not reserved and len(consumers) >= MAX_CONSUMERS:
+        return _conflict(f"{wanted.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
+    return against
+
+
+def _against_allocation(claim: Object, wanted: Wanted, *, reserved: bool) -> Status | None:
+    """Return why the allocations, stored and decided, do not give the pod its devices; None if they do."""
+    stored = allocation_of(claim)
+    if stored is not None and not results_of(stored) and requests_devices(claim):
+        return _conflict(f"{wanted.label} is allocated to no device although it requests some; delete the claim")
     if wanted.allocation is None:
         return None if reserved and stored is not None else _undecided(claim, wanted)
+    if not results_of(wanted.allocation):
+        # An allocated claim leaves nothing to decide: it is shared as it is.
+        return _undecided(claim, wanted) if stored is None and requests_devices(claim) else None
     if stored is not None and not same_devices(stored, wanted.allocation):
         has, wants = shown_devices(stored), shown_devices(wanted.allocation)
         why = f"{wanted.label} is already allocated to {has}; the request wants {wants}"
         return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
-    if not reserved and len(consumers) >= MAX_CONSUMERS:
-        return _conflict(f"{wanted.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
     return None
 
 
@@ -173,7 +211,13 @@ def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status
 
 def _undecided(claim: Object, wanted: Wanted) -> Status:
     has = "is not allocated" if allocation_of(claim) is None else "is not reserved for the pod"
-    why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; give it one"
+    if wanted.allocation is None:
+        why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; give it one"
+    else:
+        why = (
+            f"{wanted.label} {has}, and its entry in spec.resourceClaimAllocations decides no device; create a "
+            "request whose entry has allocation.devices.results"
+        )
     return Status.fatal(why, Reason.INVALID)
 
 
@@ -235,15 +279,17 @@ def together(answers: Iterable[Status]) -> Status:
 def next_release(claim: Object, wanted: Wanted, pod_uid: ObjectUID) -> Write | None:
     """Return the next write that frees the claim of an unbound pod; None when nothing of it is left.
 
-    Only an allocation that the request decided is touched, so that whoever won over it keeps what is theirs. The
-    last consumer takes the allocation and then the finalizer along, as Kubernetes does when a last pod ends.
+    A claim whose devices are not the ones that the request decided is not touched: it belongs to another decision.
+    The last consumer takes the allocation and then the finalizer along, as Kubernetes does when a last pod ends.
     """
     stored, consumers = allocation_of(claim), consumers_of(claim)
     if wanted.allocation is None:
         return None
     if stored is None:
         return None if consumers else _unprotected(claim)
-    if pod_uid not in uids_of(consumers) or not same_devices(stored, wanted.allocation):
+    if pod_uid not in uids_of(consumers):
+        return None
+    if results_of(wanted.allocation) and not same_devices(stored, wanted.allocation):
         return None
     others = [entry for entry in consumers if entry.get("uid") != pod_uid]
     if others:

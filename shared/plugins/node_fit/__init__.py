@@ -82,7 +82,7 @@ def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
     extended = spec.extended_resource_claim_allocation
     return (
         frozenset(str(one.get("resourceName", "")) for one in extended.container_mappings)
-        if extended
+        if extended and extended.allocation
         else frozenset()
     )
 

@@ -35,10 +35,11 @@ def user(uid: str = POD_UID) -> dict[str, Any]:
 
 
 def claim(status: dict[str, Any] | None = None, *finalizers: str, **metadata: Any) -> dict[str, Any]:
-    """A claim as the API server has it."""
+    """A claim for one device, as the API server has it."""
+    requests = [{"name": "dev", "exactly": {"deviceClassName": "gpu.example.com"}}]
     found: dict[str, Any] = {
         "metadata": {"namespace": "ns", "name": "one", "uid": "claim-uid", "resourceVersion": "5", **metadata},
-        "spec": {"devices": {}},
+        "spec": {"devices": {"requests": requests}},
     }
     if finalizers:
         found["metadata"]["finalizers"] = list(finalizers)
@@ -52,6 +53,11 @@ def protected(status: dict[str, Any] | None = None, **metadata: Any) -> dict[str
     return claim(status, names.RESOURCE_CLAIM_PROTECTION, **metadata)
 
 
+def without_requests(stored: dict[str, Any]) -> dict[str, Any]:
+    """The same claim, with a spec that requests no device."""
+    return {**stored, "spec": {"devices": {}}}
+
+
 def owned(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
     """Metadata of a claim that was made for a pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": by, "controller": controller}
@@ -63,12 +69,14 @@ def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> Wanted:
     return Wanted("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
 
 
-def spec(*given: tuple[str, dict[str, Any]]) -> BindRequestSpec:
-    """A request's spec with these allocations."""
+def spec(*given: tuple[str, dict[str, Any] | None]) -> BindRequestSpec:
+    """A request's spec with these allocations; None leaves the field out."""
     return BindRequestSpec.model_validate(
         {
             "podName": "pod",
             "selectedNode": "node",
-            "resourceClaimAllocations": [{"name": name, "allocation": of} for name, of in given],
+            "resourceClaimAllocations": [
+                {"name": name} if of is None else {"name": name, "allocation": of} for name, of in given
+            ],
         }
     )

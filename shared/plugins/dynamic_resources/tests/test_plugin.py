@@ -9,9 +9,17 @@ from shared.api.bindrequest import BindRequest, Demand, ExtendedResourceClaimAll
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.plugin import AdmissionInfo, PluginConfig
+from shared.framework.status import Code, Reason
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources import DynamicResources
-from shared.plugins.dynamic_resources.extended import claim_name, claim_of, wanted_extended, wanted_new
+from shared.plugins.dynamic_resources.extended import (
+    claim_name,
+    claim_of,
+    not_offered,
+    undecided,
+    wanted_extended,
+    wanted_new,
+)
 from shared.plugins.dynamic_resources.tests.builders import allocation, pod
 from shared.testing.builders import bind_request, stored
 
@@ -58,6 +66,67 @@ def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> N
         "dynamic_resources/allocation-duplicate",
         "spec.resourceClaimAllocations[1].name",
     )
+
+
+def test_an_entry_without_an_allocation_is_admitted_with_a_warning() -> None:
+    """Whether its claim is allocated already is not known at admission; the reconciler decides."""
+    chain = AdmissionChain([PLUGIN], Settings())
+    verdict = chain.admit_bind_request(bind_request(resourceClaimAllocations=[{"name": "dev"}]), AdmissionInfo())
+    assert verdict.allowed
+    (warning,) = verdict.warnings
+    assert (warning.rule, warning.path) == (
+        "dynamic_resources/allocation-missing",
+        "spec.resourceClaimAllocations[0].allocation",
+    )
+    assert any(names.FINALIZER in (operation.get("value") or ()) for operation in verdict.patch)
+
+
+@pytest.mark.parametrize("empty", [{}, {"allocation": None}, {"allocation": {}}])
+def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: dict[str, Any]) -> None:
+    block = {**EXTENDED["extendedResourceClaimAllocation"], **empty}
+    if not empty:
+        del block["allocation"]
+    asked = request(extendedResourceClaimAllocation=block)
+    assert asked.faults == ()
+    assert asked.spec is not None
+    assert asked.spec.demands == {Demand.REGULAR}
+    assert not PLUGIN.leaves_effects(asked)
+
+
+def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:
+    return ExtendedResourceClaimAllocation.model_validate(
+        {**EXTENDED["extendedResourceClaimAllocation"], "allocation": None, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "mappings", "words"),
+    [
+        pytest.param({"gpu": "1"}, None, "", id="a node with a device plugin needs no claim"),
+        pytest.param({"gpu": "0"}, None, "node n does not offer gpu", id="a node without devices"),
+        pytest.param({}, None, "node n does not offer gpu", id="a node that does not know the resource"),
+        pytest.param({"gpu": "1"}, [], "it maps them to no resource", id="requests that belong to no resource"),
+    ],
+)
+def test_without_a_claim_the_node_must_offer_the_resources(
+    allocatable: dict[str, str], mappings: list[Any] | None, words: str
+) -> None:
+    extended = without_allocation() if mappings is None else without_allocation(containerMappings=mappings)
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
+    against = not_offered(node, extended)
+    if not words:
+        assert against is None
+    else:
+        assert against is not None
+        assert (against.code, against.reason) == (Code.FATAL, Reason.INVALID)
+        assert words in against.message
+
+
+def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -> None:
+    against = undecided(without_allocation(allocation={"devices": {}}))
+    assert against is not None
+    assert (against.code, against.reason) == (Code.FATAL, Reason.INVALID)
+    assert undecided(ASKED) is None
 
 
 def test_claims_are_watched_without_what_they_say() -> None:

@@ -34,6 +34,7 @@ from shared.plugins.dynamic_resources.tests.builders import (
     spec,
     user,
     wanted,
+    without_requests,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -117,6 +118,7 @@ def test_what_is_written_next_to_take_a_claim(stored: dict[str, Any], expected: 
 CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
 ELSEWHERE = (Code.FATAL, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 UNDECIDED = (Code.FATAL, Reason.INVALID, None)
+EMPTY: tuple[dict[str, Any], ...] = ({}, {"devices": {}}, {"devices": {"results": []}}, {"nodeSelector": {}})
 AGAINST = [
     pytest.param(
         protected({"allocation": allocation(result("d1"))}),
@@ -126,11 +128,42 @@ AGAINST = [
         id="another device",
     ),
     pytest.param(
-        protected({"allocation": {"devices": {}}}),
+        without_requests(protected({"allocation": {"devices": {}}})),
         wanted(allocation()),
         ELSEWHERE,
         "is already allocated to no device",
         id="an allocation of nothing",
+    ),
+    pytest.param(
+        protected({"allocation": {"devices": {}}, "reservedFor": [user("a")]}),
+        wanted({}),
+        CONFLICT,
+        "is allocated to no device although it requests some; delete the claim",
+        id="an allocation of nothing is not adopted",
+    ),
+    pytest.param(
+        protected({"allocation": {"devices": {}}, "reservedFor": [user()]}),
+        wanted(None),
+        CONFLICT,
+        "is allocated to no device",
+        id="an allocation of nothing is not used although it is reserved for the pod",
+    ),
+    pytest.param(
+        protected({"allocation": allocation(), "reservedFor": OTHERS}),
+        wanted({}),
+        CONFLICT,
+        "has 256 consumers",
+        id="no place left beside an adopted allocation",
+    ),
+    *(
+        pytest.param(
+            claim(),
+            wanted(decision),
+            UNDECIDED,
+            "is not allocated, and its entry in spec.resourceClaimAllocations decides no device; create a request",
+            id=f"the entry is {decision}",
+        )
+        for decision in EMPTY
     ),
     pytest.param(
         protected({"allocation": allocation(), "reservedFor": OTHERS}),
@@ -180,6 +213,62 @@ def test_what_can_never_be_taken_is_final(
     assert (answer.code, answer.reason, answer.suggestion) == verdict
     assert words in answer.message
     assert answer.message.startswith("claim dev of the pod (one)")
+
+
+UNDECIDED_TAKE = [
+    pytest.param(
+        claim({"allocation": TIMED, "reservedFor": [user("a")]}),
+        Finalizers((names.RESOURCE_CLAIM_PROTECTION,)),
+        id="an allocated claim is protected",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a")]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        id="an allocated claim is reserved as it is",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(), id="what is reserved is not written"
+    ),
+    pytest.param(
+        without_requests(protected()),
+        ClaimStatus({"allocation": STAMP, "reservedFor": [user()]}),
+        id="a claim that requests no device needs no decision",
+    ),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
+def test_an_entry_without_devices_takes_what_is_allocated(stored: dict[str, Any], expected: Any) -> None:
+    assert next_take(stored, wanted({}), pod(), NOW) == expected
+
+
+UNDECIDED_RELEASE = [
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
+        ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")]}),
+        id="the reservation",
+    ),
+    pytest.param(
+        protected({"allocation": TIMED, "reservedFor": [user()]}), ClaimStatus({}), id="the devices, as the last user"
+    ),
+    pytest.param(protected({"allocation": TIMED, "reservedFor": [user("a")]}), None, id="nothing of another pod"),
+]
+
+
+@pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
+def test_what_an_entry_without_devices_gives_back(stored: dict[str, Any], expected: Any) -> None:
+    assert next_release(stored, wanted({}), ObjectUID(POD_UID)) == expected
+
+
+def test_entries_are_told_apart_from_claims_without_one() -> None:
+    asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
+    found = wanted_claims(asking, spec(("a", None)))
+    assert [w.allocation for w in found if isinstance(w, Wanted)] == [{}, None]
+
+
+def test_an_entry_without_devices_is_fine_for_a_claim_not_needed() -> None:
+    asking = pod(made(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
+    assert wanted_claims(asking, spec(("a", None))) == ()
 
 
 def test_a_claim_of_which_the_request_says_nothing_is_only_looked_at() -> None:
@@ -352,9 +441,13 @@ def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> No
 @pytest.mark.parametrize(
     ("status", "allocations", "words"),
     [
-        pytest.param({}, [("b", {})], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"),
+        pytest.param(
+            {}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"
+        ),
         pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
-        pytest.param(made(("a", None)), [("a", {})], "says that it needs no such claim", id="of a claim not needed"),
+        pytest.param(
+            made(("a", None)), [("a", allocation())], "says that it needs no such claim", id="of a claim not needed"
+        ),
     ],
 )
 def test_an_allocation_that_fits_no_claim_is_invalid(

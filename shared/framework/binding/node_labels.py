@@ -1,0 +1,54 @@
+"""The labels of nodes, for plugins that match selectors against them: one read per node and version.
+
+The reconciler mirrors nodes without most of their labels, which would cost kilobytes a node. A plugin that needs all
+of them reads the node once and keeps them until the mirror shows another version. The least recently used node is
+evicted first, so that a cluster with more nodes than are kept costs reads for the nodes in excess only.
+"""
+
+import sys
+from collections import OrderedDict
+
+from shared.api.meta import Object, ResourceVersion, key_of, version_of
+from shared.api.selectors import Node
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotFound
+from shared.kube.resources import NODES
+
+# 1 to 2 KB each: label keys and the values that nodes have in common are kept once.
+CAPACITY = 8192
+
+
+class NodeLabels:
+    """A cache of nodes with all their labels, bounded by ``capacity``."""
+
+    def __init__(self, client: KubeClient, capacity: int = CAPACITY) -> None:
+        self._client = client
+        self._capacity = capacity
+        self._nodes: OrderedDict[str, tuple[ResourceVersion, Node]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    async def get(self, seen: Object) -> Node | None:
+        """Return the node with all its labels; None if it does not exist.
+
+        ``seen`` is the node as the reconciler mirrors it (``BindContext.node``); its resourceVersion decides whether
+        the labels are read again. Raises what the client raises.
+        """
+        name, version = key_of(seen).name, version_of(seen)
+        known = self._nodes.get(name)
+        if known is not None and known[0] == version:
+            self._nodes.move_to_end(name)
+            return known[1]
+        try:
+            raw = await self._client.get(NODES.as_metadata(), "", name)
+        except NotFound:
+            self._nodes.pop(name, None)
+            return None
+        labels = {sys.intern(key): sys.intern(value) for key, value in (raw["metadata"].get("labels") or {}).items()}
+        node = Node(name, labels)
+        self._nodes[name] = (version, node)
+        self._nodes.move_to_end(name)
+        if len(self._nodes) > self._capacity:
+            self._nodes.popitem(last=False)
+        return node

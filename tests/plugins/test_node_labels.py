@@ -1,0 +1,63 @@
+"""The cache of node labels against a real API server: what is read, what is kept, what is evicted."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.framework.binding.node_labels import NodeLabels
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access
+from shared.kube.resources import NODES, Resource
+
+
+class Counting(KubeClient):
+    """Records which nodes are read."""
+
+    read: list[str]
+
+    async def get(self, resource: Resource, namespace: str, name: str, **kwargs: Any) -> dict[str, Any]:
+        self.read.append(name)
+        return await super().get(resource, namespace, name, **kwargs)
+
+
+@pytest.fixture
+async def client(cluster: Cluster) -> AsyncIterator[Counting]:
+    opened = Counting(await load_access(cluster.kubeconfig))
+    opened.read = []
+    async with opened:
+        yield opened
+
+
+def mirrored(name: str, version: str = "1") -> dict[str, Any]:
+    """A node as the reconciler mirrors it."""
+    return {"metadata": {"name": name, "resourceVersion": version}}
+
+
+async def test_a_node_is_read_once_for_each_version(client: Counting) -> None:
+    labels = NodeLabels(client)
+    stored = await client.get(NODES, "", "gpu-node-0")
+    client.read.clear()
+    for version in ("1", "1", "2", "2"):
+        found = await labels.get(mirrored("gpu-node-0", version))
+        assert found is not None
+        assert found.labels == stored["metadata"]["labels"]
+    assert client.read == ["gpu-node-0", "gpu-node-0"]
+
+
+async def test_the_node_that_was_not_used_for_longest_is_evicted(client: Counting) -> None:
+    labels = NodeLabels(client, capacity=2)
+    for name in ("gpu-node-0", "gpu-node-1", "gpu-node-0", "gpu-node-2"):
+        await labels.get(mirrored(name))
+    assert len(labels) == 2
+    client.read.clear()
+    for name in ("gpu-node-0", "gpu-node-2", "gpu-node-1"):
+        await labels.get(mirrored(name))
+    assert client.read == ["gpu-node-1"]
+
+
+async def test_a_node_that_does_not_exist_is_none_and_not_kept(client: Counting) -> None:
+    labels = NodeLabels(client)
+    assert await labels.get(mirrored("no-such-node")) is None
+    assert len(labels) == 0
