@@ -64,6 +64,7 @@ class Reconciler:
             "states": self._runner.remembered,
             "sleepers": len(self._tools.sleepers),
             "toFinish": len(self._tools.afterwards),
+            "podConditions": len(self._ending.conditions),
             "trouble": len(self._trouble),
             "doubtful": len(self._doubtful),
         }
@@ -130,6 +131,7 @@ class Reconciler:
         """This process leads from ``now`` on. ``doubtful``: keys that the stores may show as they were before."""
         self._ending.leading_since = now
         self._doubtful = set(doubtful)
+        self._ending.conditions.start()
 
     def withdraw(self) -> None:
         """Withdraw every attempt that has not passed the point of no return: the work is over."""
@@ -139,6 +141,7 @@ class Reconciler:
 
     async def end(self) -> None:
         """Forget everything: the next term of this process starts from the API objects, as any other would."""
+        await self._ending.conditions.stop()
         for key, uid in self.memories.clear():
             await self._runner.forget(key, uid)
         self._tools.sleepers.clear()
@@ -190,8 +193,7 @@ class Reconciler:
                 await self._ending.finish(self._attempts.context(sight, request), memory, None)
                 return DONE
             case Fail():
-                unfinished = await self._ending.fail(self._attempts.context(sight, request), memory, decision)
-                return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)
+                return await self._fail(sight, request, memory, decision)
             case RollBack():
                 why = Status.fatal(decision.why, decision.reason)
                 unfinished = await self._ending.roll_back(self._attempts.context(sight, request), memory, why)
@@ -214,14 +216,24 @@ class Reconciler:
             case _:
                 assert_never(decision)
 
+    async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
+        if memory.effects is not None and Target.POD not in sight.live:
+            # Another client has removed the finalizer: what the attempts have left is rolled back all the same, but
+            # not under a running pod.
+            await self._lookout.look(sight, Target.POD)
+            if is_bound_as_asked(request, sight.pod_view):
+                await self._ending.finish(self._attempts.context(sight, request), memory, None)
+                return DONE
+        unfinished = await self._ending.fail(self._attempts.context(sight, request), memory, fail)
+        return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)
+
     async def _forget(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
         """Nothing is left to do, unless somebody has taken our finalizer off before its time."""
         if memory.effects is not None:
             unfinished = await self._undo_orphan(sight, memory.effects, memory)
             if unfinished is not None:
                 return unfinished
-        memory.done = True
-        memory.effects = None
+        memory.close()
         await self._runner.forget(request.key, request.uid)
         if self._tools.stores.request(request.key) is None:
             self.memories.drop(request.key)  # no watch will tell of its end

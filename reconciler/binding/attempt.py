@@ -96,6 +96,7 @@ class Attempts:
         if self._runner.leaves_effects(request):
             sight.request = request = await self._held(request, memory)
             memory.effects = request
+            memory.rolled_back = False
         c = self.context(sight, request)
         running = memory.running = Running(request, c.cancelled)
         try:
@@ -135,10 +136,10 @@ class Attempts:
                 return await self._fail(sight, request, memory, settlement)
             case RetryAt():
                 memory.unsaved = Unsaved(outcome, request.failed_attempts)
-                await self._ending.tell_failure(c, settlement.condition)
                 memory.wrote(request, await self._ending.writer.status(request, settlement.status))
                 memory.retried(settlement.at)
                 self._ending.tell(request, settlement.event, on_pod=True)
+                self._ending.report_failure(c, settlement.condition)
                 return Again(settlement.at - now)
             case Waiting():
                 # A wait whose end could not be written, and that goes on after the outage: nothing has ended.

@@ -1,22 +1,26 @@
-"""How requests end: Finish, Fail, and rolling back what was abandoned. One path each, however they came about.
+"""How requests end: complete, fail, and roll back what was abandoned. One path each, whatever led to it.
 
-Order within a path is the promise. Success: post_bind, then the finalizer, then Succeeded, then the event; a request
-that says Succeeded has nothing left to do. Failure: rollback, then Failed and RolledBack in one patch, then the
-finalizer; while the finalizer stands, a restart takes the rollback up again.
+The order within a path is the promise. Success: post_bind, then the finalizer, then Succeeded, then the event; a
+request that reports Succeeded has nothing left to do. Failure: rollback, then the finalizer, then Failed and
+RolledBack in one patch. **Failed means released**: nothing of ours holds a Failed request, so that its scheduler can
+delete it and create another of the same name within the same cycle. While a rollback cannot complete, the request
+stays Pending and reports that. A crash between the finalizer and Failed costs one more attempt, because nothing of
+the failure is stored. The pod's PodBound condition follows the status and never delays it (``pod_conditions``).
 """
 
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.requeue import QUIET_FAILURES
 from reconciler.binding.state import Memory
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Fail
+from reconciler.decide.decide import Fail, is_rollback_incomplete
 from reconciler.decide.in_flight import Posts, settled_at
 from reconciler.decide.observed import Absent, PodView, pod_view
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
-from reconciler.decide.status import ROLLED_BACK, failed_block, rolled_back_block, succeeded_block
+from reconciler.decide.status import failed_block, rolled_back_block, succeeded_block, unreleased_block
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -32,6 +36,8 @@ log = logging.getLogger(__name__)
 ROLLBACK_PAUSE = timedelta(seconds=1)
 # API servers tell when something was created in whole seconds.
 _A_MOMENT = timedelta(seconds=1)
+# The pod runs, or belongs to another scheduler.
+_NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 def has_finalizer(request: BindRequest) -> bool:
@@ -51,6 +57,7 @@ class Endings:
         in_flight: timedelta,
         bound_events: bool = True,
     ) -> None:
+        self.conditions = PodConditions(writer)
         self._runner = runner
         self.writer = writer
         self._record = record
@@ -62,7 +69,7 @@ class Endings:
         self._bound_events = bound_events
 
     async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
-        """The pod is on its node: say so everywhere, last of all in the request's phase."""
+        """Complete a request whose pod is on its node: everything else first, then the request's phase."""
         request = c.request
         await self._runner.run_post_bind(c)
         if has_finalizer(request):
@@ -72,13 +79,13 @@ class Endings:
                 return
             memory.wrote(request, dropped)
             request = dropped
-        condition = bound_condition(request, c.pod) if c.pod is not None else None
-        if condition is not None:
-            await self.writer.pod_bound(request.pod_key, request.pod_uid, condition, self._clock.now())
         now = self._clock.now()
         memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
         if self._bound_events:
             self.tell(request, success_event(request), on_pod=True)
+        condition = bound_condition(request, c.pod) if c.pod is not None else None
+        if c.pod is not None and condition is not None:
+            self.conditions.report(c.pod, condition)
         self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -86,32 +93,39 @@ class Endings:
         await self._close(request, memory)
 
     async def fail(self, c: BindContext, memory: Memory, fail: Fail) -> timedelta | None:
-        """Final: undo, then say Failed. Returns when to go on rolling back; None if nothing is left."""
+        """Terminal failure: roll back, drop the finalizer, then report Failed.
+
+        Returns when to continue a rollback that is not complete; None if nothing is left to do.
+        """
         request = c.request
-        rolled_back = None
         pause = self._binding_in_flight(c, memory)
         if pause is not None:
             return pause
-        if has_finalizer(request):
-            rolled_back = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
-            pause = _may_pass(memory, rolled_back)
-            if pause is not None:
-                return pause
-        is_ours = self._is_asked_pod(c)
-        if is_ours and fail.reason is not Reason.BOUND_ELSEWHERE:
-            await self.tell_failure(c, PodBound("False", fail.reason.value, fail.message))
-        pod_node = (c.pod or {}).get("spec", {}).get("nodeName", "") if is_ours else ""
-        block = failed_block(request, fail, rolled_back, pod_node, self._clock.now())
-        written = await self.writer.status(request, block)
-        memory.wrote(request, written)
-        memory.unsaved = None
-        self.tell(request, failure_event(fail), on_pod=is_ours)
-        self.metrics.finished.labels(reason=fail.reason.value).inc()
-        c.log.warning("request has failed for good", extra={"reason": fail.reason.value, "why": fail.message})
-        if rolled_back is None:
+        if has_finalizer(request) or memory.effects is not None or is_rollback_incomplete(request):
+            done = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
+            if done.code is not Code.OK:
+                pause = _may_pass(memory, done)
+                return pause if pause is not None else await self._report_incomplete(c, memory, done, fail)
+            memory.effects = None
+            memory.rolled_back = True
+        dropped = await self.writer.drop_finalizer(request)
+        if dropped is None:
             await self._close(request, memory)
             return None
-        return await self._after_rollback(c, written, memory, rolled_back)
+        if dropped is not request:
+            memory.wrote(request, dropped)
+            request = dropped
+        is_asked = self._is_asked_pod(c)
+        pod_node = (c.pod or {}).get("spec", {}).get("nodeName", "") if is_asked else ""
+        block = failed_block(request, fail, memory.rolled_back, pod_node, self._clock.now())
+        memory.wrote(request, await self.writer.status(request, block))
+        self.tell(request, failure_event(fail), on_pod=is_asked)
+        if fail.reason not in _NO_CONDITION:
+            self.report_failure(c, PodBound("False", fail.reason.value, fail.message))
+        self.metrics.finished.labels(reason=fail.reason.value).inc()
+        c.log.warning("request has failed for good", extra={"reason": fail.reason.value, "why": fail.message})
+        await self._close(request, memory)
+        return None
 
     async def undo(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
         """Undo what a request left that is no longer there. Returns when to go on; None if nothing is left."""
@@ -126,20 +140,22 @@ class Endings:
         return _pause(done)
 
     async def roll_back(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
-        """Undo what an abandoned request left. Returns when to go on; None if nothing is left."""
+        """Roll back an abandoned request. Returns when to continue; None if nothing is left."""
         pause = self._binding_in_flight(c, memory)
         if pause is not None:
             return pause
         request = c.request
         done = await self._runner.run_rollback(c, why)
-        pause = _may_pass(memory, done)
-        if pause is not None:
-            return pause
+        if done.code is not Code.OK:
+            pause = _may_pass(memory, done)
+            return pause if pause is not None else await self._report_incomplete(c, memory, done, None)
         if request.phase is Phase.FAILED:
-            written = await self.writer.status(request, rolled_back_block(request, done, self._clock.now()))
+            # Of a release before this one, or of another controller: ours drops the finalizer first.
+            written = await self.writer.status(request, rolled_back_block(request, self._clock.now()))
             memory.wrote(request, written)
             request = written
-        return await self._after_rollback(c, request, memory, done)
+        await self.drop_finalizer(request, memory)
+        return None
 
     async def drop_finalizer(self, request: BindRequest, memory: Memory) -> None:
         """Nothing may be undone or nothing is left: let the request go."""
@@ -148,10 +164,10 @@ class Endings:
             memory.wrote(request, dropped)
         await self._close(request, memory)
 
-    async def tell_failure(self, c: BindContext, condition: PodBound) -> None:
-        """Write the failure into the pod's PodBound condition, if the pod is the one we were asked to bind."""
+    def report_failure(self, c: BindContext, condition: PodBound) -> None:
+        """Report the failure in the pod's PodBound condition, if the pod is the one the request names."""
         if c.pod is not None and self._is_asked_pod(c) and not _says_already(c, condition):
-            await self.writer.pod_unbound(c.pod, condition, self._clock.now())
+            self.conditions.report(c.pod, condition)
 
     def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
         """Queue an event; about the pod if it was seen to exist, else about the request itself."""
@@ -161,26 +177,23 @@ class Endings:
             EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
         )
 
-    async def _after_rollback(
-        self, c: BindContext, request: BindRequest, memory: Memory, done: Status
+    async def _report_incomplete(
+        self, c: BindContext, memory: Memory, done: Status, fail: Fail | None
     ) -> timedelta | None:
-        if done.code is Code.OK:
-            await self.drop_finalizer(request, memory)
-            return None
-        if not memory.rollback_told:
-            memory.rollback_told = True
-            # A process before this one may have said so already.
-            if _rollback_failed_before(c.request):
-                return _pause(done)
-            note = f"rollback is not done yet: {done.message}"
+        """Report that the rollback is not complete; returns when to continue it. ``fail``: what follows it."""
+        request = c.request
+        block = unreleased_block(request, fail, done, self._clock.now())
+        memory.wrote(request, await self.writer.status(request, block))
+        # The process before this one may have sent the event.
+        if not memory.rollback_told and not is_rollback_incomplete(request):
+            note = f"rollback is not complete: {done.message}"
             self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
-        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        memory.rollback_told = True
+        c.log.warning("rollback is not complete", extra={"why": done.message})
         return _pause(done)
 
     async def _close(self, request: BindRequest, memory: Memory) -> None:
-        memory.done = True
-        memory.unsaved = None
-        memory.effects = None
+        memory.close()
         await self._runner.forget(request.key, request.uid)
 
     def may_be_a_predecessors(self, request: BindRequest) -> bool:
@@ -221,13 +234,6 @@ def _may_pass(memory: Memory, done: Status) -> timedelta | None:
         return None
     memory.rollback_troubles += 1
     return _pause(done)
-
-
-def _rollback_failed_before(request: BindRequest) -> bool:
-    return any(
-        condition.get("type") == ROLLED_BACK and condition.get("status") == "False"
-        for condition in request.status.get("conditions") or ()
-    )
 
 
 def _says_already(c: BindContext, condition: PodBound) -> bool:

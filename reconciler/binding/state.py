@@ -48,11 +48,21 @@ class Memory:
     rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
     not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
+    rolled_back: bool = False  # every effect of the attempts so far is undone
     effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has
     slept_on: dict[Watched, ResourceVersion] = field(default_factory=dict)  # as last seen when going to sleep
     ask_live: bool = False  # the store is known to be behind
     _latest: BindRequest | None = None
     _older: set[ResourceVersion] = field(default_factory=set)  # versions known to come before the latest
+
+    def close(self) -> None:
+        """Nothing is left to do: keep only what the watch's echo of it is recognised by."""
+        self.done = True
+        self.unsaved = None
+        self.effects = None
+        self.slept_on.clear()
+        self._latest = None
+        self._older.clear()
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
         """Remember the answer to a write of ours until the watch has caught up with it."""

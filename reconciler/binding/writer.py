@@ -26,7 +26,7 @@ from shared.api.meta import (
     version_of,
 )
 from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
+from shared.kube.errors import Conflict, Invalid, NotFound
 from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
@@ -88,10 +88,16 @@ class Writer:
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
         return await self._patch(request, {"metadata": {"ownerReferences": owners}})
 
-    async def pod_bound(self, pod: ObjectKey, uid: ObjectUID, condition: PodBound, now: datetime) -> None:
-        """Say in the pod's PodBound condition that it is bound. A pod that is gone or another one needs none."""
+    async def pod_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
+        """Write the PodBound condition of the pod as it was seen; a pod that is gone or another one gets none.
+
+        Raises what the client raises, a denial by a policy or a webhook included.
+        """
+        if condition.status == "False":
+            return await self.pod_unbound(pod, condition, since)
         with suppress(NotFound):
-            await self._condition(pod, {"uid": uid}, condition, now)
+            await self._condition(key_of(pod), {"uid": uid_of(pod)}, condition, since)
+        return None
 
     async def pod_unbound(self, pod: Object, condition: PodBound, now: datetime) -> None:
         """Say in the pod's PodBound condition why it is not bound, unless it has been bound or is gone since.
@@ -138,11 +144,10 @@ class Writer:
                 content_type=PatchType.STRATEGIC,
                 field_manager=names.FIELD_MANAGER_RECONCILER,
             )
-        except (Forbidden, Invalid) as error:
+        except Invalid as error:
             # The API server's answer to a UID that is not the stored one: another pod by that name.
             if not any(cause.field == "metadata.uid" for cause in error.causes):
-                # By a policy, or for what the pod is already. The verdict itself is the request's, and goes on.
-                log.warning("the pod's condition is refused", extra={"pod": str(pod), "error": str(error)})
+                raise
 
     async def _finalizers(self, request: BindRequest, finalizers: tuple[str, ...]) -> BindRequest:
         return await self._patch(request, {"metadata": {"finalizers": list(finalizers)}})

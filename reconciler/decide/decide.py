@@ -9,6 +9,7 @@ rollback) and what is tried again is never decided on the word of a store: it ma
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from reconciler.decide.conditions import BOUND, ROLLED_BACK, condition_of
 from reconciler.decide.observed import Absent, Observed, PodView, Policy, Target, pod_ref
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -63,7 +64,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Final. Roll back if effects may exist, then say Failed."""
+    """Terminal failure: roll back if effects may exist, release the request, then report Failed."""
 
     reason: Reason
     message: str
@@ -130,7 +131,8 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
     grounds = set()
     if isinstance(decision, Fail) and decision.reason in _GROUNDS:
         grounds.add(_GROUNDS[decision.reason])
-    if isinstance(decision, RollBack) or (isinstance(decision, Fail) and names.FINALIZER in request.finalizers):
+    may_undo = names.FINALIZER in request.finalizers or is_rollback_incomplete(request)
+    if isinstance(decision, RollBack) or (isinstance(decision, Fail) and may_undo):
         # Undoing what a running pod needs is worse than any delay.
         grounds.add(Target.POD)
     return grounds
@@ -222,6 +224,9 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
 
 def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy, now: datetime) -> Decision:
     """Rows between a pod that may be bound and an attempt to do so."""
+    failure = pending_failure(request)
+    if failure is not None:
+        return failure
     if request.spec is None:
         return _invalid(request)
     unserved = sorted(request.spec.demands - seen.served)
@@ -264,6 +269,27 @@ def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
     return isinstance(pod, PodView) and (
         bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
     )
+
+
+def is_rollback_incomplete(request: BindRequest) -> bool:
+    """Return whether the status reports a rollback that was begun and has not completed."""
+    return condition_of(request, ROLLED_BACK).get("status") == "False"
+
+
+def pending_failure(request: BindRequest) -> Fail | None:
+    """Return the terminal failure that the status announces for when the rollback is complete; None if it does not.
+
+    A process that takes over continues with the rollback instead of attempting what has failed terminally.
+    """
+    if not is_rollback_incomplete(request):
+        return None
+    announced = condition_of(request, BOUND)
+    reason = next((one for one in Reason if one.value == announced.get("reason")), None)
+    if reason is None:
+        return None
+    suggested = request.status.get("suggestion")
+    suggestion = next((one for one in Suggestion if one.value == suggested), None)
+    return Fail(reason, str(announced.get("message") or ""), suggestion)
 
 
 def _told_reason(request: BindRequest) -> Reason:

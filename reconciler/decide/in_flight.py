@@ -8,8 +8,8 @@ that time could take away what the pod is about to run on.
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from reconciler.decide.conditions import ROLLED_BACK, condition_of
 from reconciler.decide.observed import Absent, PodView
-from reconciler.decide.status import ROLLED_BACK
 from shared.api.bindrequest import BindRequest
 
 # How far the clocks of the API server (creationTimestamp) and of this process may disagree.
@@ -53,4 +53,4 @@ def _may_be_inherited(request: BindRequest, leading_since: datetime) -> bool:
     if request.created is not None and request.created > leading_since + CLOCK_SKEW:
         return False
     # Written by whoever has judged and undone already, after the wait.
-    return not any(kind.get("type") == ROLLED_BACK for kind in request.status.get("conditions") or ())
+    return not condition_of(request, ROLLED_BACK)

@@ -8,17 +8,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from reconciler.decide.conditions import BOUND, PREPARED, ROLLED_BACK
 from reconciler.decide.decide import Fail
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import Object, format_time
-from shared.framework.status import Code, Reason, Status
+from shared.framework.status import Reason, Status
 
 # status.reason is at most 1 KB.
 MAX_REASON = 1024
 
-PREPARED = "Prepared"
-BOUND = "Bound"
-ROLLED_BACK = "RolledBack"
+_UNDONE = ("True", "RolledBack", "all preparations are undone")
 
 
 def retrying_block(
@@ -52,26 +51,24 @@ def succeeded_block(request: BindRequest, started: datetime | None, now: datetim
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),
         "nodeName": request.selected_node,
-        "conditions": conditions(request, updates, now),
+        # Whatever was to be undone is under a running pod now, and stays.
+        "conditions": [one for one in conditions(request, updates, now) if one["type"] != ROLLED_BACK],
     }
     if started is not None:
         block["lastAttemptTime"] = format_time(started)
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def failed_block(
-    request: BindRequest, fail: Fail, rolled_back: Status | None, pod_node: str, now: datetime
-) -> dict[str, Any]:
-    """Return the status of a request that has failed for good.
+def failed_block(request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a terminal failure.
 
-    ``rolled_back`` is None where nothing could have been left behind. failedAttempts is raised to a backoffLimit
-    that is set: schedulers in the field read "Failed and attempts below the limit" as "still trying".
+    ``rolled_back``: a rollback has completed; False where nothing could have been left behind. failedAttempts is
+    raised to a backoffLimit that is set: schedulers in the field read "Failed and attempts below the limit" as
+    "still trying".
     """
     updates = {BOUND: ("False", fail.reason.value, fail.message)}
-    if rolled_back is not None:
-        done = rolled_back.code is Code.OK
-        message = "all preparations are undone" if done else rolled_back.message
-        updates[ROLLED_BACK] = ("True" if done else "False", "RolledBack" if done else "RollbackFailed", message)
+    if rolled_back:
+        updates[ROLLED_BACK] = _UNDONE
     block = _block(request, now, None) | {
         "phase": Phase.FAILED.value,
         "reason": reason_text(fail.reason.value, fail.message),
@@ -87,15 +84,31 @@ def failed_block(
     return block
 
 
-def rolled_back_block(request: BindRequest, done: Status, now: datetime) -> dict[str, Any]:
-    """Return the status of a Failed request whose rollback went on after the verdict."""
-    is_done = done.code is Code.OK
-    update = (
-        ("True", "RolledBack", "all preparations are undone")
-        if is_done
-        else ("False", "RollbackFailed", done.message)
-    )
-    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: update}, now)}
+def unreleased_block(request: BindRequest, fail: Fail | None, done: Status, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that cannot end because its rollback, which answered ``done``, is not complete.
+
+    ``fail`` is the failure that follows the rollback; its reason is in the condition Bound, where a process that is
+    started later finds it (``decide.pending_failure``). None for a request that is being deleted.
+    """
+    updates = {ROLLED_BACK: ("False", "RollbackFailed", done.message)}
+    if fail is None:
+        block = _block(request, now, None) if request.phase is Phase.PENDING else dict(request.status)
+        follows = "the request is released when the rollback is complete"
+    else:
+        updates[BOUND] = ("False", fail.reason.value, fail.message)
+        block = _block(request, now, None) | {"phase": Phase.PENDING.value}
+        follows = f"when the rollback is complete, the request fails with {fail.reason.value}: {fail.message}"
+        if fail.suggestion is not None:
+            block["suggestion"] = fail.suggestion.value
+    if request.phase is Phase.PENDING:
+        block["reason"] = reason_text("RollbackFailed", f"{done.message}; {follows}")
+        block.pop("nextAttemptTime", None)
+    return block | {"conditions": conditions(request, updates, now)}
+
+
+def rolled_back_block(request: BindRequest, now: datetime) -> dict[str, Any]:
+    """Return the status of a Failed request whose rollback has completed after the failure was reported."""
+    return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _UNDONE}, now)}
 
 
 def conditions(

@@ -1,5 +1,8 @@
 """What a run has come to, in a form that two runs can be compared by: no UIDs, no times, no sentences.
 
+The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared. That it is never
+falsely True, the truth observer checks.
+
 Names that are drawn are put back to what they were drawn for: a UID is shown as whose it is, a generated name as its
 beginning. ``left_of`` is the other half: what of a preparation exists for a pod that is not bound.
 """
@@ -13,7 +16,6 @@ from typing import Any
 
 from localcluster.api import ApiClient
 from localcluster.cluster import Cluster
-from shared.api import names
 from tests.faults.plugin_objects import look
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
@@ -70,7 +72,6 @@ def _pod(pod: dict[str, Any]) -> State:
         "annotations": metadata.get("annotations") or {},
         "labels": metadata.get("labels") or {},
         "extendedResourceClaim": status.get("extendedResourceClaimStatus"),
-        names.CONDITION_POD_BOUND: _conditions(pod).get(names.CONDITION_POD_BOUND),
     }
 
 
@@ -94,7 +95,7 @@ def _conditions(obj: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_ours(kind: str) -> bool:
-    return kind in ("Prepared", "Bound", "RolledBack", names.CONDITION_POD_BOUND)
+    return kind in ("Prepared", "Bound", "RolledBack")
 
 
 @dataclass(slots=True)

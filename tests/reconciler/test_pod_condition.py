@@ -1,4 +1,4 @@
-"""PodBound=False is a claim about now: whoever is late with it must not say it of a pod that has been bound."""
+"""The PodBound condition: best effort after the request's status, and never False of a pod that has been bound."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,9 +9,15 @@ from reconciler.binding.writer import Writer
 from reconciler.decide.outcome import PodBound
 from shared.api import names
 from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.client import PatchType
+from shared.kube.config import ClusterAccess
 from shared.kube.resources import PODS
+from tests.fault_proxy.faults import Answer, Gate, Hold
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
+from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Scripted, Stage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -62,16 +68,16 @@ async def test_what_is_said_of_a_pod_that_was_not_bound(
 ) -> None:
     pod = await seen(stage)
     await meanwhile(stage)
-    await Writer(stage.client, lambda _: None).pod_unbound(pod, WHY, NOW)
+    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
     assert await said(stage) == condition
 
 
 async def test_nothing_is_said_of_another_pod_of_the_name(stage: Stage) -> None:
     pod = await seen(stage)
     await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=0)
-    await Writer(stage.client, lambda _: None).pod_unbound(pod, WHY, NOW)
+    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
     await stage.create_pod()
-    await Writer(stage.client, lambda _: None).pod_unbound(pod, WHY, NOW)
+    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
     assert await said(stage) == []
 
 
@@ -86,22 +92,82 @@ async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_th
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
-    assert await said(stage) == [("True", "Bound")]
+        await until_awaited(lambda: said(stage), lambda conditions: conditions == [("True", "Bound")])
 
 
-async def test_a_pod_that_takes_no_condition_keeps_no_request_from_its_end(stage: Stage) -> None:
-    """Bound by somebody's own plugin with an annotation for which the API server refuses every later update."""
+async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage: Stage) -> None:
+    """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
 
     async def spoils(c: BindContext) -> Status:
         if c.attempt == 1:
             return Status.retry("no luck")
+        await until_awaited(lambda: said(stage), bool)
         metadata = {"name": "pod", "annotations": {"not a name": "x"}}
         target = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
         await c.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
         return Status.ok()
 
-    async with stage.working(Scripted(bind=spoils)):
+    async with stage.working(Scripted(bind=spoils)) as working:
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
-    assert await said(stage) == [("False", "BindingRetry")], "refused"
+        await until(lambda: working.sizes["podConditions"] == 0)
+    assert await said(stage) == [("False", "BindingRetry")], "denied"
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries"),
+    [
+        pytest.param(Answer(500), 3, id="a webhook that is down"),
+        pytest.param(Answer(400), 1, id="a webhook that denies"),
+    ],
+)
+async def test_a_webhook_on_pods_status_costs_no_result(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess], answer: Answer, tries: int
+) -> None:
+    proxy, access = proxied
+    conditions = Match(("patch",), "pods", "status")
+    proxy.add(Rule(answer, conditions))
+
+    async def cannot(c: BindContext) -> Status:
+        return Status.retry("no luck") if c.attempt == 1 else Status.fatal("no luck at all")
+
+    async with stage.working(Scripted(pre_bind=cannot), access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        await stage.event("pod", "BindingFailed")
+        await until(lambda: working.sizes["podConditions"] == 0)
+        sent = [one for one in proxy.exchanges() if conditions.covers(one.call)]
+    assert status["failedAttempts"] == 1
+    assert status["reason"].startswith("Rejected: ")
+    assert len(sent) <= 2 * tries, "two results, each tried a few times"
+
+
+async def test_a_webhook_on_pods_status_that_hangs_holds_no_worker(
+    stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
+) -> None:
+    proxy, access = proxied
+    gate = Gate()
+    proxy.add(Rule(Hold(gate), Match(("patch",), "pods", "status")))
+
+    async def cannot(c: BindContext) -> Status:
+        return Status.fatal("no luck") if c.request.key.name.startswith("bad") else Status.ok()
+
+    async with stage.working(Scripted(pre_bind=cannot), access=access, binding=Binding(workers=1)):
+        for name in ("bad-1", "bad-2", "good"):
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+        await stage.phase("good", "Succeeded")
+        await stage.phase("bad-2", "Failed")
+        gate.open()
+
+
+async def test_a_pod_of_another_scheduler_gets_no_condition(stage: Stage) -> None:
+    async with stage.working(Scripted()) as working:
+        await stage.create_pod(schedulerName="default-scheduler")
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        await until(lambda: working.sizes["podConditions"] == 0)
+    assert status["reason"].startswith("NotOurs")
+    assert await said(stage) == []

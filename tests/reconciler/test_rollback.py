@@ -91,48 +91,104 @@ async def test_fault_12_a_final_failure_is_undone_before_it_is_said(stage: Stage
         await stage.request_bind()
         status = await stage.phase("pod", "Failed")
         assert await effects(stage) == []
-        await unfinalized(stage)
+        assert "finalizers" not in (await stage.request())["metadata"]
     assert status["reason"].startswith("DeviceConflict")
     assert conditions(status) == {"Bound": "False", "RolledBack": "True"}
     assert plugin.reasons[0].reason is Reason.DEVICE_CONFLICT
 
 
-async def test_fault_12_a_rollback_that_fails_is_told_once_and_goes_on_until_done(stage: Stage) -> None:
+async def incomplete(stage: Stage) -> Mapping[str, Any]:
+    """Wait until the request reports that its rollback is not complete; returns its status."""
+    return await until_awaited(stage.status, lambda status: status.get("reason", "").startswith("RollbackFailed"))
+
+
+async def test_fault_12_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.refuses = 3
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
+        status = await incomplete(stage)
+        assert status["phase"] == "Pending"
+        assert "Rejected: " in status["reason"]
         assert conditions(status)["RolledBack"] == "False"
         assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
-        await unfinalized(stage)
+        failed = await stage.phase("pod", "Failed")
+        assert "finalizers" not in (await stage.request())["metadata"]
         assert await effects(stage) == []
-        assert conditions(await stage.status()) == {"Bound": "False", "RolledBack": "True"}
         await working.parts.recorder.flush()
+    assert conditions(failed) == {"Bound": "False", "RolledBack": "True"}
+    assert failed["reason"].startswith("Rejected: ")
     assert plugin.points("pod") == ["pre_bind", *["rollback"] * 4]
     assert (await stage.events()).count("RollbackFailed") == 1
-    assert (await stage.status())["reason"].startswith("Rejected: "), "the verdict stands"
 
 
-async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stage: Stage) -> None:
-    plugin = Leaving(Status.fatal("taken"))
+async def test_a_deleted_request_reports_that_its_rollback_is_not_complete(stage: Stage) -> None:
+    plugin = Leaving(Status.wait("never"))
     plugin.refuses = 1_000
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await stage.phase("pod", "Failed")
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await stage.withdraw()
+        status = await incomplete(stage)
+        await stage.event("pod", "RollbackFailed")
+        assert conditions(status)["RolledBack"] == "False"
+        assert "it is still in use" in status["reason"]
+        plugin.refuses = 0
+        await stage.request_gone()
+    assert await effects(stage) == []
+
+
+async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stage: Stage) -> None:
+    plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
+    plugin.refuses = 1_000
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await incomplete(stage)
         await stage.event("pod", "RollbackFailed")
         await working.crash()
     heir = Leaving(Status.ok())
     heir.refuses = 1
     async with stage.working(heir, lease="heir") as working:
-        await unfinalized(stage)
+        status = await stage.phase("pod", "Failed", "Succeeded")
         await working.parts.recorder.flush()
     assert await effects(stage) == []
-    assert heir.points("pod") == ["rollback", "rollback"], "what has failed is undone and not tried again"
-    assert heir.reasons[0].reason is Reason.REJECTED
+    assert heir.points("pod") == ["rollback", "rollback"], "what has failed is undone and not attempted again"
+    assert heir.reasons[0].reason is Reason.DEVICE_CONFLICT
+    assert status["reason"].startswith("DeviceConflict: ")
     assert (await stage.events()).count("RollbackFailed") == 1
+
+
+async def test_effects_are_rolled_back_also_when_the_finalizer_was_removed(stage: Stage) -> None:
+    async def unhold(c: BindContext) -> Status:
+        await plugin._leave(c)
+        await c.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
+        return Status.fatal("taken")
+
+    plugin = Leaving(Status.ok())
+    plugin.on_pre_bind = unhold
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+        assert await effects(stage) == []
+    assert conditions(status)["RolledBack"] == "True"
+
+
+async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_released(stage: Stage) -> None:
+    plugin = Leaving(Status.ok())
+    await stage.create_pod()
+    await stage.request_bind(metadata=OURS)
+    failed = {"status": {"phase": "Failed", "reason": "DeviceConflict: taken"}}
+    await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failed, subresource="status")
+    async with stage.working(plugin):
+        await unfinalized(stage)
+        status = await stage.status()
+    assert plugin.points("pod") == ["rollback"]
+    assert plugin.reasons[0].reason is Reason.DEVICE_CONFLICT
+    assert conditions(status) == {"RolledBack": "True"}
 
 
 async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> None:
@@ -142,7 +198,6 @@ async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> No
         await stage.create_pod()
         await stage.request_bind()
         status = await stage.phase("pod", "Failed")
-        await unfinalized(stage)
         await working.parts.recorder.flush()
     assert conditions(status)["RolledBack"] == "True", "said once, when it was true"
     assert plugin.points("pod") == ["pre_bind", *["rollback"] * (QUIET_FAILURES + 1)]
@@ -150,17 +205,16 @@ async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> No
     assert await effects(stage) == []
 
 
-async def test_trouble_that_stays_does_not_hold_the_verdict_up(stage: Stage) -> None:
+async def test_a_rollback_that_the_api_server_keeps_from_completing_is_reported(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.lost = QUIET_FAILURES + 2
     async with stage.working(plugin):
         await stage.create_pod()
         await stage.request_bind()
-        status = await stage.phase("pod", "Failed")
-        assert conditions(status)["RolledBack"] == "False"
+        assert (await incomplete(stage))["phase"] == "Pending"
         await stage.event("pod", "RollbackFailed")
-        await unfinalized(stage)
-        assert conditions(await stage.status())["RolledBack"] == "True"
+        status = await stage.phase("pod", "Failed")
+    assert conditions(status)["RolledBack"] == "True"
     assert await effects(stage) == []
 
 
@@ -171,7 +225,7 @@ async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind("first", podName="pod")
-        await stage.phase("first", "Failed")
+        await stage.event("pod", "RollbackFailed")
         plugin.answer = Status.ok()
         await stage.request_bind("second", podName="pod")
         await until(lambda: "Wait" in working.decided(stage.namespace, "second"))

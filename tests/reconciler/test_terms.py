@@ -126,9 +126,9 @@ async def test_fault_32_memory_follows_what_there_is(stage: Stage) -> None:
             await stage.phase(f"binds-{number}", "Succeeded")
             await stage.phase(f"fails-{number}", "Failed")
         await until(lambda: working.sizes["sleepers"] == 10)
-        await until(lambda: working.sizes["memories"] == 20)
+        await until(lambda: working.sizes["memories"] == 20 and not working.sizes["podConditions"])
         remembered = {"memories": 20, "states": 10, "sleepers": 10}
-        assert working.sizes == {**remembered, "toFinish": 0, "trouble": 0, "doubtful": 0}
+        assert working.sizes == {**remembered, "toFinish": 0, "podConditions": 0, "trouble": 0, "doubtful": 0}
         assert len(working.parts.stores.requests.store) == 20
         assert len(working.parts.stores.pods.store) == 20
         for number in range(10):

@@ -220,6 +220,37 @@ def test_an_outage_of_the_api_server_extends_a_wait() -> None:
     assert wait_deadline(request(), POLICY.wait_timeout, None) == CREATED + timedelta(seconds=600)
 
 
+UNRELEASED: dict[str, Any] = {
+    "phase": "Pending",
+    "suggestion": "RescheduleElsewhere",
+    "conditions": [
+        {"type": "Bound", "status": "False", "reason": "DeviceConflict", "message": "taken"},
+        {"type": "RolledBack", "status": "False", "reason": "RollbackFailed", "message": "stuck"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            seen(request(UNRELEASED, **OURS)),
+            Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
+            id="the announced failure, not another attempt",
+        ),
+        pytest.param(
+            seen(request(UNRELEASED)),
+            Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
+            id="also when the finalizer is gone already",
+        ),
+        pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Finish(), id="unless the pod is bound"),
+        pytest.param(seen(request(UNRELEASED), live=frozenset()), Look(Target.POD), id="never without a live look"),
+    ],
+)
+def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expected: Decision) -> None:
+    assert decide(observed, POLICY, NOW) == expected
+
+
 @pytest.mark.parametrize(
     ("observed", "target"),
     [

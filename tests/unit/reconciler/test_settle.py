@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.decide import Fail, Finish
+from reconciler.decide.decide import Fail, Finish, pending_failure
 from reconciler.decide.outcome import (
     Infrastructure,
     Limits,
@@ -25,6 +25,7 @@ from reconciler.decide.status import (
     rolled_back_block,
     status_patch,
     succeeded_block,
+    unreleased_block,
     waiting_block,
 )
 from shared.api.bindrequest import BindRequest, decode_bind_request
@@ -183,7 +184,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
     ],
 )
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
-    block = failed_block(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), None, "", NOW)
+    block = failed_block(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
     assert block["phase"] == "Failed"
     assert block["reason"] == f"{fail.value}: why"
     assert block["failedAttempts"] == attempts
@@ -193,12 +194,51 @@ def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason
     assert all(c["type"] != "RolledBack" for c in block["conditions"])
 
 
-def test_rollback_is_reported_truthfully() -> None:
-    unfinished = failed_block(request(), Fail(Reason.REJECTED, "no"), Status.retry("stuck"), "", NOW)
-    assert condition(unfinished, "RolledBack")["status"] == "False"
-    later = rolled_back_block(request(unfinished), Status.ok(), NOW + timedelta(seconds=9))
-    assert condition(later, "RolledBack")["status"] == "True"
-    assert later["phase"] == "Failed"
+FAILS = Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
+    block = failed_block(request(), FAILS, True, "", NOW)
+    assert condition(block, "RolledBack")["status"] == "True"
+    assert all(one["type"] != "RolledBack" for one in failed_block(request(), FAILS, False, "", NOW)["conditions"])
+
+
+def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
+    block = unreleased_block(request({"failedAttempts": 2}), FAILS, Status.retry("stuck"), NOW)
+    assert block["phase"] == "Pending"
+    assert block["reason"].startswith("RollbackFailed: stuck; ")
+    assert "DeviceConflict: taken" in block["reason"]
+    assert condition(block, "RolledBack")["status"] == "False"
+    assert "completionTime" not in block
+    assert block["failedAttempts"] == 2, "the failure itself is counted when it is final"
+
+
+def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> None:
+    block = unreleased_block(request(), FAILS, Status.retry("stuck"), NOW)
+    assert pending_failure(request(block)) == FAILS
+    assert pending_failure(request()) is None
+    assert pending_failure(request(failed_block(request(), FAILS, True, "", NOW))) is None
+
+
+def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
+    block = unreleased_block(request(), None, Status.retry("stuck"), NOW)
+    assert block["reason"].startswith("RollbackFailed: stuck; ")
+    assert [one["type"] for one in block["conditions"]] == ["RolledBack"]
+
+
+def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_rollback() -> None:
+    failed = request(failed_block(request(), FAILS, False, "", NOW))
+    block = unreleased_block(failed, None, Status.retry("stuck"), NOW)
+    assert block["phase"] == "Failed"
+    assert block["reason"] == "DeviceConflict: taken"
+    done = rolled_back_block(request(block), NOW + timedelta(seconds=9))
+    assert condition(done, "RolledBack")["status"] == "True"
+
+
+def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
+    block = unreleased_block(request(), FAILS, Status.retry("stuck"), NOW)
+    bound = succeeded_block(request(block), None, NOW)
+    assert "RolledBack" not in [one["type"] for one in bound["conditions"]]
 
 
 def test_a_condition_keeps_its_time_while_its_status_stands() -> None:

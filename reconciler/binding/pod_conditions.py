@@ -1,0 +1,104 @@
+"""Reports in the PodBound condition of pods: after the request's status, best effort, with bounded tries of its own.
+
+The condition repeats for the pod's owner what the request's status and the event report. A webhook on pods/status
+that is down, slow or denies the write must therefore cost no result and hold no worker: reports are written by a few
+tasks of their own, the newest of each pod only, and dropped after a few tries. What is not written when the process
+stops is lost.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reconciler.binding.writer import Writer
+from reconciler.decide.outcome import PodBound
+from shared.api.meta import Object, ObjectKey, key_of
+from shared.kube.errors import ApiError, Conflict, KubeError
+from shared.runtime.workers import work
+from shared.runtime.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+WORKERS = 4
+TRIES = 3
+# Before the second try and before the third.
+PAUSE = timedelta(seconds=1)
+# The API server waits up to 30 s for a webhook; four of those would stop the reports of all other pods.
+TRY_TIMEOUT_S = 5.0
+# A report is an object reference and a sentence. More than this are pending only where none can be written.
+MAX_PENDING = 2_000
+
+
+@dataclass(slots=True)
+class _Report:
+    pod: Object  # as the attempt has seen it
+    condition: PodBound
+    since: datetime
+    tries: int = 0
+
+
+class PodConditions:
+    """Writes pod conditions in the background, between ``start`` and ``stop``."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._pending: dict[ObjectKey, _Report] = {}
+        self._queue: WorkQueue[ObjectKey] | None = None
+        self._workers: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def start(self) -> None:
+        """Begin to write; called in the event loop, once per term."""
+        queue = self._queue = WorkQueue[ObjectKey]()
+        self._workers = [
+            asyncio.create_task(work(queue, self._write, self._on_fault), name=f"pod conditions {number}")
+            for number in range(WORKERS)
+        ]
+
+    async def stop(self) -> None:
+        """Stop writing and drop what is pending."""
+        if self._queue is not None:
+            self._queue.shut_down()
+            self._queue = None
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        self._workers = []
+        self._pending.clear()
+
+    def report(self, pod: Object, condition: PodBound) -> None:
+        """Have the condition written; it replaces an older one of the pod that is still pending."""
+        key = key_of(pod)
+        if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
+            return
+        kept = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+        self._pending[key] = _Report({"metadata": kept}, condition, self._writer.clock.now())
+        self._queue.add(key)
+
+    async def _write(self, key: ObjectKey) -> timedelta | None:
+        report = self._pending.get(key)
+        if report is None:
+            return None
+        report.tries += 1
+        try:
+            async with asyncio.timeout(TRY_TIMEOUT_S):
+                await self._writer.pod_condition(report.pod, report.condition, report.since)
+        except (KubeError, TimeoutError) as error:
+            is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
+            if report.tries < TRIES and not is_denied:
+                return PAUSE * report.tries
+            log.warning(
+                "the pod's condition PodBound is not written",
+                extra={"pod": str(key), "error": str(error) or "timed out", "tries": report.tries},
+            )
+        if self._pending.get(key) is report:
+            del self._pending[key]
+        return None
+
+    def _on_fault(self, key: ObjectKey) -> timedelta:
+        log.exception("writing a pod's condition failed", extra={"pod": str(key)})
+        self._pending.pop(key, None)
+        return PAUSE
