@@ -8,6 +8,7 @@ import http.client
 import json
 import ssl
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,23 @@ _TIMEOUT_S = 30.0
 
 
 class ApiClient:
-    """Requests with a client certificate over one kept connection; safe to share between threads."""
+    """Requests with a client certificate over one kept connection; safe to share between threads.
 
-    def __init__(self, port: int, ca: Path, certificate: Path, key: Path, *, timeout_s: float = _TIMEOUT_S) -> None:
+    `headers` are sent with every request, such as those by which another user is impersonated.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        ca: Path,
+        certificate: Path,
+        key: Path,
+        *,
+        timeout_s: float = _TIMEOUT_S,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         self._port = port
+        self._headers = {"Accept": "application/json", **(headers or {})}
         self._timeout_s = timeout_s
         self._context = ssl.create_default_context(cafile=str(ca))
         self._context.load_cert_chain(certificate, key)
@@ -47,7 +61,7 @@ class ApiClient:
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
         """The decoded answer; ApiError for a refusal, OSError or HTTPException if nobody answers."""
         payload = None if body is None else json.dumps(body).encode()
-        headers = {"Accept": "application/json"} | ({} if payload is None else {"Content-Type": content_type})
+        headers = self._headers | ({} if payload is None else {"Content-Type": content_type})
         with self._lock:
             status, data = self._exchange(method, path, payload, headers)
         if status >= 400:

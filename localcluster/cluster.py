@@ -101,6 +101,17 @@ class Cluster:
         """A process by its name, such as `etcd`, `kube-apiserver` or a workload's."""
         return self._plane.processes[name]
 
+    def api_as(self, user: str, **extra: str) -> ApiClient:
+        """A client of another user, by impersonation: their rights and policies apply, not the administrator's.
+
+        `extra` is what a token would say besides, by key (`pod_uid` for authentication.kubernetes.io/pod-uid).
+        """
+        headers = {"Impersonate-User": user}
+        for key, value in extra.items():
+            # A slash cannot be part of a header's name, so the key is percent-encoded.
+            headers[f"Impersonate-Extra-authentication.kubernetes.io%2F{key.replace('_', '-')}"] = value
+        return self._plane.client(headers=headers)
+
     def log_tails(self, lines: int = 20) -> str:
         """The end of every process's log, for a failure report."""
         parts = [f"--- {name} ({p.log})\n{p.tail(lines)}" for name, p in self._plane.processes.items()]
@@ -161,14 +172,20 @@ class Cluster:
             time.sleep(_POLL_S)
 
     def service_account_kubeconfig(
-        self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY
+        self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY, pod: str = ""
     ) -> Path:
         """A kubeconfig for a ServiceAccount, with a token from a TokenRequest beside it.
 
-        Calling it again for the same path renews the token; clients that re-read `tokenFile` go on.
+        With `pod` the token is bound to the pod of that name, as one that a kubelet mounts: the API server knows
+        the pod from it. Calling it again for the same path renews the token; clients that re-read `tokenFile` go on.
         """
         target = path or self.data_dir / "tokens" / f"{namespace}.{name}.kubeconfig"
-        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={duration}")
+        bound = []
+        if pod:
+            uid = self.api.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
+            bound = ["--bound-object-kind=Pod", f"--bound-object-name={pod}", f"--bound-object-uid={uid}"]
+        flags = [f"--namespace={namespace}", f"--duration={duration}", *bound]
+        token = self.kubectl("create", "token", name, *flags)
         token_file = write_private(target.with_name(f"{target.name}.token"), token.stdout.strip())
         return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
 

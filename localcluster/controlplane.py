@@ -8,7 +8,7 @@ This module knows processes and readiness. What a cluster is for its users is in
 import http.client
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from localcluster.api import ApiClient
@@ -79,11 +79,11 @@ class ControlPlane:
         """The API server's URL."""
         return f"https://{LOOPBACK}:{self.ports.apiserver}"
 
-    def client(self, timeout_s: float = 30.0) -> ApiClient:
+    def client(self, timeout_s: float = 30.0, headers: Mapping[str, str] | None = None) -> ApiClient:
         """A client of the administrator."""
         pki = self.layout.pki
         certificate, key = pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key"
-        return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s)
+        return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s, headers=headers)
 
     def prepare(self) -> None:
         """Write certificates, kubeconfigs and configuration files."""

@@ -52,6 +52,7 @@ class WorkloadOptions:
     listen, metrics_listen: `host:port` in place of the rendered ones; a free port if empty.
     container: needed only when the pod has several.
     in_pod: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
+    token_of: the pod that the token is bound to, where the process stands for a pod that exists.
     """
 
     name: str = ""
@@ -61,6 +62,7 @@ class WorkloadOptions:
     extra_args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     in_pod: bool = False
+    token_of: str = ""
 
     def with_listen(self, address: str) -> "WorkloadOptions":
         """The same, listening there."""
@@ -165,7 +167,9 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     account = spec.get("serviceAccountName", "default")
     place = pods_place(cluster, namespace, account, folder) if options.in_pod else None
     if wants_token(spec) and place is None:
-        kubeconfig = cluster.service_account_kubeconfig(namespace, account, folder / "kubeconfig")
+        kubeconfig = cluster.service_account_kubeconfig(
+            namespace, account, folder / "kubeconfig", pod=options.token_of
+        )
         flags["--kubeconfig"] = str(kubeconfig)
     surroundings = Surroundings(namespace, options.name, folder, sys.executable, flags, options.extra_args)
     plan = plan_process(spec, container, _contents(cluster, namespace, spec, container), surroundings)

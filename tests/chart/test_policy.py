@@ -1,13 +1,19 @@
-"""When the policy is rendered, for whom and with which settings."""
+"""When the policies are rendered, for which accounts and with which settings."""
 
 from typing import Any
 
 import pytest
 
+from shared.api import names
 from tests.chart.presets import EVERYTHING, PRESETS
-from tests.chart.rendering import Chart, Rendered
+from tests.chart.rendering import NAMESPACE, Chart, Rendered
 
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+PODS = "bowline-pods"
+GUARDS = {"bowline-devices", "bowline-share-configmaps"}
+OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
+OF_VOLUMES = {"bowline-reconciler-volumes", "bowline-reconciler-volume-claims"}
+ACCOUNTS = OF_SHARES | OF_VOLUMES | {"bowline-reconciler-pod-status", "bowline-reconciler-claims"}
 
 
 @pytest.mark.parametrize(
@@ -18,13 +24,13 @@ POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding
     ],
 )
 def test_no_policy(chart: Chart, values: dict[str, Any]) -> None:
-    assert not chart.render(values).of_kind(POLICY, BINDING)
+    assert PODS not in policies(chart.render(values))
 
 
 @pytest.mark.parametrize("values", PRESETS)
 def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str, Any]) -> None:
     rendered = chart.render(values)
-    policy, binding = rendered.of_kind(POLICY)[0], rendered.of_kind(BINDING)[0]
+    policy, binding = rendered.get(POLICY, PODS), rendered.get(BINDING, PODS)
     gate = validating_pods_hook(rendered)
     assert binding["spec"] == {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]}
     assert policy["spec"]["failurePolicy"] == "Fail"
@@ -36,7 +42,7 @@ def test_the_policy_is_in_force_where_the_gate_is(chart: Chart, values: dict[str
 
 
 def test_a_star_serves_every_scheduler(chart: Chart) -> None:
-    (policy,) = chart.render(EVERYTHING).of_kind(POLICY)
+    policy = chart.render(EVERYTHING).get(POLICY, PODS)
     assert {"name": "ours", "expression": "true"} in policy["spec"]["matchConditions"]
 
 
@@ -49,9 +55,74 @@ def test_a_star_serves_every_scheduler(chart: Chart) -> None:
     ],
 )
 def test_settings_reach_the_policy_as_variables(chart: Chart, config: Any, sharing: str, classes: str) -> None:
-    (policy,) = chart.render({"config": config}).of_kind(POLICY)
+    policy = chart.render({"config": config}).get(POLICY, PODS)
     variables = {v["name"]: v["expression"] for v in policy["spec"]["variables"]}
     assert (variables["sharing"], variables["gpuDeviceClasses"]) == (sharing, classes)
+
+
+SHARING_OFF = {"config": {"gpuSharing": {"enabled": False}}}
+SWITCHED = [
+    pytest.param({}, {PODS} | GUARDS | ACCOUNTS, id="the chart's own values"),
+    pytest.param({"policy": {"devices": False}}, {PODS} | ACCOUNTS, id="no guards of devices"),
+    pytest.param({"policy": {"accounts": False}}, {PODS} | GUARDS, id="no limits of accounts"),
+    pytest.param(SHARING_OFF, {PODS} | ACCOUNTS - OF_SHARES, id="without shares"),
+    pytest.param(
+        {"config": {"plugins": [{"name": "volume_binding", "enabled": False}]}},
+        {PODS} | GUARDS | ACCOUNTS - OF_VOLUMES,
+        id="without volumes",
+    ),
+    pytest.param(
+        {"config": {"plugins": [{"name": "dynamic_resources", "enabled": False}]}},
+        {PODS} | GUARDS | ACCOUNTS - {"bowline-reconciler-claims"},
+        id="without resource claims",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), SWITCHED)
+def test_each_policy_exists_where_its_accounts_have_rights(chart: Chart, values: Any, expected: set[str]) -> None:
+    assert policies(chart.render(values)) == expected
+
+
+def test_every_policy_has_one_binding_fails_closed_and_denies(rendered: Rendered) -> None:
+    for name in policies(rendered):
+        binding = rendered.get(BINDING, name)
+        assert binding["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+        assert rendered.get(POLICY, name)["spec"]["failurePolicy"] == "Fail"
+    assert len(rendered.of_kind(BINDING)) == len(policies(rendered))
+
+
+def test_a_policy_of_an_account_judges_that_account_alone(rendered: Rendered) -> None:
+    accounts = {"reconciler": f"{NAMESPACE}:bowline-reconciler", "agent": "kai-resource-reservation:" * 2}
+    for name in ACCOUNTS:
+        (condition,) = rendered.get(POLICY, name)["spec"]["matchConditions"]
+        account = accounts[name.split("-")[1]].rstrip(":")
+        assert condition["expression"] == f"request.userInfo.username == 'system:serviceaccount:{account}'"
+
+
+def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Rendered) -> None:
+    guard = rendered.get(POLICY, "bowline-devices")["spec"]
+    (guarded,) = [v["expression"] for v in guard["variables"] if v["name"] == "guarded"]
+    assert f"k == '{names.LABEL_GPU_GROUP}' || k.startsWith('{names.LABEL_GPU_GROUP}/')" in guarded
+    assert f"k == '{names.LABEL_GPU_SHARING}'" in guarded
+    assert f"'{names.RESERVED_DEVICE}' in variables.annotationsChanged" in guard["validations"][1]["expression"]
+    maps = rendered.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
+    assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
+
+
+def test_trusted_users_and_groups_pass_both_guards(chart: Chart) -> None:
+    trusted = {"users": ["system:serviceaccount:kai-scheduler:binder"], "groups": ["admins"]}
+    rendered = chart.render({"policy": {"trusted": trusted}})
+    for name in GUARDS:
+        conditions = rendered.get(POLICY, name)["spec"]["matchConditions"]
+        (found,) = [c["expression"] for c in conditions if c["name"] == "not-trusted"]
+        reconciler = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
+        assert f'in ["{trusted["users"][0]}","{reconciler}"]' in found
+        assert 'in ["admins"]' in found
+
+
+def policies(rendered: Rendered) -> set[str]:
+    return {policy["metadata"]["name"] for policy in rendered.of_kind(POLICY)}
 
 
 def validating_pods_hook(rendered: Rendered) -> Any:

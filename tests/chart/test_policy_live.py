@@ -67,7 +67,7 @@ def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) 
     """The policy alone, in force."""
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
-    objects = with_policy.of_kind("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    objects = [with_policy.get(f"ValidatingAdmissionPolicy{suffix}", "bowline-pods") for suffix in ("", "Binding")]
     for kind, found in zip(KINDS, objects, strict=True):
         chart_cluster.api.post(f"{API}{kind}?fieldValidation=Strict", found)
     until_refused(chart_cluster, True)

@@ -37,7 +37,7 @@ def run_agent(shares: Shares, suffix: str) -> LocalProcess:
     name = reservation["metadata"]["name"]
     # What fieldRefs would give; the process's own name tells a second one from the first.
     env = {"POD_NAME": name, "NODE_NAME": reservation["spec"]["nodeName"]}
-    options = WorkloadOptions(name=f"agent-{suffix}", env=env)
+    options = WorkloadOptions(name=f"agent-{suffix}", env=env, token_of=name)
     return start_pod(shares.live.cluster, names.RESERVATION_APP, reservation["spec"], options)
 
 

@@ -50,6 +50,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "bowline.config" -}}
 {{- $fixed := dict "apiVersion" "config.bowline.dev/v1alpha1" "kind" "BowlineConfiguration" }}
+{{- if ne (include "bowline.mode" .) "Enforce" }}
+{{- $_ := set $fixed "admission" (dict "mode" (include "bowline.mode" .)) }}
+{{- end }}
 {{- $filled := dict "gpuSharing" (dict "agentImage" (include "bowline.image" .)) }}
 {{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
 {{- end }}

@@ -63,8 +63,11 @@ async def _take_over(client: KubeClient, body: dict[str, Any], pod: Object) -> S
         data = found.get("data") or {}
         # Keys that other plugins have added stay.
         wanted = {**data, **body.get("data", {})}
-        if data != wanted:
-            await client.update(CONFIGMAPS, key.namespace, key.name, {**found, "data": wanted})
+        labels = found["metadata"].get("labels") or {}
+        if data != wanted or not body["metadata"]["labels"].items() <= labels.items():
+            # Without the label it was made by an earlier version or another account, which can change it.
+            metadata = {**found["metadata"], "labels": {**labels, **body["metadata"]["labels"]}}
+            await client.update(CONFIGMAPS, key.namespace, key.name, {**found, "metadata": metadata, "data": wanted})
     except (NotFound, Conflict) as error:
         return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
     return None

@@ -108,13 +108,21 @@ def _refers_to_a_key(container: Object) -> bool:
 
 
 def configmap_object(name: str, namespace: str, data: Mapping[str, str], pod: Object) -> dict[str, Any]:
-    """Return a ConfigMap that belongs to the pod and goes with it."""
+    """Return a ConfigMap that belongs to the pod and is deleted with it.
+
+    By its label the API server knows that only the reconciler may write it.
+    """
     metadata = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {names.LABEL_GPU_SHARING: "true"},
+            "ownerReferences": [owner],
+        },
         **({"data": dict(data)} if data else {}),
     }
 

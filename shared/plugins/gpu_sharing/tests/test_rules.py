@@ -164,6 +164,8 @@ def test_a_configmap_belongs_to_its_pod() -> None:
     pod = {"metadata": {"name": "p", "uid": "u"}}
     made = configmap_object("m", "ns", {}, pod)
     assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
+    # By the label the API server knows which ConfigMaps only the reconciler may write.
+    assert made["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
     assert "data" not in made
     assert owning_pods(made) == {"u": "p"}
 

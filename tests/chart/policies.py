@@ -1,0 +1,136 @@
+"""The chart's policies in force on a real API server, and requests judged as one user or another.
+
+Nothing calls a webhook here: only roles, accounts and policies are installed.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from localcluster.api import ApiClient
+from localcluster.cluster import Cluster
+from localcluster.errors import ApiError
+from shared.api import names
+from tests.chart.rendering import NAMESPACE, Rendered
+
+DRY = "?dryRun=All"
+RESERVATIONS = "/api/v1/namespaces/kai-resource-reservation/pods"
+RECONCILER = f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"
+AGENT = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
+POLICY = "ValidatingAdmissionPolicy"
+KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", POLICY, f"{POLICY}Binding")
+DEADLINE_S = 60.0
+
+
+@dataclass(slots=True)
+class Judge:
+    """Sends requests as a user and returns what a policy denies."""
+
+    cluster: Cluster
+    clients: dict[tuple[str, ...], ApiClient] = field(default_factory=dict)
+
+    def as_user(self, user: str, pod_uid: str = "") -> ApiClient:
+        """Return the client of that user; `pod_uid` is the pod that the user's token was issued to."""
+        key = (user, pod_uid)
+        if key not in self.clients:
+            extra = {"pod_uid": pod_uid} if pod_uid else {}
+            self.clients[key] = self.cluster.api_as(user, **extra)
+        return self.clients[key]
+
+    def denial(self, client: ApiClient, method: str, path: str, body: Any = None) -> str:
+        """Return the policy's message, empty if the request passes. Any other refusal is an error of the test."""
+        kind = "application/json"
+        if method == "PATCH":
+            kind = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
+        try:
+            client.request(method, path, body, kind)
+        except ApiError as error:
+            before, found, text = str(error).partition("denied request: ")
+            if not found or POLICY not in before or error.status != 403:
+                raise AssertionError(f"not denied by a policy: {error}") from error
+            return text
+        return ""
+
+    def close(self) -> None:
+        """Close every connection."""
+        for client in self.clients.values():
+            client.close()
+
+
+@contextmanager
+def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Judge]:
+    """Install accounts, roles and policies, in force inside the block."""
+    text = yaml.safe_dump_all(rendered.of_kind(*KINDS))
+    cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=text)
+    judge = Judge(cluster)
+    try:
+        _until_in_force(judge, rendered)
+        yield judge
+    finally:
+        judge.close()
+        cluster.kubectl("delete", "-f", "-", input=text)
+
+
+def remove(api: ApiClient, path: str) -> None:
+    """Delete an object at once, with the finalizers that no controller would remove here."""
+    left = api.request("DELETE", path, {"gracePeriodSeconds": 0})
+    if left.get("metadata", {}).get("finalizers"):
+        api.patch(path, {"metadata": {"finalizers": None}})
+
+
+def _until_in_force(judge: Judge, rendered: Rendered) -> None:
+    """Each policy is read by the API server's own watch; one that is in force denies its probe."""
+    reconciler, agent = judge.as_user(RECONCILER), judge.as_user(AGENT)
+    share = {"metadata": {"name": "probe", "labels": {names.LABEL_GPU_SHARING: "true"}}}
+    core, claims = "/api/v1/namespaces/default", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+    judge.cluster.api.post(f"{core}/pods", _pod("probe"))
+    judge.cluster.api.post(f"{core}/persistentvolumeclaims", _volume_claim())
+    judge.cluster.api.post("/api/v1/persistentvolumes", _volume())
+    other = {"metadata": {"labels": {"x": "y"}}}
+    user = judge.as_user("probe")
+    probes: dict[str, tuple[ApiClient, str, str, Any]] = {
+        "devices": (user, "POST", f"{core}/pods{DRY}", _pod("x", labels={names.LABEL_GPU_GROUP: "g"})),
+        "share-configmaps": (user, "POST", f"{core}/configmaps{DRY}", share),
+        "reconciler-pods": (reconciler, "PATCH", f"{core}/pods/probe{DRY}", other),
+        "reconciler-pod-status": (reconciler, "PATCH", f"{core}/pods/probe/status{DRY}", other),
+        "reconciler-configmaps": (reconciler, "POST", f"{core}/configmaps{DRY}", share),
+        "reconciler-claims": (reconciler, "POST", f"{claims}{DRY}", {"metadata": {"name": "x"}, "spec": {}}),
+        "reconciler-volumes": (reconciler, "PATCH", f"/api/v1/persistentvolumes/probe{DRY}", other),
+        "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", other),
+        "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", other),
+    }
+    judge.cluster.api.post(RESERVATIONS, _pod("probe"))
+    rights = [("probe", "edit", "default")]
+    for who, role, where in rights:
+        judge.cluster.kubectl("create", "rolebinding", who, f"--clusterrole={role}", f"--user={who}", f"-n={where}")
+    try:
+        present = {policy["metadata"]["name"].removeprefix("bowline-") for policy in rendered.of_kind(POLICY)}
+        deadline = time.monotonic() + DEADLINE_S
+        for name in sorted(present & set(probes)):
+            while not judge.denial(*probes[name]):
+                assert time.monotonic() < deadline, f"policy {name} is not in force"
+                time.sleep(0.05)
+    finally:
+        for path in (f"{core}/pods", RESERVATIONS, f"{core}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
+            remove(judge.cluster.api, f"{path}/probe")
+        for who, _, where in rights:
+            judge.cluster.kubectl("delete", "rolebinding", who, f"-n={where}")
+
+
+def _pod(name: str, **metadata: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
+    return {"metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def _volume_claim() -> dict[str, Any]:
+    wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": "probe"}, "spec": wanted}
+
+
+def _volume() -> dict[str, Any]:
+    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x"}}
+    return {"metadata": {"name": "probe"}, "spec": spec}

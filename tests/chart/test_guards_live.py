@@ -1,0 +1,124 @@
+"""What holds shared devices, changed by tenants, agents and the reconciler on a real API server."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Judge, installed, remove
+from tests.chart.rendering import Chart
+
+CORE = "/api/v1/namespaces/default"
+TENANT, BINDER = "tenant", "system:serviceaccount:kai-scheduler:binder"
+COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+NAMESPACES = "system:serviceaccount:kube-system:namespace-controller"
+GROUP, GROUPS, SHARING = names.LABEL_GPU_GROUP, f"{names.LABEL_GPU_GROUP}/g", names.LABEL_GPU_SHARING
+HELD = {GROUP: "g", GROUPS: "g", SHARING: "true", "app": "mine"}
+
+
+def pod(name: str, labels: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    spec = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
+    return {"metadata": {"name": name, "labels": labels, "annotations": annotations or {}}, "spec": spec}
+
+
+def share_map(name: str, **metadata: Any) -> dict[str, Any]:
+    labels = {SHARING: "true"}
+    return {"metadata": {"name": name, "labels": labels, **metadata}, "data": {names.VISIBLE_DEVICES: "GPU-1"}}
+
+
+@pytest.fixture(scope="module")
+def judge(chart: Chart, chart_cluster: Cluster) -> Iterator[Judge]:
+    """The policies in force, with a sharing pod, its ConfigMap and its reservation."""
+    api = chart_cluster.api
+    rules = ["--verb=get,create,update,patch,delete", "--resource=pods,pods/status,configmaps"]
+    chart_cluster.kubectl("create", "clusterrole", "tenants", *rules)
+    for user in (TENANT, BINDER, AGENT):
+        name = user.replace(":", "-")
+        chart_cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=tenants", f"--user={user}")
+    with installed(
+        chart_cluster, chart.render({"policy": {"accounts": False, "trusted": {"users": [BINDER]}}})
+    ) as made:
+        api.post(f"{CORE}/pods", pod("held", HELD))
+        api.post(f"{CORE}/pods", pod("plain", {"app": "mine"}))
+        api.post(f"{CORE}/configmaps", share_map("held-0"))
+        api.post(f"{CORE}/configmaps", {"metadata": {"name": "plain"}})
+        labels = {"app": names.RESERVATION_APP, GROUP: "g"}
+        api.post(RESERVATIONS, pod("reservation", labels, {names.RESERVED_DEVICE: "GPU-1", "other": "x"}))
+        yield made
+    for path in (POD, PLAIN, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
+        remove(api, path)
+    bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT)]
+    chart_cluster.kubectl("delete", "clusterrole/tenants", *bindings)
+
+
+def labels(changes: dict[str, str | None]) -> dict[str, Any]:
+    return {"metadata": {"labels": changes}}
+
+
+POD, STATUS, PLAIN = f"{CORE}/pods/held", f"{CORE}/pods/held/status", f"{CORE}/pods/plain"
+MAP, RESERVATION = f"{CORE}/configmaps/held-0", f"{RESERVATIONS}/reservation"
+DEVICE = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-2"}}}
+DENIED = [
+    pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {GROUP: "g"}), GROUP, id="a new pod of a group"),
+    pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {GROUPS: "g"}), GROUPS, id="a new pod of several groups"),
+    pytest.param(
+        TENANT, "POST", f"{CORE}/pods", pod("new", {SHARING: "no"}), SHARING, id="a new pod marked as sharing"
+    ),
+    pytest.param(TENANT, "PATCH", POD, labels({GROUP: None}), GROUP, id="leaving a group"),
+    pytest.param(
+        TENANT, "PATCH", POD, labels({GROUPS: None, SHARING: None}), GROUPS, id="leaving one of several groups"
+    ),
+    pytest.param(TENANT, "PATCH", POD, {"metadata": {"labels": None}}, GROUP, id="removing every label"),
+    pytest.param(TENANT, "PATCH", POD, labels({GROUP: "other"}), GROUP, id="changing to another group"),
+    pytest.param(TENANT, "PATCH", PLAIN, labels({f"{GROUP}/x": "x"}), f"{GROUP}/x", id="joining a group"),
+    pytest.param(TENANT, "PATCH", STATUS, labels({GROUP: None}), GROUP, id="leaving by the status"),
+    pytest.param(TENANT, "POST", f"{CORE}/configmaps", share_map("new-0"), SHARING, id="a ConfigMap like a share's"),
+    pytest.param(TENANT, "PATCH", MAP, {"data": {names.VISIBLE_DEVICES: "all"}}, SHARING, id="another device"),
+    pytest.param(TENANT, "PATCH", MAP, labels({SHARING: None}), SHARING, id="a share's ConfigMap without its label"),
+    pytest.param(
+        TENANT, "PATCH", f"{CORE}/configmaps/plain", labels({SHARING: "1"}), SHARING, id="label on any ConfigMap"
+    ),
+    pytest.param(TENANT, "DELETE", MAP, None, SHARING, id="deleting a share's ConfigMap"),
+    pytest.param(TENANT, "PATCH", RESERVATION, DEVICE, names.RESERVED_DEVICE, id="a reserved device by a tenant"),
+    pytest.param(TENANT, "PATCH", RESERVATION, labels({"app": None}), "app", id="a reservation hidden by a tenant"),
+    pytest.param(AGENT, "PATCH", RESERVATION, labels({GROUP: None}), GROUP, id="a reservation's group by an agent"),
+]
+ALLOWED = [
+    pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {"app": "x"}), id="a pod with labels of its own"),
+    pytest.param(
+        TENANT, "POST", f"{CORE}/pods", {"metadata": {"name": "n"}, "spec": pod("", {})["spec"]}, id="no labels"
+    ),
+    pytest.param(TENANT, "PATCH", POD, labels({"app": "other", "new": "x"}), id="other labels of a sharing pod"),
+    pytest.param(TENANT, "PATCH", STATUS, {"status": {"message": "x"}}, id="the status of a sharing pod"),
+    pytest.param(TENANT, "DELETE", POD, None, id="deleting a sharing pod"),
+    pytest.param(
+        TENANT, "PATCH", f"{CORE}/configmaps/plain", {"data": {"a": "b"}}, id="a ConfigMap of the tenant's own"
+    ),
+    pytest.param(
+        TENANT, "PATCH", RESERVATION, {"metadata": {"annotations": {"other": "y"}}}, id="another annotation"
+    ),
+    pytest.param(AGENT, "PATCH", RESERVATION, DEVICE, id="the device by an agent, which has a policy of its own"),
+    pytest.param(RECONCILER, "PATCH", POD, labels({GROUP: "h", GROUPS: None}), id="the reconciler changes groups"),
+    pytest.param(RECONCILER, "DELETE", MAP, None, id="the reconciler deletes a share's ConfigMap"),
+    pytest.param(BINDER, "PATCH", POD, labels({GROUP: "h"}), id="a trusted user changes groups"),
+    pytest.param(COLLECTOR, "DELETE", MAP, None, id="the garbage collector deletes a share's ConfigMap"),
+    pytest.param(NAMESPACES, "DELETE", MAP, None, id="the namespace controller deletes a share's ConfigMap"),
+    pytest.param("", "PATCH", POD, labels({GROUP: None}), id="a member of a trusted group repairs by hand"),
+]
+
+
+@pytest.mark.parametrize(("user", "method", "path", "body", "named"), DENIED)
+def test_what_holds_a_device_cannot_be_changed_by(
+    judge: Judge, user: str, method: str, path: str, body: Any, named: str
+) -> None:
+    denial = judge.denial(judge.as_user(user), method, path + DRY, body)
+    assert "only" in denial, "the request passed"
+    assert named in denial
+
+
+@pytest.mark.parametrize(("user", "method", "path", "body"), ALLOWED)
+def test_what_the_guards_leave_alone(judge: Judge, user: str, method: str, path: str, body: Any) -> None:
+    client = judge.as_user(user) if user else judge.cluster.api
+    assert judge.denial(client, method, path + DRY, body) == ""

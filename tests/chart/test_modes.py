@@ -1,0 +1,65 @@
+"""What the chart renders in each admission mode."""
+
+from typing import Any
+
+import pytest
+
+from localcluster.errors import CommandError
+from shared.framework.config import parse_settings
+from tests.chart.presets import EVERYTHING, PRESETS
+from tests.chart.rendering import Chart, Rendered, merged
+
+HOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+WITH_FAIL = {"config": {"plugins": [{"name": "device_access"}]}}
+# Policies of Bowline's own accounts deny nothing to users.
+OF_USERS = ("bowline-pods", "bowline-devices", "bowline-share-configmaps")
+
+
+def settings(rendered: Rendered) -> Any:
+    return parse_settings(rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"])
+
+
+def test_enforce_is_the_default_and_fails_closed_for_pods(chart: Chart) -> None:
+    rendered = chart.render(WITH_FAIL)
+    closed = {hook["name"] for _, hook in rendered.hooks() if hook["failurePolicy"] == "Fail"}
+    assert closed == {"pods.bowline.dev", "ephemeralcontainers.bowline.dev"}
+    assert settings(rendered).admission.mode == "Enforce"
+
+
+@pytest.mark.parametrize("values", [*PRESETS, pytest.param(WITH_FAIL, id="hooks that fail closed")])
+def test_warn_denies_nothing_to_users_whether_or_not_the_webhook_answers(
+    chart: Chart, values: dict[str, Any]
+) -> None:
+    rendered = chart.render(merged(values, {"admission": {"mode": "Warn"}}))
+    assert {hook["failurePolicy"] for _, hook in rendered.hooks()} == {"Ignore"}
+    for name in OF_USERS:
+        assert rendered.get(BINDING, name)["spec"]["validationActions"] == ["Warn", "Audit"]
+    assert settings(rendered).admission.mode == "Warn"
+    # A stolen token is worth no more than before.
+    assert rendered.get(BINDING, "bowline-reconciler-pods")["spec"]["validationActions"] == ["Deny"]
+
+
+@pytest.mark.parametrize("word", [pytest.param("Off", id="as text"), pytest.param(False, id="as YAML reads it")])
+@pytest.mark.parametrize("values", [{}, EVERYTHING, WITH_FAIL])
+def test_off_renders_nothing_that_can_deny(chart: Chart, values: dict[str, Any], word: Any) -> None:
+    rendered = chart.render(merged(values, {"admission": {"mode": word}}))
+    assert rendered.of_kind(*HOOKS, POLICY, BINDING) == []
+    assert settings(rendered).admission.mode == "Off"
+    assert len(rendered.of_kind("Deployment")) == 2
+
+
+def test_the_mode_is_given_in_one_place(chart: Chart) -> None:
+    same = {"admission": {"mode": "Warn"}, "config": {"admission": {"mode": "Warn"}}}
+    assert settings(chart.render(same)).admission.mode == "Warn"
+    with pytest.raises(CommandError, match=r"config\.admission\.mode is Warn .* set admission\.mode alone"):
+        chart.render({"config": {"admission": {"mode": "Warn"}}})
+
+
+def test_every_object_that_can_deny_is_found_by_the_labels_of_the_release(chart: Chart) -> None:
+    """By these one command deletes them all."""
+    rendered = chart.render(merged(EVERYTHING, WITH_FAIL))
+    for found in rendered.of_kind(*HOOKS, POLICY, BINDING):
+        labels = found["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "bowline"
+        assert labels["app.kubernetes.io/instance"] == "bowline"
