@@ -13,7 +13,17 @@ from reconciler.decide.decide import must_cancel
 from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view
 from reconciler.decide.order import first_of_pod
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
-from shared.api.meta import Object, ObjectKey, ResourceVersion, is_deleting, key_of, status_of, version_of
+from shared.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectUID,
+    ResourceVersion,
+    is_deleting,
+    key_of,
+    status_of,
+    uid_of,
+    version_of,
+)
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
@@ -165,13 +175,28 @@ class Stores:
             return None
         return first_of_pod(request, rivals.values())
 
-    def stands(self, request: BindRequest) -> bool:
-        """Return whether, by what was last seen, the request is still to be carried out."""
-        standing, pod = self.request(request.key), self.pod_view(request.pod_key)
+    def node_uid(self, name: str) -> ObjectUID | None:
+        """Return the UID of the node as last seen; None if the store does not have it."""
+        node = self.node(name)
+        return uid_of(node) if node is not None else None
+
+    def stands(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
+        """Return whether, by what was last seen, an attempt of the request may continue.
+
+        ``node_uid``: what ``node_uid()`` returned when the attempt began. A node that the store did not have then may
+        have been newer than the store, and its absence proves nothing.
+        """
+        standing, pod, node = (
+            self.request(request.key),
+            self.pod_view(request.pod_key),
+            self.node(request.selected_node),
+        )
+        is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
         return not must_cancel(
             request,
             standing if standing is not None else Absent.UNSEEN,
             pod if pod is not None else Absent.UNSEEN,
+            node_is_gone=node_uid is not None and not is_same,
         )
 
     def unfinished(self) -> Iterable[ObjectKey]:

@@ -98,9 +98,10 @@ class Attempts:
             memory.effects = request
             memory.rolled_back = False
         c = self.context(sight, request)
-        running = memory.running = Running(request, c.cancelled)
+        stores = self._tools.stores
+        running = memory.running = Running(request, stores.node_uid(request.selected_node), c.cancelled)
         try:
-            status = await run_attempt(c, self._runner, running, lambda: self._tools.stores.stands(request))
+            status = await run_attempt(c, self._runner, running, lambda: stores.stands(request, running.node_uid))
         finally:
             memory.running = None
             memory.unknown_binding = c.posts.last_unknown or memory.unknown_binding

@@ -20,6 +20,7 @@ class Running:
     """An attempt under way. Past the point of no return it is no longer cancelled."""
 
     request: BindRequest
+    node_uid: ObjectUID | None = None  # as the store had it when the attempt began
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     past_point: bool = False
 

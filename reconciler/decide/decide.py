@@ -255,13 +255,21 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
     return Attempt()
 
 
-def must_cancel(request: BindRequest, standing: BindRequest | Absent, pod: PodView | Absent) -> bool:
-    """Return whether a running attempt must stop: its request was withdrawn or remade, or its pod is over."""
+def must_cancel(
+    request: BindRequest, standing: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
+) -> bool:
+    """Return whether a running attempt must stop.
+
+    Its request was withdrawn or replaced or has ended, its pod has, or its node is deleted. ``standing`` and ``pod``
+    are as seen now; ``node_is_gone``: the node that the attempt began with is deleting, deleted or replaced.
+    """
     if standing is Absent.GONE:
         return True
-    if isinstance(standing, BindRequest) and (standing.uid != request.uid or standing.deleting):
+    if isinstance(standing, BindRequest) and (
+        standing.uid != request.uid or standing.deleting or standing.phase is not Phase.PENDING
+    ):
         return True
-    return isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished)
+    return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
 
 
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:

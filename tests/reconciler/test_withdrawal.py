@@ -11,7 +11,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from shared.framework.status import Reason, Status
 from shared.kube.errors import NotFound
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES
 from shared.runtime.tasks import uncut
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
@@ -70,6 +70,62 @@ async def test_a_pod_deleted_while_it_is_prepared_ends_the_request(stage: Stage)
     assert hold.cancelled
     assert status["reason"].startswith("PodGone")
     assert plugin.points("pod") == ["pre_bind", "rollback"]
+
+
+async def test_an_attempt_ends_when_another_process_reports_its_request_failed(stage: Stage) -> None:
+    """As a second release with an overlapping shard, or a frozen leader of before, may do."""
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        await hold.reached.wait()
+        failed = {"status": {"phase": "Failed", "reason": "Rejected: by another"}}
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", failed, subresource="status")
+        await until(lambda: hold.cancelled)
+        await until(lambda: "rollback" in plugin.points("pod"))
+
+        async def is_released() -> bool:
+            return not (await stage.request())["metadata"].get("finalizers")
+
+        await until_awaited(is_released, bool)
+    assert "nodeName" not in (await stage.pod())["spec"]
+    assert (await stage.status())["reason"] == "Rejected: by another", "Failed is final"
+
+
+async def test_an_attempt_ends_when_its_node_is_deleted(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(effects=True, pre_bind=hold)
+    node = f"node-{stage.namespace}"
+    await stage.client.create(NODES, "", {"metadata": {"name": node}})
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind(node=node)
+        await hold.reached.wait()
+        await stage.client.delete(NODES, "", node)
+        status = await stage.phase("pod", "Failed", "Succeeded")
+    assert status["reason"].startswith("NodeGone")
+    assert hold.cancelled
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(stage: Stage) -> None:
+    hold = Hold()
+    plugin = Scripted(pre_bind=hold)
+    node = f"node-{stage.namespace}"
+    await stage.client.create(NODES, "", {"metadata": {"name": node}})
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind(node=node)
+        await hold.reached.wait()
+        await working.hang("bindrequests")
+        await stage.client.delete(NODES, "", node)
+        made = await stage.client.create(NODES, "", {"metadata": {"name": node}})
+        await until(lambda: working.parts.stores.node_uid(node) == made["metadata"]["uid"])
+        hold.go.set()
+        await stage.phase("pod", "Succeeded")
+    assert len(plugin.uids("pre_bind")) == 2, "the new node is prepared for by an attempt of its own"
+    await stage.client.delete(NODES, "", node)
 
 
 async def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_request(stage: Stage) -> None:

@@ -339,6 +339,9 @@ def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, 
         pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),
         pytest.param(request(), replace(POD, deleting=True), True, id="pod deleting"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), True, id="pod remade"),
+        pytest.param(request({"phase": "Failed"}), POD, True, id="another process reports Failed"),
+        pytest.param(request({"phase": "Succeeded"}), POD, True, id="another process reports Succeeded"),
+        pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request goes on"),
     ],
 )
 def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
@@ -351,3 +354,7 @@ def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     assert isinstance(decision, Fail)
     assert decision.reason is Reason.NO_PLUGIN
     assert decision.message.endswith("; author: serves raised KeyError: 'typo'")
+
+
+def test_an_attempt_is_cancelled_when_its_node_is_gone() -> None:
+    assert must_cancel(request(), request(), POD, node_is_gone=True)

@@ -82,3 +82,11 @@ def test_a_cleared_memory_tells_what_it_was_about() -> None:
     memories.of(version(1, "first"))
     assert memories.clear() == [(ObjectKey("default", "pod"), "first")]
     assert len(memories) == 0
+
+
+def test_a_closed_memory_keeps_no_copy_of_the_request() -> None:
+    memory = memory_of_writes(1, 2)
+    memory.close()
+    assert memory.done
+    # The echo of the version before is not answered with the copy of the write's reply.
+    assert shown(memory, 1) == ("1", False)
