@@ -1,7 +1,6 @@
 """How long to wait after a failure: exponential, with full jitter, so that a crowd of failures spreads out."""
 
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from typing import Generic, TypeVar
@@ -10,8 +9,6 @@ K = TypeVar("K", bound=Hashable)
 
 # 2**63 times any base exceeds any cap; more would only overflow.
 _MAX_DOUBLINGS = 63
-# A key takes about 200 bytes; 20,000 failing at once is an outage, and forgetting the longest unseen is harmless.
-_CAPACITY = 20_000
 
 
 def full_jitter(attempt: int, base: timedelta, cap: timedelta, random: float) -> timedelta:
@@ -25,7 +22,12 @@ def full_jitter(attempt: int, base: timedelta, cap: timedelta, random: float) ->
 
 
 class Backoff(Generic[K]):
-    """Counts failures in a row by key, in memory. A success forgets the key; when full, the longest unseen goes."""
+    """Counts failures in a row by key, in memory, until the key succeeds.
+
+    There is no limit on the number of keys: a key whose count is dropped starts again with the shortest wait, and if
+    many fail in turn none of them would ever back off. The caller reports the success or the end of every key that
+    has failed, so that the counts are as many as there are failing keys; each takes about 200 bytes.
+    """
 
     def __init__(
         self,
@@ -33,13 +35,11 @@ class Backoff(Generic[K]):
         cap: timedelta,
         *,
         random: Callable[[], float] = random.random,
-        capacity: int = _CAPACITY,
     ) -> None:
         self._base = base
         self._cap = cap
         self._random = random
-        self._capacity = capacity
-        self._failures: OrderedDict[K, int] = OrderedDict()
+        self._failures: dict[K, int] = {}
 
     def __len__(self) -> int:
         return len(self._failures)
@@ -49,10 +49,7 @@ class Backoff(Generic[K]):
 
         A wait that was asked for is spread as well, by what full jitter adds to it.
         """
-        failures = self._failures.pop(key, 0) + 1
-        self._failures[key] = failures
-        if len(self._failures) > self._capacity:
-            self._failures.popitem(last=False)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
         jitter = full_jitter(failures, self._base, self._cap, self._random())
         return jitter if at_least is None else at_least + min(jitter, at_least)
 

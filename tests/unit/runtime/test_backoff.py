@@ -27,8 +27,8 @@ def test_full_jitter(attempt: int, random: float, expected: float) -> None:
     assert full_jitter(attempt, seconds(1), seconds(60), random) == seconds(expected)
 
 
-def backoff(capacity: int = 10) -> Backoff[str]:
-    return Backoff(seconds(1), seconds(60), random=lambda: 0.5, capacity=capacity)
+def backoff() -> Backoff[str]:
+    return Backoff(seconds(1), seconds(60), random=lambda: 0.5)
 
 
 def test_failures_in_a_row_count_by_key_and_a_success_forgets_them() -> None:
@@ -55,9 +55,11 @@ def test_never_sooner_than_the_other_side_asked_for(asked: float, expected: floa
     assert backoff().failed("a", at_least=seconds(asked)) == seconds(expected)
 
 
-def test_memory_is_bounded_and_the_longest_unseen_goes() -> None:
-    counted = backoff(capacity=2)
-    for key in ("a", "b", "a", "c"):
-        counted.failed(key)
-    assert len(counted) == 2
-    assert [counted.failures(key) for key in "abc"] == [2, 0, 1]
+@pytest.mark.parametrize("keys", [pytest.param(1, id="one key"), pytest.param(20_001, id="20,001 keys in turn")])
+def test_every_failing_key_backs_off_however_many_there_are(keys: int) -> None:
+    counted: Backoff[int] = Backoff(seconds(1), seconds(60), random=lambda: 0.5)
+    rounds = [{counted.failed(key) for key in range(keys)} for _ in range(4)]
+    assert rounds == [{seconds(0.5)}, {seconds(1)}, {seconds(2)}, {seconds(4)}]
+    for key in range(keys):
+        counted.succeeded(key)
+    assert len(counted) == 0
