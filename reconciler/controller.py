@@ -1,8 +1,9 @@
 """The loop around passes: one queue of keys, a fixed number of workers, and only while this process leads.
 
 Watches run on every replica, so that a new leader starts with warm stores; they enqueue only where somebody works.
-A handler records and enqueues, nothing else. What a watch brings goes before what a clock brings: thousands of
-waiting requests that are looked at again do not hold up a fresh one.
+A handler records and enqueues, nothing else. What a watch enqueues goes before what a timer requeues: thousands of
+waiting requests that are polled do not hold up a new one. Namespaces take turns, so that one whose requests hang or
+fail does not hold up the requests of another.
 """
 
 import asyncio
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 
 # Past the point of no return an attempt has a POST and a patch to go; the API server answers within a minute or not.
 DRAIN = timedelta(seconds=25)
-# Of the workers, those that may be busy with what a clock brought back: waits told about, retries, polls.
-LATE_SHARE = 8
+# Of this many workers one may process what a timer has requeued: reports of waits, retries, polls.
+LOW_PRIORITY_SHARE = 8
 
 
 @dataclass(slots=True)
@@ -51,7 +52,6 @@ class Controller:
         self._queue: WorkQueue[ObjectKey] | None = None
         self._reconciler: Reconciler | None = None
         self._sleepers: Sleepers | None = None
-        self._faults: Backoff[ObjectKey] = Backoff(timedelta(seconds=1), timedelta(minutes=5))
         metrics.queue_depth.set_function(lambda: self._queue.depth if self._queue else 0)
         metrics.queue_delayed.set_function(lambda: self._queue.delayed if self._queue else 0)
         metrics.queue_age.set_function(lambda: self._queue.oldest_age.total_seconds() if self._queue else 0)
@@ -62,8 +62,8 @@ class Controller:
         return self._queue
 
     def in_line(self) -> int:
-        """Return how many keys wait for a worker that something has just happened to."""
-        return self._queue.fresh if self._queue is not None else 0
+        """Return how many keys of normal priority wait for a worker."""
+        return self._queue.normal_depth if self._queue is not None else 0
 
     # --- told by the watches ---
 
@@ -96,14 +96,18 @@ class Controller:
         doubtful = await self._behind(stores, term.over)
         if term.over.is_set():
             return
-        queue: WorkQueue[ObjectKey] = WorkQueue(late_limit=max(1, self._workers // LATE_SHARE))
+        queue: WorkQueue[ObjectKey] = WorkQueue(
+            low_priority_limit=max(1, self._workers // LOW_PRIORITY_SHARE),
+            group=lambda key: key.namespace,
+            workers=self._workers,
+        )
         reconciler.begin(since, doubtful)
         self._queue, self._reconciler, self._sleepers = queue, reconciler, sleepers
         for key in {*stores.unfinished(), *doubtful}:
             queue.add(key)
         look = partial(self._look, reconciler)
         workers = [
-            asyncio.create_task(work(queue, look, self._on_fault), name=f"worker {number}")
+            asyncio.create_task(work(queue, look, self._on_error), name=f"worker {number}")
             for number in range(self._workers)
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
@@ -138,14 +142,12 @@ class Controller:
     async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
         with self._observation.passing(key):
             again = await reconciler.reconcile(key)
-        self._faults.succeeded(key)
         return again.delay
 
-    def _on_fault(self, key: ObjectKey) -> timedelta:
-        """A fault of Bowline: the request must not be lost."""
+    def _on_error(self, key: ObjectKey) -> None:
+        """A defect of Bowline: the request must not be lost."""
         log.exception("pass failed", extra={"bindRequest": str(key)})
         self._metrics.pass_errors.inc()
-        return self._faults.failed(key, timedelta(seconds=1))
 
 
 async def _until(event: asyncio.Event, limit: timedelta) -> None:

@@ -17,13 +17,13 @@ K = TypeVar("K", bound=Hashable)
 
 async def work(
     queue: WorkQueue[K],
-    look: Callable[[K], Awaitable[timedelta | None]],
-    on_fault: Callable[[K], timedelta],
+    reconcile: Callable[[K], Awaitable[timedelta | None]],
+    on_error: Callable[[K], None],
 ) -> None:
-    """Look at one key after the other until the queue is shut down.
+    """Process one key after the other until the queue is shut down.
 
-    ``look`` returns when to look again, if at all. If it raises, ``on_fault`` is called in the exception's handler,
-    to tell of it and to say when to try again.
+    ``reconcile`` returns when to process the key again, if at all. If it raises, ``on_error`` is called in the
+    exception's handler, to report it, and the key is processed again, rate limited.
     """
     while True:
         try:
@@ -32,11 +32,13 @@ async def work(
             return
         try:
             try:
-                again = await to_its_end(look(key))
+                again = await to_its_end(reconcile(key))
                 if again is not None:
                     queue.add_after(key, again)
-            except Exception:  # noqa: BLE001 - whatever it is, ``on_fault`` tells of it
-                queue.add_after(key, on_fault(key))
+                queue.forget(key)
+            except Exception:  # noqa: BLE001 - whatever it is, ``on_error`` reports it
+                on_error(key)
+                queue.add_rate_limited(key)
         finally:
             queue.done(key)
 

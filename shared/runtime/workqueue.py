@@ -1,34 +1,46 @@
 """A queue of keys for a level-triggered controller, on one event loop.
 
-A key stands for "look at this object", not for an event, so that any number of adds before a look are one look. Where
-a key can be:
+A key means "reconcile this object", not an event, so that any number of adds before a reconcile are one reconcile.
+Where a key can be:
 
-- *ready*: in line to be handed out, once;
-- *processing*: handed out and not yet done; added meanwhile, it gets back in line when done, so that no two workers
-  ever look at the same object;
-- *delayed*: to be added later; the earliest wish wins, and an explicit ``add`` takes its place. With a
-  ``late_limit``, keys whose delay is over stand in a line of their own: whatever comes fresh goes before them, and
-  only that many of them are processed at a time, so that thousands of waits that come due together hold nobody up.
-  Half as many are served in any case, in turn with fresh ones, so that a flood of fresh keys does not hold them up
-  for ever either, nor they, where there is a single worker, the fresh ones.
+- *ready*: to be handed out, once;
+- *processing*: handed out and not yet done; added meanwhile, it becomes ready again when done, so that no two workers
+  ever process the same key;
+- *delayed*: to be added later; the earliest due time wins, and an explicit ``add`` replaces it.
 
-One heap and one timer serve all delays: 100,000 waiting keys cost no tasks. Nothing is kept across processes; what a
+Ready keys have one of two priorities. A key that is added has the normal one. With a ``low_priority_limit``, a key
+whose delay is over has the low one: keys of normal priority are handed out first, and only that many of low priority
+are processed at a time, so that thousands of delays that end together do not hold up new work. Half as many are
+processed in any case, alternating with normal ones, so that neither priority starves the other.
+
+Within a priority, *groups* of keys (``group`` returns a key's group, its namespace for example) take turns, however
+many keys each has. With ``workers``, no group occupies all of them: a group gets another worker only while it has
+fewer than ``_SHARE`` times the number of free ones. One group alone can occupy 7 of 8 workers; what remains serves
+the others immediately, even while every key of the group hangs.
+
+One heap and one timer serve all delays: 100,000 delayed keys cost no tasks. Nothing is kept across processes; what a
 queue forgets when shut down, the next process finds by listing.
 """
 
 import asyncio
 import heapq
-from collections import deque
-from collections.abc import Hashable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from typing import Generic, TypeVar
 
+from shared.runtime.backoff import Backoff
+
 K = TypeVar("K", bound=Hashable)
 
 # Superseded heap entries are dropped when they outnumber the live ones, but not for a handful.
 _SLACK = 64
+# A group's workers for each free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
+_SHARE = 7
+# Of a key that fails: quickly at first, then every few minutes.
+_BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
 
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
@@ -37,27 +49,94 @@ class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the wor
 
 @dataclass(frozen=True, slots=True)
 class QueueView(Generic[K]):
-    """A look at a queue: the first of the ready with their age, those being processed, the next of the delayed."""
+    """A snapshot: the first of the ready with their age, those being processed, the next of the delayed."""
 
     ready: tuple[tuple[K, float], ...]
     processing: tuple[K, ...]
     delayed: tuple[tuple[K, float], ...]
 
 
-class WorkQueue(Generic[K]):
-    """A de-duplicating queue of keys with delays. Not thread-safe."""
+class _Lane(Generic[K]):
+    """The ready keys of one priority: a FIFO for each group, and the order in which groups take turns."""
 
-    def __init__(self, late_limit: int | None = None) -> None:
-        # The line, and when each key got into it. (The front of a dict alone would cost more with every deletion.)
-        self._line: deque[K] = deque()
+    def __init__(self, group: Callable[[K], Hashable]) -> None:
+        self._group = group
+        self._keys: set[K] = set()
+        # A key that is discarded stays in its deque as a gap.
+        self._by_group: dict[Hashable, deque[K]] = {}
+        self._turns: deque[Hashable] = deque()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._keys
+
+    def add(self, key: K) -> None:
+        """Append a key that is not in the lane."""
+        group = self._group(key)
+        waiting = self._by_group.get(group)
+        if waiting is None:
+            waiting = self._by_group[group] = deque()
+            self._turns.append(group)
+        waiting.append(key)
+        self._keys.add(key)
+
+    def discard(self, key: K) -> None:
+        """Remove a key from the lane."""
+        self._keys.discard(key)
+
+    def take(self, may_take: Callable[[Hashable], bool]) -> K | None:
+        """Remove and return the first key of the next group that ``may_take``; None if there is none."""
+        for _ in range(len(self._turns)):
+            group = self._turns.popleft()
+            waiting = self._by_group[group]
+            while waiting and waiting[0] not in self._keys:
+                waiting.popleft()
+            if not waiting:
+                del self._by_group[group]
+                continue
+            self._turns.append(group)
+            if may_take(group):
+                key = waiting.popleft()
+                self._keys.discard(key)
+                return key
+        return None
+
+    def clear(self) -> None:
+        """Remove all keys."""
+        self._keys.clear()
+        self._by_group.clear()
+        self._turns.clear()
+
+
+class WorkQueue(Generic[K]):
+    """A de-duplicating queue of keys with delays, priorities, fairness between groups and rate limiting.
+
+    Not thread-safe. ``workers`` is how many keys are processed at a time at most; without it no group is limited.
+    """
+
+    def __init__(
+        self,
+        *,
+        low_priority_limit: int | None = None,
+        group: Callable[[K], Hashable] = lambda _: None,
+        workers: int | None = None,
+        backoff: Backoff[K] | None = None,
+    ) -> None:
+        self._group = group
+        self._workers = workers
+        self._low_limit = low_priority_limit
+        self._backoff: Backoff[K] = backoff if backoff is not None else Backoff(*_BACKOFF)
+        # Since when each key has been ready, in that order.
         self._ready: dict[K, float] = {}
-        # The line of keys whose delay is over. One that is added meanwhile changes lines and stays here as a gap.
-        self._late_limit = late_limit
-        self._late: deque[K] = deque()
-        self._late_ready: set[K] = set()
-        self._late_processing: set[K] = set()
-        self._late_was_last = False
+        self._normal: _Lane[K] = _Lane(group)
+        self._low: _Lane[K] = _Lane(group)
+        self._low_was_last = False
         self._processing: set[K] = set()
+        self._low_processing: set[K] = set()
+        self._by_group: Counter[Hashable] = Counter()
+        self._low_by_group: Counter[Hashable] = Counter()
         # Added while processing, and when.
         self._again: dict[K, float] = {}
         self._delayed: dict[K, tuple[float, int]] = {}
@@ -74,9 +153,9 @@ class WorkQueue(Generic[K]):
         return len(self._ready)
 
     @property
-    def fresh(self) -> int:
-        """Keys that could be handed out now and were added, not brought by a clock."""
-        return len(self._line)
+    def normal_depth(self) -> int:
+        """Keys of normal priority that could be handed out now."""
+        return len(self._normal)
 
     @property
     def processing(self) -> int:
@@ -90,25 +169,22 @@ class WorkQueue(Generic[K]):
 
     @property
     def oldest_age(self) -> timedelta:
-        """How long the first in line has been there; zero if the line is empty."""
+        """How long the key that has been ready for longest has been so; zero if none is ready."""
         if not self._ready:
             return timedelta()
-        while self._late and self._late[0] not in self._late_ready:
-            self._late.popleft()
-        first = min(self._ready[line[0]] for line in (self._line, self._late) if line)
-        return timedelta(seconds=self._now() - first)
+        return timedelta(seconds=self._now() - min(self._ready.values()))
 
     def view(self, limit: int) -> QueueView[K]:
-        """Return up to ``limit`` keys of each kind; for people to look at."""
+        """Return up to ``limit`` keys of each kind, for debug pages."""
         now = self._now()
-        # The order in which they got ready; a late one may go after those that follow it here.
+        # The order in which they became ready, which is not the order in which they are handed out.
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
         soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
         return QueueView(ready, tuple(islice(self._processing, limit)), delayed)
 
     def place(self, key: K) -> str | None:
-        """Return where a key is, in words; None if it is not in the queue. For people to look at."""
+        """Return where a key is, in words, for debug pages; None if it is not in the queue."""
         if key in self._processing:
             return "processing" + (", added again meanwhile" if key in self._again else "")
         if key in self._ready:
@@ -121,21 +197,33 @@ class WorkQueue(Generic[K]):
         return key in self._ready or key in self._again
 
     def add(self, key: K) -> None:
-        """Have the key looked at as soon as possible; its delay, if any, is over."""
+        """Make the key ready with normal priority; its delay, if any, is over."""
         if self._shut_down:
             return
         self._delayed.pop(key, None)
         if key in self._processing:
             self._again.setdefault(key, self._now())
         elif key not in self._ready:
-            self._enqueue(key, self._now())
-        elif key in self._late_ready:
-            self._late_ready.discard(key)
-            self._line.append(key)
+            self._enqueue(self._normal, key, self._now())
+        elif key in self._low:
+            self._low.discard(key)
+            self._normal.add(key)
             self._wake_one()
 
+    def add_rate_limited(self, key: K) -> None:
+        """Make the key ready after a delay that grows with each call until ``forget``."""
+        self.add_after(key, self._backoff.failed(key, _BACKOFF[0]))
+
+    def forget(self, key: K) -> None:
+        """Reset the key's rate limit: it has been processed without a failure."""
+        self._backoff.succeeded(key)
+
+    def num_requeues(self, key: K) -> int:
+        """Return how often the key has been added rate limited since it was forgotten."""
+        return self._backoff.failures(key)
+
     def add_after(self, key: K, delay: timedelta) -> None:
-        """Have the key looked at after ``delay``, or sooner if an earlier wish is pending."""
+        """Make the key ready after ``delay``, or sooner if it is due earlier already."""
         if delay <= timedelta():
             self.add(key)
             return
@@ -163,32 +251,39 @@ class WorkQueue(Generic[K]):
             try:
                 await waiter
             except asyncio.CancelledError:
-                # Woken for a key and cancelled in the same turn: the key goes to somebody else.
+                # Woken for a key and cancelled before it could take it: another worker takes it.
                 if waiter.done() and not waiter.cancelled():
                     self._wake_one()
                 raise
         del self._ready[key]
         self._processing.add(key)
+        self._by_group[self._group(key)] += 1
+        if self._ready:
+            # More than one key may have become available with the last that was done.
+            self._wake_one()
         return key
 
     def done(self, key: K) -> None:
-        """End the processing of a key; if it was added meanwhile, it gets back in line."""
-        self._processing.discard(key)
-        if key in self._late_processing:
-            self._late_processing.discard(key)
-            if self._late_ready:
-                self._wake_one()
+        """End the processing of a key; if it was added meanwhile, it becomes ready again."""
+        if key in self._processing:
+            self._processing.discard(key)
+            _decrement(self._by_group, self._group(key))
+        if key in self._low_processing:
+            self._low_processing.discard(key)
+            _decrement(self._low_by_group, self._group(key))
         added = self._again.pop(key, None)
         if added is not None and not self._shut_down:
-            self._enqueue(key, added)
+            self._enqueue(self._normal, key, added)
+        elif self._ready:
+            # Keys that a limit has held back.
+            self._wake_one()
 
     def shut_down(self) -> None:
         """Hand out no more keys and take none; those being processed are still to be marked done."""
         self._shut_down = True
         self._ready.clear()
-        self._line.clear()
-        self._late.clear()
-        self._late_ready.clear()
+        self._normal.clear()
+        self._low.clear()
         self._again.clear()
         self._delayed.clear()
         self._heap.clear()
@@ -200,35 +295,40 @@ class WorkQueue(Generic[K]):
                 waiter.set_result(None)
 
     def _next(self) -> K | None:
-        """Take the key that is to be handed out now; None if there is none or all late ones have to wait."""
-        limit = self._late_limit or 0
-        share = -(-limit // 2) if self._line else limit
-        in_turn = not (self._late_was_last and self._line)
-        self._late_was_last = False
-        if self._late_ready and len(self._late_processing) < share and in_turn:
-            self._late_was_last = True
-            while (key := self._late.popleft()) not in self._late_ready:
-                pass
-            self._late_ready.discard(key)
-            self._late_processing.add(key)
-            return key
-        return self._line.popleft() if self._line else None
+        """Remove and return the key to be handed out now; None if none is ready or limits hold all of them back."""
+        limit = self._low_limit or 0
+        share = -(-limit // 2) if self._normal else limit
+        alternates = not (self._low_was_last and self._normal)
+        self._low_was_last = False
+        if self._low and len(self._low_processing) < share and alternates:
+            key = self._low.take(lambda group: self._may_take(group) and self._may_take_low(group, share))
+            if key is not None:
+                self._low_was_last = True
+                self._low_processing.add(key)
+                self._low_by_group[self._group(key)] += 1
+                return key
+        return self._normal.take(self._may_take)
 
-    def _enqueue_late(self, key: K) -> None:
-        """The key's delay is over: put it in line, behind everything fresh."""
-        if self._late_limit is None or key in self._processing:
+    def _may_take(self, group: Hashable) -> bool:
+        """Return whether the group may occupy another worker."""
+        return self._workers is None or self._by_group[group] < _SHARE * (self._workers - len(self._processing))
+
+    def _may_take_low(self, group: Hashable, share: int) -> bool:
+        """Return the same for the workers that may process low priority; of these few a group leaves a quarter."""
+        return self._workers is None or self._low_by_group[group] < 3 * (share - len(self._low_processing))
+
+    def _enqueue_low(self, key: K) -> None:
+        """Make a key ready whose delay is over."""
+        if self._low_limit is None or key in self._processing:
             self.add(key)
             return
         self._delayed.pop(key, None)
         if key not in self._ready:
-            self._ready[key] = self._now()
-            self._late.append(key)
-            self._late_ready.add(key)
-            self._wake_one()
+            self._enqueue(self._low, key, self._now())
 
-    def _enqueue(self, key: K, since: float) -> None:
+    def _enqueue(self, lane: _Lane[K], key: K, since: float) -> None:
         self._ready[key] = since
-        self._line.append(key)
+        lane.add(key)
         self._wake_one()
 
     def _wake_one(self) -> None:
@@ -261,5 +361,11 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)
             if self._delayed.get(key) == (due, number):
-                self._enqueue_late(key)
+                self._enqueue_low(key)
         self._set_timer()
+
+
+def _decrement(counts: Counter[Hashable], group: Hashable) -> None:
+    counts[group] -= 1
+    if counts[group] <= 0:
+        del counts[group]

@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -22,7 +21,6 @@ from shared.kube.callbacks import Callback, Callbacks
 from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
-from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
 from shared.runtime.tasks import end
 from shared.runtime.workers import first_failure, work
@@ -170,7 +168,6 @@ class _Worker:
         self._reconcile = reconcile
         self._queue: WorkQueue[ObjectKey] | None = None
         self.task: asyncio.Task[None] | None = None
-        self._faults: Backoff[ObjectKey] = Backoff(timedelta(seconds=1), timedelta(minutes=1))
 
     def add(self, key: ObjectKey) -> None:
         if self._queue is not None:
@@ -181,7 +178,7 @@ class _Worker:
 
     def start(self) -> None:
         self._queue = WorkQueue()
-        working = work(self._queue, self._look, self._on_fault)
+        working = work(self._queue, self._reconcile, self._on_error)
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     async def stop(self) -> None:
@@ -193,11 +190,5 @@ class _Worker:
         task, self.task = self.task, None
         await end(task)
 
-    def _on_fault(self, key: ObjectKey) -> timedelta:
+    def _on_error(self, key: ObjectKey) -> None:
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})
-        return self._faults.failed(key, timedelta(seconds=1))
-
-    async def _look(self, key: ObjectKey) -> timedelta | None:
-        again = await self._reconcile(key)
-        self._faults.succeeded(key)
-        return again

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from shared.runtime.backoff import Backoff
 from shared.runtime.workers import failure_of, first_failure, work
 from shared.runtime.workqueue import WorkQueue
 
@@ -14,16 +15,16 @@ pytestmark = pytest.mark.looptime
 Looks = list[tuple[str, float]]
 
 
-def again_after_a_minute(_: str) -> timedelta:
-    return timedelta(minutes=1)
+def reported(_: str) -> None:
+    """Report nothing."""
 
 
-def no_pause_known(_: str) -> timedelta:
-    raise LookupError("no pause is known")
+def cannot_be_reported(_: str) -> None:
+    raise LookupError("it cannot be reported")
 
 
 def started(
-    queue: WorkQueue[str], answers: dict[str, list[object]], on_fault: Callable[[str], timedelta], looks: Looks
+    queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], looks: Looks
 ) -> "asyncio.Task[None]":
     """A worker whose looks end as told, one after the other, and in the end with None."""
 
@@ -34,26 +35,26 @@ def started(
             raise answer
         return answer  # type: ignore[return-value]  # what plugins return is not checked either
 
-    return asyncio.create_task(work(queue, look, on_fault))
+    return asyncio.create_task(work(queue, look, on_error))
 
 
 @pytest.mark.parametrize(
     ("answer", "due"),
     [
         pytest.param(timedelta(seconds=5), 5.0, id="when it says"),
-        pytest.param(ValueError("a fault"), 60.0, id="after a pause if it fails"),
-        pytest.param(asyncio.CancelledError(), 60.0, id="after a pause if what it waits for is cancelled"),
-        pytest.param(5.0, 60.0, id="after a pause if what it says is no time"),
+        pytest.param(ValueError("a fault"), 1.5, id="rate limited if it fails"),
+        pytest.param(asyncio.CancelledError(), 1.5, id="rate limited if what it waits for is cancelled"),
+        pytest.param(5.0, 1.5, id="rate limited if what it returns is no time"),
     ],
 )
 async def test_a_key_is_looked_at_again(answer: object, due: float) -> None:
-    queue: WorkQueue[str] = WorkQueue()
+    queue: WorkQueue[str] = WorkQueue(backoff=Backoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5))
     looks: Looks = []
-    worker = started(queue, {"a": [answer]}, again_after_a_minute, looks)
+    worker = started(queue, {"a": [answer]}, reported, looks)
     queue.add("a")
     await asyncio.sleep(100)
     assert looks == [("a", 0.0), ("a", due)]
-    assert (queue.processing, queue.delayed) == (0, 0)
+    assert (queue.processing, queue.delayed, queue.num_requeues("a")) == (0, 0, 0)
     queue.shut_down()
     await worker
     assert failure_of(worker) is None
@@ -63,7 +64,7 @@ async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> N
     queue: WorkQueue[str] = WorkQueue()
     looks: Looks = []
     answers: dict[str, list[object]] = {"a": [ValueError("a fault")]}
-    workers = [started(queue, answers, no_pause_known, looks) for _ in range(3)]
+    workers = [started(queue, answers, cannot_be_reported, looks) for _ in range(3)]
     noticed = asyncio.create_task(first_failure(workers))
     for key in ("b", "a", "c"):
         queue.add(key)
@@ -81,7 +82,7 @@ async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> N
 
 async def test_workers_that_end_in_order_have_not_failed() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    workers = [started(queue, {}, again_after_a_minute, []) for _ in range(2)]
+    workers = [started(queue, {}, reported, []) for _ in range(2)]
     noticed = asyncio.create_task(first_failure(workers))
     workers[0].cancel()
     queue.shut_down()

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import uvloop
 
+from shared.runtime.backoff import Backoff
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -172,7 +173,7 @@ async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
 
 
 async def test_late_keys_go_behind_fresh_ones_and_only_so_many_at_a_time() -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=2)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
     for key in ("late-1", "late-2", "late-3"):
         queue.add_after(key, seconds(1))
     await asyncio.sleep(2)
@@ -190,7 +191,7 @@ async def test_late_keys_go_behind_fresh_ones_and_only_so_many_at_a_time() -> No
 
 
 async def test_fresh_keys_never_starve_late_ones() -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=2)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
     for key in ("late-1", "late-2"):
         queue.add_after(key, seconds(1))
     await asyncio.sleep(2)
@@ -201,7 +202,7 @@ async def test_fresh_keys_never_starve_late_ones() -> None:
 
 
 async def test_a_single_worker_serves_late_keys_and_fresh_ones_in_turn() -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     for number in range(4):
         queue.add_after(f"late-{number}", seconds(1))
     await asyncio.sleep(2)
@@ -224,7 +225,7 @@ async def test_a_single_worker_serves_late_keys_and_fresh_ones_in_turn() -> None
     ],
 )
 async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, served: int) -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=limit)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=limit)
     for number in range(10):
         queue.add_after(f"late-{number}", seconds(1))
     await asyncio.sleep(2)
@@ -235,7 +236,7 @@ async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, s
 
 
 async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     for key in ("late-1", "late-2", "late-3"):
         queue.add_after(key, seconds(1))
     await asyncio.sleep(2)
@@ -250,12 +251,116 @@ async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
 
 
 async def test_a_shut_down_queue_forgets_late_keys_too() -> None:
-    queue: WorkQueue[str] = WorkQueue(late_limit=1)
+    queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     queue.add_after("late", seconds(1))
     await asyncio.sleep(2)
     queue.shut_down()
     with pytest.raises(QueueShutDown):
         await queue.get()
+
+
+def by_namespace(key: str) -> str:
+    return key.partition("/")[0]
+
+
+def fair(workers: int, low_priority_limit: int | None = None) -> WorkQueue[str]:
+    return WorkQueue(group=by_namespace, workers=workers, low_priority_limit=low_priority_limit)
+
+
+async def taken(queue: WorkQueue[str]) -> list[str]:
+    """Every key that is handed out while none is done."""
+    keys: list[str] = []
+    while True:
+        getter = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not getter.done():
+            getter.cancel()
+            return keys
+        keys.append(await getter)
+
+
+async def test_namespaces_take_turns_however_many_keys_each_has() -> None:
+    queue = fair(workers=64)
+    for key in ("a/1", "a/2", "a/3", "b/1", "c/1", "b/2"):
+        queue.add(key)
+    assert [await next_key(queue) for _ in range(6)] == ["a/1", "b/1", "c/1", "a/2", "b/2", "a/3"]
+
+
+async def test_a_key_added_while_it_is_processed_keeps_the_turns_of_its_namespace() -> None:
+    queue = fair(workers=64)
+    queue.add("a/1")
+    assert await queue.get() == "a/1"
+    for key in ("a/1", "a/2", "b/1"):
+        queue.add(key)
+    assert await queue.get() == "a/2"
+    queue.done("a/1")
+    assert [await next_key(queue), await next_key(queue)] == ["b/1", "a/1"]
+    queue.done("a/2")
+    assert (queue.depth, queue.processing) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("workers", "namespaces", "occupied"),
+    [
+        pytest.param(64, 1, 56, id="one leaves an eighth free"),
+        pytest.param(64, 2, 60, id="two leave some"),
+        pytest.param(64, 8, 63, id="eight leave one"),
+        pytest.param(1, 1, 1, id="a single worker is used"),
+        pytest.param(4, 1, 4, id="a few workers are all used"),
+    ],
+)
+async def test_namespaces_whose_keys_hang_do_not_occupy_all_workers(
+    workers: int, namespaces: int, occupied: int
+) -> None:
+    queue = fair(workers)
+    for number in range(200):
+        queue.add(f"{number % namespaces}/{number}")
+    assert len(await taken(queue)) == occupied
+    if occupied < workers:
+        queue.add("healthy/1")
+        assert await queue.get() == "healthy/1"
+
+
+async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> None:
+    queue = fair(workers=16)
+    for number in range(40):
+        queue.add(f"a/{number}")
+    held = await taken(queue)
+    assert len(held) == 14
+    getters = [asyncio.create_task(queue.get()) for _ in range(2)]
+    await asyncio.sleep(1)
+    assert not any(getter.done() for getter in getters)
+    for key in held[:2]:
+        queue.done(key)
+    await asyncio.sleep(1)
+    assert [getter.done() for getter in getters] == [True, True]
+
+
+async def test_keys_of_low_priority_take_turns_and_leave_room_for_other_namespaces() -> None:
+    queue = fair(workers=64, low_priority_limit=8)
+    for number in range(20):
+        queue.add_after(f"broken/{number}", seconds(1))
+    await asyncio.sleep(2)
+    assert len(await taken(queue)) == 6
+    queue.add_after("healthy/1", seconds(1))
+    assert await queue.get() == "healthy/1"
+    queue.done("broken/0")
+    assert await queue.get() == "broken/6"
+
+
+async def test_a_rate_limited_key_backs_off_until_it_is_forgotten() -> None:
+    queue: WorkQueue[str] = WorkQueue(backoff=Backoff(seconds(1), seconds(60), random=lambda: 0.5))
+    times = []
+    for _ in range(3):
+        queue.add_rate_limited("a")
+        began = asyncio.get_running_loop().time()
+        await next_key(queue)
+        times.append(round(asyncio.get_running_loop().time() - began, 3))
+    assert times == [1.5, 2.0, 2.0]
+    assert queue.num_requeues("a") == 3
+    queue.forget("a")
+    assert queue.num_requeues("a") == 0
 
 
 async def test_a_queue_can_be_looked_at() -> None:
