@@ -134,10 +134,10 @@ class Reconciler:
         self._ending.conditions.start()
 
     def withdraw(self) -> None:
-        """Withdraw every attempt that has not passed the point of no return: the work is over."""
+        """Withdraw every attempt: the term is over, and a successor waits for the last POST to be answered."""
         for memory in self.memories.values():
-            if memory.running is not None and not memory.running.past_point:
-                memory.running.cancelled.set()
+            if memory.running is not None:
+                memory.running.withdraw()
 
     async def end(self) -> None:
         """Forget everything: the next term of this process starts from the API objects, as any other would."""

@@ -99,7 +99,8 @@ class Attempts:
             memory.rolled_back = False
         c = self.context(sight, request)
         stores = self._tools.stores
-        running = memory.running = Running(request, stores.node_uid(request.selected_node), c.cancelled)
+        node_uid = stores.node_uid(request.selected_node)
+        running = memory.running = Running(request, node_uid, c.cancelled, c.posts)
         try:
             status = await run_attempt(c, self._runner, running, lambda: stores.stands(request, running.node_uid))
         finally:

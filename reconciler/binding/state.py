@@ -13,16 +13,25 @@ from reconciler.binding.wait_index import Watched
 from reconciler.decide.outcome import Outcome
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
+from shared.framework.binding.context import BindingPosts
 
 
 @dataclass(slots=True)
 class Running:
-    """An attempt under way. Past the point of no return it is no longer cancelled."""
+    """An attempt under way. Past the point of no return it is no longer cancelled, but sends no further POST."""
 
     request: BindRequest
     node_uid: ObjectUID | None = None  # as the store had it when the attempt began
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    posts: BindingPosts = field(default_factory=BindingPosts)
     past_point: bool = False
+
+    def withdraw(self) -> None:
+        """End the attempt before the point of no return; after it, end it between two POSTs."""
+        if self.past_point:
+            self.posts.stopping.set()
+        else:
+            self.cancelled.set()
 
 
 @dataclass(frozen=True, slots=True)

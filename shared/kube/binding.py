@@ -1,8 +1,8 @@
 """Binding a pod to its node: the one way, for every plugin that does it.
 
 The Binding carries the pod's UID, so that it can never reach another pod of the same name, and all annotations, which
-the API server merges into the pod in the same transaction. A second POST after an unknown outcome is harmless: a pod
-that is bound answers 409.
+the API server merges into the pod in the same transaction. A second POST after an unacknowledged one is harmless: a
+pod that is bound answers 409. There is no third: what one object's POST meets is no reason to hold a worker.
 
 A Binding never carries labels, and its annotations are checked before it is sent: the API server stores what it then
 refuses at every later update of the pod, for ever.
@@ -19,7 +19,7 @@ from enum import StrEnum
 from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
+from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, LostReply, NotFound
 from shared.kube.resources import PODS
 from shared.runtime.backoff import full_jitter
 
@@ -29,8 +29,11 @@ _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
-_REPEAT_BASE = timedelta(milliseconds=100)
-_REPEAT_CAP = timedelta(seconds=5)
+# The pause before the repetition: at most this long, and at least what the API server asks for. If it asks for more,
+# or the first POST has taken long, the caller is to come back later.
+_REPEAT_PAUSE = timedelta(milliseconds=500)
+_MAX_PAUSE = timedelta(seconds=2)
+_QUICK_FAILURE = timedelta(seconds=5)
 
 
 class BindOutcome(StrEnum):
@@ -45,13 +48,17 @@ class BindOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BindingResult:
-    """The outcome, and what the API server said. ``last_unknown``: when last a POST went unanswered."""
+    """The outcome, and the API server's message. ``last_unknown``: when the last POST without a reply was sent.
+
+    ``retry_after``: with UNKNOWN, the API server asks not to be called sooner.
+    """
 
     outcome: BindOutcome
     message: str = ""
     code: int = 0
     causes: tuple[Cause, ...] = ()
     last_unknown: datetime | None = None
+    retry_after: timedelta | None = None
 
 
 def annotation_faults(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
@@ -86,11 +93,13 @@ async def post_binding(
     annotations: Mapping[str, str],
     *,
     budget: timedelta = timedelta(seconds=60),
+    stopping: asyncio.Event | None = None,
 ) -> BindingResult:
-    """Bind the pod, repeating the POST while its outcome is unknown, for as long as ``budget``.
+    """Bind the pod: POST its Binding, and once more, soon after, if the first POST is not acknowledged.
 
-    Raises InfrastructureError, but only if nothing can have been done. A REFUSED after an unknown POST is UNKNOWN:
-    the refusal says nothing about the POST before.
+    ``budget`` bounds the whole call; ``stopping``, once set, prevents the second POST. Raises InfrastructureError,
+    but only if nothing can have been applied: after a failure of admission, for example, which comes before the
+    write. A REFUSED after an unacknowledged POST is UNKNOWN: the refusal states nothing about the POST before.
     """
     if not node:
         # The API server answers 500, as if it were its own fault.
@@ -107,36 +116,52 @@ async def post_binding(
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
     loop = asyncio.get_running_loop()
-    ends = loop.time() + budget.total_seconds()
+    began = loop.time()
     last_unknown: datetime | None = None
-    attempt = 0
-    while True:
-        attempt += 1
-        wait = full_jitter(attempt, _REPEAT_BASE, _REPEAT_CAP, random.random())  # noqa: S311 - spreads load
+    failure: InfrastructureError
+    for is_last in (False, True):
         try:
-            async with asyncio.timeout_at(ends):
+            async with asyncio.timeout_at(began + budget.total_seconds()):
                 await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding")
             return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
         except ApiError as error:
             return judged(error, last_unknown)
-        except (InfrastructureError, TimeoutError) as error:
-            if isinstance(error, TimeoutError) or error.may_be_done:
-                last_unknown = client.clock.now()
-            elif last_unknown is None:
-                raise
-            else:
-                wait = max(wait, error.retry_after or wait)
-            if loop.time() + wait.total_seconds() >= ends:
-                said = str(error) or "no answer in time"
-                code = 0 if isinstance(error, TimeoutError) else error.code
-                return BindingResult(BindOutcome.UNKNOWN, said, code, last_unknown=last_unknown)
-        await asyncio.sleep(wait.total_seconds())
+        except TimeoutError:
+            failure = LostReply(f"the Binding was not acknowledged within {budget.total_seconds():g} s")
+        except InfrastructureError as error:
+            failure = error
+        if failure.may_be_done:
+            last_unknown = client.clock.now()
+        elif last_unknown is None:
+            raise failure
+        took = timedelta(seconds=loop.time() - began)
+        if is_last or not await _may_repeat(failure, took, stopping):
+            break
+    return BindingResult(
+        BindOutcome.UNKNOWN, str(failure), failure.code, last_unknown=last_unknown, retry_after=failure.retry_after
+    )
+
+
+async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: asyncio.Event | None) -> bool:
+    """Return, after a short pause, whether the POST is to be repeated."""
+    pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, random.random()), failure.retry_after or timedelta())  # noqa: S311 - spreads load
+    if pause > _MAX_PAUSE or took > _QUICK_FAILURE:
+        return False
+    if stopping is None:
+        await asyncio.sleep(pause.total_seconds())
+        return True
+    try:
+        async with asyncio.timeout(pause.total_seconds()):
+            await stopping.wait()
+    except TimeoutError:
+        return True
+    return False
 
 
 def judged(error: ApiError, last_unknown: datetime | None) -> BindingResult:
-    """Return what the API server's considered answer means, given when a POST before it went unanswered."""
+    """Return what the API server's decision means, given when a POST before it was not acknowledged."""
     outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
-    if isinstance(error, NotFound) and error.reason == "NotFound":
+    if isinstance(error, NotFound):
         outcome = BindOutcome.GONE
     elif isinstance(error, Conflict) or (
         isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)

@@ -32,6 +32,8 @@ from shared.runtime.limiter import Limiter
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]
 _NO_PARAMS: Mapping[str, str] = {}
+# The list of API groups, as metrics show it.
+_GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 
 # As client-go pages: one page is about a megabyte of pods.
 PAGE_SIZE = 500
@@ -100,6 +102,15 @@ class KubeClient:
         """Return one object."""
         path = object_path(resource, namespace, name, subresource) + query(params)
         return await self._call(Call("GET", "get", resource, ObjectKey(namespace, name)), path)
+
+    async def serves(self, group: str, version: str) -> bool:
+        """Return whether the API server lists a version of an API group.
+
+        A 404 alone does not prove that it is not served: a proxy may have sent it.
+        """
+        found = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
+        served = {kind["groupVersion"] for one in found["groups"] for kind in one["versions"]}
+        return f"{group}/{version}" in served
 
     async def list(
         self,

@@ -9,28 +9,31 @@
     │   ├── LostReply             sent, but timed out or reset before the answer
     │   ├── TooManyRequests       429: turned away by fairness
     │   ├── Unauthorized          401: our credentials are not accepted (any more)
-    │   └── ServerError           5xx
+    │   ├── ServerError           5xx
+    │   └── UnrecognizedReply     any other answer without a metav1.Status: a proxy's, or of a path that is not served
     └── ApiError                  the API server has judged this request
         ├── BadRequest            400
         │   └── FieldSelectorUnsupported   cannot select by these fields
         ├── Forbidden             403: a right is missing, or admission refuses
-        ├── NotFound              404
+        ├── NotFound              404 that names the object: it does not exist
         ├── Conflict              409: the object has changed
         │   └── AlreadyExists     409: on create
         ├── Expired               410: the resourceVersion or continue token is too old
         ├── UnsupportedMediaType  415
         └── Invalid               422: the content is refused
 
-``InfrastructureError.may_be_done`` says whether the write may have been carried out all the same. Answers are
+``InfrastructureError.may_be_done`` states whether the write may have been applied all the same. A reply that carries
+no metav1.Status is not the API server's decision about the request, whatever its code: it is never final. Replies are
 classified here and nowhere else; exceptions of libraries are translated in ``shared.kube`` and never leave it.
 """
 
 # ruff: noqa: N818 - named as the API server names its reasons
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import orjson
 
@@ -40,6 +43,8 @@ MAX_MESSAGE = 1024
 MAX_RETRY_AFTER = timedelta(minutes=1)
 # Plain text of something that is not a metav1.Status: enough to recognize "404 page not found".
 MAX_TEXT = 256
+# Admission runs before anything is stored: a webhook that cannot be called, and one that denies with a 5xx code.
+_AT_ADMISSION = re.compile(r'failed calling webhook "|admission webhook "[^"]*" denied the request')
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class CredentialsError(KubeError):
 class InfrastructureError(KubeError):
     """The API server did not answer as one. ``retry_after``: it asked not to be called sooner."""
 
-    may_be_done: ClassVar[bool] = False
+    may_be_done: bool = False
 
     def __init__(self, message: str, status: ApiStatus | None = None) -> None:
         super().__init__(message)
@@ -113,7 +118,15 @@ class Unauthorized(InfrastructureError):
 
 
 class ServerError(InfrastructureError):
-    """5xx. A timeout inside the API server may come after the write."""
+    """5xx. A timeout inside the API server may come after the write; a failure of admission comes before it."""
+
+    def __init__(self, message: str, status: ApiStatus | None = None) -> None:
+        super().__init__(message, status)
+        self.may_be_done = status is None or _AT_ADMISSION.search(status.message) is None
+
+
+class UnrecognizedReply(InfrastructureError):
+    """A reply below 500 that carries no metav1.Status. What sent it may have forwarded the request before."""
 
     may_be_done = True
 
@@ -164,7 +177,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: the object, or the whole resource, is not there."""
+    """404 with the reason NotFound and the object's name in its details: the object does not exist."""
 
 
 class Conflict(ApiError):
@@ -199,7 +212,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
-    """Return the error that an answer is."""
+    """Return the error that a metav1.Status is."""
     if status.code == 429:
         return TooManyRequests(str(status), status)
     if status.code == 401:
@@ -208,22 +221,29 @@ def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
         return ServerError(str(status), status)
     if status.reason == "AlreadyExists":
         return AlreadyExists(status)
+    if status.code == 404 and not (status.reason == "NotFound" and status.details.get("name")):
+        # A resource that is not served, or a webhook's denial: neither states that the object does not exist.
+        return ApiError(status)
     return _BY_CODE.get(status.code, ApiError)(status)
 
 
 def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError | InfrastructureError:
     """Return the error that an HTTP answer is; ``code`` is not 2xx. Never raises, whatever the body holds."""
     raw = _decoded(body)
-    if raw.get("kind") == "Status" and raw.get("apiVersion") == "v1":
+    has_status = raw.get("kind") == "Status" and raw.get("apiVersion") == "v1"
+    if has_status:
         status = decode_status(raw, code)
     else:
         plain = headers.get("Content-Type", "").startswith("text/plain")
         text = body[:MAX_TEXT].decode("utf-8", "replace").strip() if plain else ""
-        status = ApiStatus(code, message=text or "answered without a Kubernetes Status; is this an API server?")
+        status = ApiStatus(code, message=text or "the reply has no Kubernetes Status; a proxy may have sent it")
     asked = headers.get("Retry-After", "")
     if asked.isascii() and asked.isdigit():
         status = replace(status, retry_after=_wait(int(asked[:6])))
-    return from_status(status)
+    if has_status or code in (401, 429) or code >= 500:
+        # The API server's own overload filters answer these codes in plain text.
+        return from_status(status)
+    return UnrecognizedReply(str(status), status)
 
 
 def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:

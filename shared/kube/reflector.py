@@ -37,7 +37,6 @@ from shared.kube.errors import (
     InfrastructureError,
     KubeError,
     LostReply,
-    NotFound,
     ServerError,
 )
 from shared.kube.resources import Selection
@@ -96,7 +95,7 @@ def needs_list(error: KubeError) -> bool:
     if isinstance(error, InfrastructureError):
         # etcd was restored from a backup: our resourceVersion is in the future, and waiting for it is no use.
         causes = error.status.causes if error.status else ()
-        return any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
+        return error.code == 404 or any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
     return True
 
 
@@ -328,7 +327,7 @@ class Reflector:
 def trouble(selection: Selection, error: InfrastructureError | ApiError) -> str:
     """Return what keeps a selection from being read, with the remedy where there is one."""
     resource = selection.resource
-    if isinstance(error, NotFound):
+    if error.code == 404:
         return f"the API server does not serve {resource} {resource.version}; install its CustomResourceDefinition"
     if isinstance(error, Forbidden):
         where = f"in namespace {selection.namespace}" if selection.namespace else "in all namespaces"

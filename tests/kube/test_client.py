@@ -16,6 +16,7 @@ from shared.kube.client import ClientOptions, KubeClient, PatchType
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.errors import (
     AlreadyExists,
+    ApiError,
     BadRequest,
     Conflict,
     Forbidden,
@@ -26,6 +27,7 @@ from shared.kube.errors import (
     TooManyRequests,
     Unauthorized,
     Unreachable,
+    UnrecognizedReply,
 )
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
@@ -62,6 +64,18 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
     )
 
 
+@pytest.mark.parametrize(
+    ("group", "version", "expected"),
+    [
+        pytest.param("apps", "v1", True, id="a version that is served"),
+        pytest.param("apps", "v9", False, id="a version that is not"),
+        pytest.param("example.com", "v1", False, id="a group that is not"),
+    ],
+)
+async def test_which_groups_are_served(client: KubeClient, group: str, version: str, *, expected: bool) -> None:
+    assert await client.serves(group, version) is expected
+
+
 async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str) -> None:
     await client.create(PODS, namespace, pod("a"))
     condition = {"type": "PodBound", "status": "True", "reason": "Bound", "message": ""}
@@ -84,7 +98,7 @@ async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -
     assert {cause.field for cause in other.value.causes} == {"metadata.uid"}
     with pytest.raises(Conflict):
         await client.delete(PODS, namespace, "a", uid="another")
-    with pytest.raises(NotFound, match="404 page not found"):
+    with pytest.raises(UnrecognizedReply, match="404 page not found"):
         await client.list(Resource("example.com", "v1", "things", "Thing"))
     with pytest.raises(BadRequest, match="field label not supported"):
         await client.list(PODS, field_selector="spec.image=x")
@@ -94,7 +108,7 @@ async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -
     ("name", "expected"),
     [
         pytest.param("..", BadRequest, id="the parent of the collection"),
-        pytest.param("../secrets", NotFound, id="another collection"),
+        pytest.param("../secrets", ApiError, id="another collection"),
         pytest.param("a?watch=1", NotFound, id="a query"),
         pytest.param("ä", NotFound, id="beyond ASCII"),
         pytest.param("x" * 1000, NotFound, id="far too long"),

@@ -18,6 +18,7 @@ from shared.api.meta import ObjectUID
 from shared.framework.status import Code, Reason, Status
 from shared.kube.client import KubeClient
 from shared.kube.config import ClusterAccess, load_access
+from shared.kube.errors import UnrecognizedReply
 from shared.kube.resources import PODS, RESOURCECLAIMS, Resource
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
@@ -354,6 +355,23 @@ class OldClient(KubeClient):
     async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
         asked = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
         return await super().get(asked, *args, **kwargs)
+
+    async def serves(self, group: str, version: str) -> bool:
+        return await super().serves(group, "v9" if group == RESOURCECLAIMS.group else version)
+
+
+async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: Case, cluster: Cluster) -> None:
+    """The resource answers 404 without a Status, while the API server lists its group and version."""
+
+    class BehindProxy(KubeClient):
+        async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            asked = replace(resource, group="gone.example.com") if resource == RESOURCECLAIMS else resource
+            return await super().get(asked, *args, **kwargs)
+
+    context = await case.context(await case.pod(resourceClaims=CLAIMED), **decided("d0"))
+    async with BehindProxy(await load_access(cluster.kubeconfig)) as client:
+        with pytest.raises(UnrecognizedReply):
+            await (await new_plugin(client)).pre_bind(context)
 
 
 async def test_a_cluster_without_claims_is_told_apart_from_one_without_this_claim(

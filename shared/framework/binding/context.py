@@ -16,6 +16,7 @@ class BindingPosts:
     """What is known of the attempt's POSTs of a Binding; kept up by ``bind_by_post``."""
 
     last_unknown: datetime | None = None  # when one without an answer was given up: it may still take effect
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further one may be sent
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,13 @@ async def bind_by_post(c: BindContext) -> Status:
     request, node = c.request, c.spec.selected_node
     try:
         result = await post_binding(
-            c.client, request.pod_key, request.pod_uid, node, c.annotations, budget=POST_BUDGET
+            c.client,
+            request.pod_key,
+            request.pod_uid,
+            node,
+            c.annotations,
+            budget=POST_BUDGET,
+            stopping=c.posts.stopping,
         )
     except asyncio.CancelledError:
         # A plugin that has left too little time for it: what is on its way is not called back.
@@ -51,8 +57,9 @@ def binding_status(result: BindingResult) -> Status:
             is_policy = status.reason is Reason.REJECTED
             return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
         case BindOutcome.LOOK | BindOutcome.UNKNOWN:
-            # The next pass looks at the pod itself; until then nothing is known and nothing has failed.
-            return Status(Code.INFRA, (result.message or "the outcome of the Binding is not known",))
+            # The pod itself shows what has become of it; the caller reads it.
+            why = result.message or "the outcome of the Binding is not known"
+            return Status(Code.INFRA, (why,), retry_after=result.retry_after)
 
 
 def refusal(message: str) -> Status:

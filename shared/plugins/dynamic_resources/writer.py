@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
 from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, Conflict, NotFound
+from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources.claim import consumers_of
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
@@ -50,11 +50,12 @@ class Claims:
         """Return the claim; None if there is none. Raises ClaimsNotServedError."""
         try:
             return await self._client.get(RESOURCECLAIMS, key.namespace, key.name)
-        except NotFound as error:
-            # Only an answer about this object names it; one about the whole resource or its group does not.
-            if error.details.get("name") != key.name:
-                raise ClaimsNotServedError from error
+        except NotFound:
             return None
+        except (ApiError, UnrecognizedReply) as error:
+            if error.code == 404 and not await self._client.serves(RESOURCECLAIMS.group, RESOURCECLAIMS.version):
+                raise ClaimsNotServedError from error
+            raise
 
     async def take(self, claim: Object, wanted: Wanted, pod: Object) -> Status:
         """Make the claim the pod's, and say whether its devices are ready."""

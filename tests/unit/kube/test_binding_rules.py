@@ -80,8 +80,10 @@ def test_golden_texts() -> None:
 @pytest.mark.parametrize(
     ("status", "first", "after_a_lost_answer"),
     [
-        pytest.param(ApiStatus(404, "NotFound"), BindOutcome.GONE, BindOutcome.GONE, id="no such pod"),
-        pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a 404 of something in between"),
+        pytest.param(
+            ApiStatus(404, "NotFound", details={"name": "pod"}), BindOutcome.GONE, BindOutcome.GONE, id="no such pod"
+        ),
+        pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a webhook's denial with 404"),
         pytest.param(ApiStatus(409, "Conflict"), BindOutcome.LOOK, BindOutcome.LOOK, id="bound, gated or deleting"),
         pytest.param(
             ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.LOOK, BindOutcome.LOOK, id="another pod"

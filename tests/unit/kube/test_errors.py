@@ -16,6 +16,14 @@ def status(code: int, reason: str = "", message: str = "said", **details: Any) -
     )
 
 
+# As kube-apiserver words them: admission ends before anything is stored.
+WEBHOOK_DOWN = (
+    'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: '
+    'Post "https://guard.example.svc:443/": no endpoints available for service "guard"'
+)
+DENIED = 'admission webhook "guard.example.com" denied the request: later'
+
+
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),
     [
@@ -40,7 +48,7 @@ def status(code: int, reason: str = "", message: str = "said", **details: Any) -
     ],
 )
 def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -> None:
-    error = from_response(code, {}, status(code, reason))
+    error = from_response(code, {}, status(code, reason, name="a"))
     assert type(error) is expected
     assert isinstance(error, (ApiError, InfrastructureError))
     assert error.code == code
@@ -54,6 +62,10 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
         pytest.param(from_response(429, {}, b""), False, id="turned away before anything was done"),
         pytest.param(from_response(401, {}, b""), False, id="not let in"),
         pytest.param(from_response(504, {}, b""), True, id="a timeout inside the API server"),
+        pytest.param(from_response(404, {}, b"<html>"), True, id="a proxy's reply"),
+        pytest.param(from_response(500, {}, status(500, message=WEBHOOK_DOWN)), False, id="a webhook that is down"),
+        pytest.param(from_response(503, {}, status(503, message=DENIED)), False, id="a webhook's denial with a 5xx"),
+        pytest.param(from_response(500, {}, status(500, message="etcdserver: no leader")), True, id="etcd's trouble"),
     ],
 )
 def test_whether_a_write_may_be_done_all_the_same(error: InfrastructureError, expected: bool) -> None:
@@ -94,11 +106,11 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected:
         pytest.param("text/plain; charset=utf-8", b"404 page not found\n", "404 page not found", id="plain text"),
         pytest.param("text/plain", b"x" * 10_000, "x" * 256, id="a long plain text is cut"),
         pytest.param("text/plain", b"\xff\xfe", "\ufffd\ufffd", id="not even UTF-8"),
-        pytest.param("text/html", b"<html>login</html>", "answered without", id="a page of something in between"),
-        pytest.param("application/json", b'{"error": "x"}', "answered without", id="somebody else's JSON"),
-        pytest.param("application/json", b"[]", "answered without", id="a JSON list"),
-        pytest.param("application/json", b"{", "answered without", id="broken JSON"),
-        pytest.param("", b"", "answered without", id="nothing"),
+        pytest.param("text/html", b"<html>login</html>", "the reply has no", id="a page of something in between"),
+        pytest.param("application/json", b'{"error": "x"}', "the reply has no", id="somebody else's JSON"),
+        pytest.param("application/json", b"[]", "the reply has no", id="a JSON list"),
+        pytest.param("application/json", b"{", "the reply has no", id="broken JSON"),
+        pytest.param("", b"", "the reply has no", id="nothing"),
     ],
 )
 def test_an_answer_that_is_no_status(content_type: str, body: bytes, expected: str) -> None:
@@ -107,6 +119,26 @@ def test_an_answer_that_is_no_status(content_type: str, body: bytes, expected: s
     assert error.status is not None
     assert error.status.message.startswith(expected)
     assert len(error.status.message) <= 256
+
+
+@pytest.mark.parametrize("code", [301, 307, 400, 403, 404, 405, 408, 409, 410, 413, 415, 422])
+def test_a_reply_without_a_status_decides_nothing(code: int) -> None:
+    error = from_response(code, {"Content-Type": "text/html", "Retry-After": "3"}, b"<html>a proxy's page</html>")
+    assert type(error) is errors.UnrecognizedReply
+    assert (error.code, error.retry_after) == (code, timedelta(seconds=3))
+
+
+@pytest.mark.parametrize(
+    ("reason", "details"),
+    [
+        pytest.param("NotFound", {}, id="a resource that is not served"),
+        pytest.param("", {"name": "a"}, id="a webhook's denial with that code"),
+    ],
+)
+def test_a_404_that_names_no_missing_object_is_no_absence(reason: str, details: dict[str, str]) -> None:
+    error = from_response(404, {}, status(404, reason, **details))
+    assert isinstance(error, ApiError)
+    assert not isinstance(error, errors.NotFound)
 
 
 def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:

@@ -3,7 +3,16 @@
 import aiohttp
 import pytest
 
-from shared.kube.errors import ApiStatus, Cause, InfrastructureError, KubeError, LostReply, Unreachable, from_status
+from shared.kube.errors import (
+    ApiStatus,
+    Cause,
+    InfrastructureError,
+    KubeError,
+    LostReply,
+    Unreachable,
+    from_response,
+    from_status,
+)
 from shared.kube.reflector import needs_list, trouble
 from shared.kube.resources import BINDREQUESTS, NODES, Selection
 from shared.kube.transport import translated
@@ -20,6 +29,7 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
         pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="but no place in the future"),
         pytest.param(from_status(ApiStatus(410, "Expired")), True, id="nor one that is forgotten"),
         pytest.param(from_status(ApiStatus(403, "Forbidden")), True, id="a right that is gone"),
+        pytest.param(from_response(404, {}, b"404 page not found"), True, id="a resource that is gone"),
     ],
 )
 def test_whether_to_list_again(error: KubeError, expected: bool) -> None:

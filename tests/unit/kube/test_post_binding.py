@@ -1,0 +1,112 @@
+"""How often a Binding is sent in one call, and what the caller gets back. In loop time."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.kube.binding import BindingResult, BindOutcome, post_binding
+from shared.kube.client import KubeClient
+from shared.kube.errors import ApiStatus, InfrastructureError, KubeError, LostReply, Unreachable, from_status
+from shared.testing.clock import START, SteppedClock
+
+pytestmark = pytest.mark.looptime
+
+LOST = LostReply("reset")
+TIMEOUT = from_status(ApiStatus(504, "Timeout", "etcd"))
+STOPPING_SERVER = from_status(ApiStatus(503, "ServiceUnavailable", "shutting down", retry_after=timedelta(seconds=1)))
+MAINTENANCE = from_status(ApiStatus(503, "ServiceUnavailable", "away", retry_after=timedelta(seconds=30)))
+OVERLOADED = from_status(ApiStatus(429, "TooManyRequests", "busy", retry_after=timedelta(seconds=7)))
+WEBHOOK_DOWN = from_status(ApiStatus(500, "InternalError", 'failed calling webhook "guard.example.com": refused'))
+BOUND_ALREADY = from_status(ApiStatus(409, "Conflict", "bound"))
+
+
+class Replies(KubeClient):
+    """Ends each create as the test states, and keeps when each was sent. After that it binds."""
+
+    def __init__(self, *replies: KubeError) -> None:
+        self.clock = SteppedClock()
+        self.replies = list(replies)
+        self.sent: list[float] = []
+
+    async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+        self.sent.append(asyncio.get_running_loop().time())
+        if self.replies:
+            raise self.replies.pop(0)
+        return {}
+
+
+async def post(client: KubeClient, stopping: asyncio.Event | None = None) -> BindingResult:
+    return await post_binding(client, ObjectKey("default", "a"), ObjectUID("uid"), "n1", {}, stopping=stopping)
+
+
+@pytest.mark.parametrize(
+    ("replies", "posts", "outcome", "retry_after"),
+    [
+        pytest.param([], 1, BindOutcome.BOUND, None, id="acknowledged"),
+        pytest.param([LOST], 2, BindOutcome.BOUND, None, id="a lost reply is followed by one more POST"),
+        pytest.param([LOST, BOUND_ALREADY], 2, BindOutcome.LOOK, None, id="the first was applied"),
+        pytest.param([LOST, LOST], 2, BindOutcome.UNKNOWN, None, id="there is no third"),
+        pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="nor after timeouts of the API server"),
+        pytest.param([LOST, Unreachable("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),
+        pytest.param([LOST, WEBHOOK_DOWN], 2, BindOutcome.UNKNOWN, None, id="the second meets a webhook"),
+        pytest.param([LOST, OVERLOADED], 2, BindOutcome.UNKNOWN, 7, id="the second is turned away"),
+        pytest.param([STOPPING_SERVER, STOPPING_SERVER], 2, BindOutcome.UNKNOWN, 1, id="a short Retry-After"),
+        pytest.param([MAINTENANCE], 1, BindOutcome.UNKNOWN, 30, id="a long one is not waited for in here"),
+    ],
+)
+async def test_a_binding_is_sent_at_most_twice(
+    replies: Sequence[KubeError], posts: int, outcome: BindOutcome, retry_after: int | None
+) -> None:
+    client = Replies(*replies)
+    result = await post(client)
+    assert (len(client.sent), result.outcome) == (posts, outcome)
+    assert result.retry_after == (timedelta(seconds=retry_after) if retry_after is not None else None)
+    assert (result.last_unknown is not None) is bool(replies)
+
+
+async def test_the_second_post_waits_for_as_long_as_a_5xx_asks() -> None:
+    client = Replies(STOPPING_SERVER)
+    assert (await post(client)).outcome is BindOutcome.BOUND
+    first, second = client.sent
+    assert second - first >= 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(Unreachable("refused"), id="no connection"),
+        pytest.param(OVERLOADED, id="turned away"),
+        pytest.param(WEBHOOK_DOWN, id="a webhook that cannot be called"),
+    ],
+)
+async def test_a_post_that_cannot_have_been_applied_is_not_repeated(reply: InfrastructureError) -> None:
+    client = Replies(reply)
+    with pytest.raises(type(reply)):
+        await post(client)
+    assert len(client.sent) == 1
+
+
+async def test_a_slow_failure_is_not_repeated() -> None:
+    class Slow(Replies):
+        async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
+            await asyncio.sleep(20)
+            return await super().create(*args, **options)
+
+    client = Slow(LOST)
+    assert (await post(client)).outcome is BindOutcome.UNKNOWN
+    assert len(client.sent) == 1
+
+
+async def test_a_process_that_stops_sends_no_second_post() -> None:
+    stopping = asyncio.Event()
+    client = Replies(STOPPING_SERVER)
+    posting = asyncio.create_task(post(client, stopping))
+    await asyncio.sleep(0.1)
+    stopping.set()
+    result = await posting
+    assert (len(client.sent), result.outcome, result.last_unknown) == (1, BindOutcome.UNKNOWN, START)
+    assert asyncio.get_running_loop().time() < 1
