@@ -52,9 +52,9 @@ class PodConditions:
 
     def start(self) -> None:
         """Begin to write; called in the event loop, once per term."""
-        queue = self._queue = WorkQueue[ObjectKey]()
+        queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace)
         self._workers = [
-            asyncio.create_task(work(queue, self._write, self._on_fault), name=f"pod conditions {number}")
+            asyncio.create_task(work(queue, self._write, self._on_error), name=f"pod conditions {number}")
             for number in range(WORKERS)
         ]
 
@@ -98,7 +98,6 @@ class PodConditions:
             del self._pending[key]
         return None
 
-    def _on_fault(self, key: ObjectKey) -> timedelta:
+    def _on_error(self, key: ObjectKey) -> None:
         log.exception("writing a pod's condition failed", extra={"pod": str(key)})
         self._pending.pop(key, None)
-        return PAUSE
