@@ -7,6 +7,7 @@ Whether a share makes sense is not judged: a pod read here has the JSON types of
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from shared.api import names
@@ -14,6 +15,10 @@ from shared.api.meta import Object
 
 _SHARE = frozenset(names.SHARE_ANNOTATIONS)
 _NOT_IN_VOLUME = re.compile(r"[^a-z0-9-]+")
+_AMOUNT = re.compile(r"[0-9]{1,19}")
+# GPU feature discovery has written bytes where MiB belong. No GPU has a TiB; KAI-Scheduler draws the line there, too.
+_TIB_IN_MIB = 2**20
+_BYTES_PER_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +81,35 @@ def gpu_groups(labels: Mapping[str, str]) -> frozenset[str]:
     groups = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
     single = labels.get(names.LABEL_GPU_GROUP)
     return frozenset(groups | {single} if single else groups)
+
+
+def refers_to_key(container: Object, variable: str) -> bool:
+    """Return whether the container takes an environment variable from a key of a ConfigMap."""
+    return any(
+        entry.get("name") == variable and (entry.get("valueFrom") or {}).get("configMapKeyRef")
+        for entry in container.get("env") or ()
+    )
+
+
+def memory_limit(pod: Object, node: Object, portion: Decimal) -> tuple[str, str]:
+    """Return the memory of each device that the pod's share may use, such as ``4147m`` (MiB), as HAMi core reads it.
+
+    Returns an empty limit and the reason where it is unknown. A pod that asks for an amount gets that amount; the
+    portion of a request has two decimals only. Else it is the portion of the node's label.
+    """
+    asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
+    if asked is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:
+        if _AMOUNT.fullmatch(asked) and int(asked) > 0:
+            return f"{int(asked)}m", ""
+        return "", f'metadata.annotations[{names.GPU_MEMORY}]: "{asked}" must be a whole number of MiB above 0'
+    written = (node["metadata"].get("labels") or {}).get(names.NODE_GPU_MEMORY)
+    where = f"node {node['metadata']['name']}: metadata.labels[{names.NODE_GPU_MEMORY}]"
+    if written is None:
+        return "", f"{where} is missing, so the memory of its GPUs is unknown; have GPU feature discovery label it"
+    if not _AMOUNT.fullmatch(written) or int(written) == 0:
+        return "", f'{where}: "{written}" must be a whole number of MiB; correct the label'
+    total = int(written) if int(written) < _TIB_IN_MIB else int(written) // _BYTES_PER_MIB
+    limit = int(total * portion)
+    if limit <= 0:
+        return "", f"spec.receivedGPU.portion: {portion} of {total} MiB is nothing; have the scheduler give more"
+    return f"{limit}m", ""

@@ -57,6 +57,10 @@ GPU_PORTION: Final = "GPU_PORTION"
 NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
+# Deprecated: what containers of old run:ai releases read. Kept up to date where it is, never added.
+LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
+# On the ConfigMap of a share: the GPU groups of its devices, in the order of the devices.
+ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # --- Who shares which device: groups and the pods that hold their devices --------------------------------

@@ -24,7 +24,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch", "patch", "delete"},
         ("scheduling.run.ai", "bindrequests/status", ""): {"patch"},
         ("", "pods", ""): {"get", "list", "watch", "patch"},
-        ("", "configmaps", ""): {"get", "create", "update", "delete"},
+        ("", "configmaps", ""): {"get", "create", "delete"},
         ("", "pods/binding", ""): {"create"},
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
@@ -105,11 +105,6 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
     held = rights(rendered.get("ClusterRole", "bowline-reconciler"))
     assert held["", "pods", ""] == {"get", "list", "watch"}
     assert ("", "configmaps", "") not in held
-
-
-def test_hami_core_adds_its_key_to_a_shares_configmap(chart: Chart) -> None:
-    rendered = chart.render({"config": {"plugins": [{"name": "hami_core"}]}})
-    assert "patch" in rights(rendered.get("ClusterRole", "bowline-reconciler"))["", "configmaps", ""]
 
 
 @pytest.mark.parametrize(

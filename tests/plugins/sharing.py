@@ -5,7 +5,7 @@ kwok plays the kubelets, and the agents in reservation pods (``localcluster/kwok
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.api import names
@@ -27,10 +27,11 @@ class Shares:
 
     # --- acting ---
 
-    def make(self, name: str, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
-        """Create an unbound pod that asks for half a GPU; returns it as admitted."""
+    def make(self, name: str, annotations: Mapping[str, str | None] | None = None, **spec: Any) -> dict[str, Any]:
+        """Create an unbound pod that asks for half a GPU; None removes an annotation. Returns it as admitted."""
         wanted = pod(name, self.live.namespace, **spec)
-        wanted["metadata"]["annotations"] = {**HALF, **(annotations or {})}
+        asked = {**HALF, **(annotations or {})}
+        wanted["metadata"]["annotations"] = {key: value for key, value in asked.items() if value is not None}
         made: dict[str, Any] = self.api.post(self.pods, wanted)
         return made
 

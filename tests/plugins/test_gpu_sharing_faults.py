@@ -80,6 +80,34 @@ def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(sh
     assert series.grown("gpu_sharing_configmaps_refused_total") == 1
 
 
+def test_a_pods_configmap_with_other_devices_is_replaced_and_cannot_be_changed(shares: Shares) -> None:
+    uid = shares.make("half", {names.SHARED_GPU_CONFIGMAP: "earlier"})["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "half", "uid": uid}
+    path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
+    earlier = {
+        "metadata": {"name": "earlier-0", "ownerReferences": [owner]},
+        "data": {names.VISIBLE_DEVICES: "GPU-0", names.LEGACY_VISIBLE_DEVICES: "GPU-0", "OTHER": "kept"},
+        "immutable": True,
+    }
+    shares.api.post(path, earlier)
+    shares.ask("half", ["replaced"])
+    shares.live.phase("half", "Succeeded")
+    device = shares.device("replaced")
+    assert shares.maps()["earlier-0"] == {
+        "GPU_PORTION": "0.50",
+        "RUNAI_NUM_OF_GPUS": "0.50",
+        names.VISIBLE_DEVICES: device,
+        names.LEGACY_VISIBLE_DEVICES: device,
+        "OTHER": "kept",
+    }
+    for name in ("earlier-0", "earlier-0-evar"):
+        assert shares.api.get(f"{path}/{name}")["immutable"] is True
+    changed = shares.live.kubectl(
+        "patch", "configmap", "earlier-0", "--patch", '{"data": {"NVIDIA_VISIBLE_DEVICES": "all"}}', check=False
+    )
+    assert "field is immutable when `immutable` is set" in changed.stderr
+
+
 def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) -> None:
     for name in ("one", "two"):
         shares.make(name, {names.SHARED_GPU_CONFIGMAP: "copied"})

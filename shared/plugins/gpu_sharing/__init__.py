@@ -8,13 +8,13 @@ leaves the Binding to the bind plugin. Rollback takes back all of it, and what n
 Waiting for an agent to tell a device holds neither worker nor lock: pre_bind says WAIT and is called again.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, ResourceType
 from shared.api.field_error import FieldError
-from shared.api.gpu_share import direct_env_map
+from shared.api.gpu_share import direct_env_map, memory_limit
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
 from shared.framework.binding.handle import EventSource, Handle
 from shared.framework.binding.post import refusal
@@ -177,15 +177,15 @@ class GpuSharing(Plugin):
             unfit = _unfit(answers)
             if unfit is not None:
                 return unfit
-            devices = tuple(answer.device for answer in answers if isinstance(answer, Held))
-            return await uncut(self._give(c, share, devices))
+            held = [answer.device for answer in answers if isinstance(answer, Held)]
+            return await uncut(self._give(c, share, dict(zip(c.spec.selected_gpu_groups, held, strict=True))))
         except Conflict as error:
             return Status(Code.INFRA, (error.message,))
         except ApiError as error:
             return refusal(error.message)
 
-    async def _give(self, c: "BindContext", share: Share, devices: tuple[str, ...]) -> Status:
-        """Let the pod be a user of the devices. A pass that finds it done does nothing."""
+    async def _give(self, c: "BindContext", share: Share, devices: Mapping[str, str]) -> Status:
+        """Make the pod a user of the devices, which are by group. A call that finds it done writes nothing."""
         if c.state.get("given") == devices:
             return Status.ok()
         groups, pod = c.spec.selected_gpu_groups, c.pod
@@ -195,7 +195,8 @@ class GpuSharing(Plugin):
             return Status(Code.INFRA, (f"pod {c.request.pod_key} is gone or another one by now",))
         received = c.spec.received_gpu
         assert received is not None  # noqa: S101 - request_fault has refused it
-        maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi)
+        limit = memory_limit(pod, c.node, received.share)[0] if c.node is not None else ""
+        maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
         status = await write_maps(c.client, maps, pod)
         if status.code is Code.OK:
             c.state["given"] = devices

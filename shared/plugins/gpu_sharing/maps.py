@@ -1,5 +1,8 @@
 """Writing and removing a share's two ConfigMaps; only those that belong to the pod are ever touched.
 
+They are immutable. One with other content, of an earlier device for example, is deleted and created: the pod is not
+bound yet, so no kubelet has read it.
+
 Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps everywhere: what
 it finds under such a name and is not owned by this very pod (by UID) is somebody else's.
 """
@@ -15,7 +18,7 @@ from shared.framework.status import Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import CONFIGMAPS, PODS
-from shared.plugins.gpu_sharing.rules import ShareMaps, configmap_object, owning_pods
+from shared.plugins.gpu_sharing.rules import ShareMaps, configmap_object, is_guarded, owning_pods, renewed_data
 
 # The garbage collector takes the ConfigMaps of a deleted pod within seconds.
 COLLECTED_SOON = timedelta(seconds=2)
@@ -23,12 +26,12 @@ COLLECTED_SOON = timedelta(seconds=2)
 
 async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status:
     """Write each ConfigMap once, complete. OK also where they are as wanted already."""
-    for name, data in maps.data.items():
-        body = configmap_object(name, pod["metadata"]["namespace"], data, pod)
+    for name in maps.data:
+        body = configmap_object(name, maps, pod)
         try:
             await client.create(CONFIGMAPS, body["metadata"]["namespace"], body)
         except AlreadyExists:
-            status = await _take_over(client, body, pod)
+            status = await _take_over(client, body, maps, pod)
             if status is not None:
                 return status
     return Status.ok()
@@ -50,8 +53,8 @@ async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str,
     return Status.ok()
 
 
-async def _take_over(client: KubeClient, body: dict[str, Any], pod: Object) -> Status | None:
-    """Make a ConfigMap that is there already the wanted one, if it is the pod's. None if that is done."""
+async def _take_over(client: KubeClient, body: dict[str, Any], maps: ShareMaps, pod: Object) -> Status | None:
+    """Replace a ConfigMap that exists already by the wanted one, if it is the pod's. None if that is done."""
     key = key_of(body)
     try:
         found = await client.get(CONFIGMAPS, key.namespace, key.name)
@@ -61,14 +64,13 @@ async def _take_over(client: KubeClient, body: dict[str, Any], pod: Object) -> S
         if uid_of(pod) not in owners:
             return await _foreign(client, found, owners)
         data = found.get("data") or {}
-        # Keys that other plugins have added stay.
-        wanted = {**data, **body.get("data", {})}
-        labels = found["metadata"].get("labels") or {}
-        if data != wanted or not body["metadata"]["labels"].items() <= labels.items():
-            # Without the label it was made by an earlier version or another account, which can change it.
-            metadata = {**found["metadata"], "labels": {**labels, **body["metadata"]["labels"]}}
-            await client.update(CONFIGMAPS, key.namespace, key.name, {**found, "metadata": metadata, "data": wanted})
-    except (NotFound, Conflict) as error:
+        wanted = renewed_data(data, body.get("data", {}), maps.visible)
+        if data != wanted or not is_guarded(found):
+            await client.delete(
+                CONFIGMAPS, key.namespace, key.name, uid=uid_of(found), resource_version=version_of(found)
+            )
+            await client.create(CONFIGMAPS, key.namespace, {**body, "data": dict(wanted)})
+    except (NotFound, Conflict, AlreadyExists) as error:
         return Status.retry(f"ConfigMap {key} has just been changed: {error.message}")
     return None
 

@@ -17,6 +17,7 @@ from shared.api.gpu_share import (
     configmap_prefix,
     direct_env_map,
     gpu_groups,
+    refers_to_key,
     share_target,
 )
 from shared.api.meta import Object, ObjectUID
@@ -32,6 +33,8 @@ class ShareMaps:
     capabilities: str
     direct_env: str
     data: Mapping[str, Mapping[str, str]]  # by name
+    groups: tuple[str, ...]  # of the devices, in their order
+    visible: str  # the devices as the container reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,18 @@ def request_fault(spec: BindRequestSpec) -> str | None:
     return None
 
 
-def share_maps(share: Share, portion: str, devices: Sequence[str], *, cdi: bool) -> ShareMaps:
-    """Return both ConfigMaps of the share. ``devices`` are in the order of the request's groups."""
-    shown = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices)
+def share_maps(
+    share: Share, portion: str, devices: Mapping[str, str], *, cdi: bool, memory_limit: str = ""
+) -> ShareMaps:
+    """Return both ConfigMaps of the share. ``devices``: by group, in the order of the request's groups.
+
+    ``memory_limit`` is written if the container refers to it, which plugin hami_core has it do at admission.
+    """
+    shown = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices.values())
     visible = {names.VISIBLE_DEVICES: shown}
-    refers = _refers_to_a_key(share.target.container)
+    # A pod of an older webhook may have the variable from ``envFrom`` alone.
+    refers = refers_to_key(share.target.container, names.VISIBLE_DEVICES)
+    is_limited = memory_limit and refers_to_key(share.target.container, names.DEVICE_MEMORY_LIMIT)
     capabilities, direct = share.capabilities, direct_env_map(share.capabilities)
     return ShareMaps(
         capabilities,
@@ -90,41 +100,52 @@ def share_maps(share: Share, portion: str, devices: Sequence[str], *, cdi: bool)
                 names.GPU_PORTION: portion,
                 names.NUM_OF_GPUS: portion,
                 **(visible if refers else {}),
+                **({names.DEVICE_MEMORY_LIMIT: memory_limit} if is_limited else {}),
             },
             direct: {} if refers else visible,
         },
+        tuple(devices),
+        shown,
     )
 
 
-def _refers_to_a_key(container: Object) -> bool:
-    """Return whether the container takes its devices from a key of a ConfigMap; else they come with all of the other.
+def configmap_object(name: str, maps: ShareMaps, pod: Object) -> dict[str, Any]:
+    """Return one of the ConfigMaps: owned by the pod, deleted with it, and never changed in place.
 
-    A pod of an older webhook may have the variable from ``envFrom`` alone.
-    """
-    return any(
-        entry.get("name") == names.VISIBLE_DEVICES and (entry.get("valueFrom") or {}).get("configMapKeyRef")
-        for entry in container.get("env") or ()
-    )
-
-
-def configmap_object(name: str, namespace: str, data: Mapping[str, str], pod: Object) -> dict[str, Any]:
-    """Return a ConfigMap that belongs to the pod and is deleted with it.
-
-    By its label the API server knows that only the reconciler may write it.
+    What a container may use is fixed before it starts: an editor of ConfigMaps must not choose other devices. By the
+    label the API server's policy knows that only the reconciler may write or delete it.
     """
     metadata = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    groups = {names.ANNOTATION_GPU_GROUPS: ",".join(maps.groups)}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": name,
-            "namespace": namespace,
+            "namespace": metadata["namespace"],
             "labels": {names.LABEL_GPU_SHARING: "true"},
             "ownerReferences": [owner],
+            **({"annotations": groups} if name == maps.capabilities else {}),
         },
-        **({"data": dict(data)} if data else {}),
+        **({"data": dict(maps.data[name])} if maps.data[name] else {}),
+        "immutable": True,
     }
+
+
+def is_guarded(configmap: Object) -> bool:
+    """Return whether only the reconciler can change or replace it, unlike one of an earlier version."""
+    labels = configmap["metadata"].get("labels") or {}
+    return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
+
+
+def renewed_data(present: Mapping[str, str], wanted: Mapping[str, str], visible: str) -> Mapping[str, str]:
+    """Return the data of a ConfigMap of the pod that exists already: keys of other plugins stay.
+
+    The devices are repeated under the key of old releases where the ConfigMap has it.
+    """
+    legacy = {names.LEGACY_VISIBLE_DEVICES: visible} if names.LEGACY_VISIBLE_DEVICES in present else {}
+    return {**present, **wanted, **legacy}
 
 
 def owning_pods(configmap: Object) -> dict[ObjectUID, str]:

@@ -1,8 +1,8 @@
-"""Tells HAMi core, the library that holds containers to their share, how much GPU memory a share may use.
+"""Passes to HAMi core, the library that holds containers to their share, how much GPU memory a share may use.
 
-Admission lets the container's environment refer to a key of the share's ConfigMap; binding writes that key, after
-``gpu_sharing`` has written the rest. Off by default: the library has to be in the containers for it to mean anything.
-A limit that cannot be worked out fails the bind: a container without it would take the whole device.
+Admission has the container's environment refer to a key of the share's ConfigMap; ``gpu_sharing`` writes that key
+with the rest of the ConfigMap, which is immutable. Off by default: without the library in the containers it has no
+effect. A limit that cannot be computed fails the bind: a container without it would take the whole device.
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 from shared.api import names
 from shared.api.bindrequest import BindRequest, ResourceType
 from shared.api.field_error import FieldError
-from shared.api.gpu_share import capabilities_map, configmap_prefix, share_target, wants_share
-from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
-from shared.framework.binding.post import refusal
+from shared.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
+from shared.api.meta import Object
 from shared.framework.mutable import MutablePod
 from shared.framework.plugin import RUN, SKIP, AdmissionInfo, Plugin, Preflight
-from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, Conflict, NotFound
-from shared.kube.resources import CONFIGMAPS
-from shared.plugins.hami_core.rules import memory_limit
+from shared.framework.status import Reason, Status, Suggestion
+from shared.plugins.hami_core.rules import portion_faults
 
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
@@ -35,7 +31,7 @@ class HamiCore(Plugin):
     # --- admission ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Let the share's container take its limit from the ConfigMap, whatever its own environment says."""
+        """Have the share's container take its limit from the ConfigMap, whatever its own environment sets."""
         target = share_target(pod.raw) if wants_share(pod.raw) else None
         wanted = _env_entry(pod.raw)
         if target is None or wanted is None:
@@ -46,9 +42,13 @@ class HamiCore(Plugin):
             pod.set([*kept, wanted], "spec", target.field, target.index, "env")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        """Deny a share too small for a limit and, of pods that are created, one that was not prepared."""
+        if old is not None:
+            return
+        yield from portion_faults(pod)
         target = share_target(pod) if wants_share(pod) else None
         wanted = _env_entry(pod)
-        if old is not None or not info.final or target is None or wanted is None:
+        if not info.final or target is None or wanted is None:
             return
         if not _limits(target.container.get("env") or [], wanted):
             message = (
@@ -64,33 +64,14 @@ class HamiCore(Plugin):
         return RUN if _is_share(c.request) else SKIP
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Write the limit into the ConfigMap that gpu_sharing has just seen to."""
-        pod, received = c.pod, c.spec.received_gpu
-        target = share_target(pod) if pod is not None else None
-        if pod is None or target is None or received is None or c.node is None:
+        """Fail where the limit that gpu_sharing writes into the pod's ConfigMap is unknown."""
+        received = c.spec.received_gpu
+        if c.pod is None or received is None or c.node is None:
             return Status.skip()
-        limit, fault = memory_limit(c.node, received.share)
+        limit, fault = memory_limit(c.pod, c.node, received.share)
         if not limit:
             return Status.fatal(fault, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
-        name = capabilities_map(configmap_prefix(pod), target)
-        try:
-            return await _write_limit(c.client, ObjectKey(c.request.key.namespace, name), uid_of(pod), limit)
-        except (NotFound, Conflict) as error:
-            return Status(Code.INFRA, (error.message,))
-        except ApiError as error:
-            return refusal(error.message)
-
-
-async def _write_limit(client: KubeClient, key: ObjectKey, pod_uid: ObjectUID, limit: str) -> Status:
-    """Write the limit, if it is not there yet and the ConfigMap is the pod's."""
-    found = await client.get(CONFIGMAPS, key.namespace, key.name)
-    if not any(owner.get("uid") == pod_uid for owner in found["metadata"].get("ownerReferences") or ()):
-        return Status.fatal(f"ConfigMap {key} does not belong to the pod and is not written")
-    if (found.get("data") or {}).get(names.DEVICE_MEMORY_LIMIT) != limit:
-        guard = {"uid": uid_of(found), "resourceVersion": version_of(found)}
-        patch = {"metadata": guard, "data": {names.DEVICE_MEMORY_LIMIT: limit}}
-        await client.patch(CONFIGMAPS, key.namespace, key.name, patch)
-    return Status.ok()
+        return Status.ok()
 
 
 def _is_share(request: BindRequest) -> bool:

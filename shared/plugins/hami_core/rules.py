@@ -1,24 +1,27 @@
-"""How much memory a share may use, as HAMi core reads it. Pure."""
+"""Which shares are too small to be limited. Pure."""
 
-import re
-from decimal import Decimal
+from collections.abc import Iterator
 
 from shared.api import names
+from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import Object
 
-_MIB = re.compile(r"[0-9]{1,12}")
 
+def portion_faults(pod: Object) -> Iterator[FieldError]:
+    """Yield the fault of a fraction that a scheduler writes as a portion of ``0.00``, of which no limit can be made.
 
-def memory_limit(node: Object, share: Decimal) -> tuple[str, str]:
-    """Return the limit, such as ``4147m`` (MiB), or nothing and why there is none."""
-    name = node["metadata"]["name"]
-    written = (node["metadata"].get("labels") or {}).get(names.NODE_GPU_MEMORY)
-    where = f"node {name}: metadata.labels[{names.NODE_GPU_MEMORY}]"
-    if written is None:
-        return "", f"{where} is not there, so the memory of its GPUs is unknown; have GPU feature discovery label it"
-    if not _MIB.fullmatch(written) or int(written) == 0:
-        return "", f'{where}: "{written}" must be a whole number of MiB; mend the label'
-    limit = int(int(written) * share)
-    if limit <= 0:
-        return "", f"spec.receivedGPU.portion: {share} of {written} MiB is nothing; have the scheduler give more"
-    return f"{limit}m", ""
+    What is no number is the fault of plugin gpu_request.
+    """
+    text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
+    if text is None:
+        return
+    try:
+        portion = f"{float(text):.2f}"
+    except ValueError:
+        return
+    if portion == "0.00":
+        message = (
+            "must be at least 0.005 while plugin hami_core limits the memory of shares: the scheduler writes it as a "
+            f"portion of 0.00; ask for an amount of memory with {names.GPU_MEMORY} instead"
+        )
+        yield FieldError("hami_core/portion", annotation_path(names.GPU_FRACTION), text, message)

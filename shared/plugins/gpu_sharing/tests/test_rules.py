@@ -11,6 +11,7 @@ from shared.plugins.gpu_sharing.rules import (
     label_removals,
     needs_relabeling,
     owning_pods,
+    renewed_data,
     request_fault,
     share_maps,
     share_of,
@@ -127,22 +128,55 @@ def share(containers: list[Json] | None = None) -> Any:
 @pytest.mark.parametrize(
     ("devices", "cdi", "shown"),
     [
-        pytest.param(["GPU-1"], False, "GPU-1", id="one device"),
-        pytest.param(["GPU-2", "GPU-1"], False, "GPU-2,GPU-1", id="in the order of the groups"),
+        pytest.param({"g1": "GPU-1"}, False, "GPU-1", id="one device"),
+        pytest.param({"g2": "GPU-2", "g1": "GPU-1"}, False, "GPU-2,GPU-1", id="in the order of the groups"),
         pytest.param(
-            ["GPU-1", "GPU-2"],
+            {"g1": "GPU-1", "g2": "GPU-2"},
             True,
             "k8s.device-plugin.nvidia.com/gpu=GPU-1,k8s.device-plugin.nvidia.com/gpu=GPU-2",
             id="CDI names",
         ),
     ],
 )
-def test_the_two_configmaps(devices: list[str], cdi: bool, shown: str) -> None:
+def test_the_two_configmaps(devices: dict[str, str], cdi: bool, shown: str) -> None:
     maps = share_maps(share(), "0.50", devices, cdi=cdi)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": shown},
         "p-0-evar": {},
     }
+    assert maps.groups == tuple(devices)
+
+
+LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"name": "p-0"}}}
+
+
+@pytest.mark.parametrize(
+    ("env", "limit", "written"),
+    [
+        pytest.param([LIMIT], "4147m", {"CUDA_DEVICE_MEMORY_LIMIT": "4147m"}, id="the container refers to it"),
+        pytest.param([LIMIT], "", {}, id="it is unknown"),
+        pytest.param([], "4147m", {}, id="the container does not refer to it"),
+    ],
+)
+def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json], limit: str, written: Json) -> None:
+    maps = share_maps(share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit)
+    assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **written}
+
+
+@pytest.mark.parametrize(
+    ("present", "renewed"),
+    [
+        pytest.param({}, {"A": "2"}, id="empty"),
+        pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin stays"),
+        pytest.param(
+            {"RUNAI-VISIBLE-DEVICES": "GPU-0"},
+            {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"},
+            id="old key",
+        ),
+    ],
+)
+def test_the_data_of_a_configmap_that_exists_already(present: Json, renewed: Json) -> None:
+    assert renewed_data(present, {"A": "2"}, "GPU-1") == renewed
 
 
 @pytest.mark.parametrize(
@@ -153,7 +187,7 @@ def test_the_two_configmaps(devices: list[str], cdi: bool, shown: str) -> None:
     ],
 )
 def test_a_container_that_refers_to_no_key_gets_its_devices_with_all_of_the_other_map(container: Json) -> None:
-    maps = share_maps(share([container]), "0.50", ["GPU-1"], cdi=False)
+    maps = share_maps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
         "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
@@ -161,8 +195,13 @@ def test_a_container_that_refers_to_no_key_gets_its_devices_with_all_of_the_othe
 
 
 def test_a_configmap_belongs_to_its_pod() -> None:
-    pod = {"metadata": {"name": "p", "uid": "u"}}
-    made = configmap_object("m", "ns", {}, pod)
+    pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
+    maps = share_maps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
+    made = configmap_object("p-0-evar", maps, pod)
+    assert made["immutable"] is True
+    assert "annotations" not in made["metadata"]
+    annotated = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
+    assert annotated == {"bowline.dev/gpu-groups": "g2,g1"}
     assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
     # By the label the API server knows which ConfigMaps only the reconciler may write.
     assert made["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}

@@ -1,17 +1,23 @@
 """The limit in numbers, and how it gets into the container's environment."""
 
+import logging
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from shared.api.bindrequest import decode_bind_request
+from shared.api.gpu_share import memory_limit
 from shared.framework.admission import AdmissionChain
+from shared.framework.binding.context import BindContext
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.plugin import AdmissionInfo, PluginConfig
 from shared.framework.registry import Builtin, Registry
+from shared.framework.status import Code, Suggestion
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.hami_core import HamiCore
-from shared.plugins.hami_core.rules import memory_limit
+from shared.testing.builders import bind_request, stored
 
 Json = dict[str, Any]
 
@@ -22,6 +28,7 @@ Json = dict[str, Any]
         pytest.param({"nvidia.com/gpu.memory": "15360"}, "0.27", "4147m", "", id="cut to whole MiB"),
         pytest.param({"nvidia.com/gpu.memory": "81920"}, "0.50", "40960m", "", id="half"),
         pytest.param({"nvidia.com/gpu.memory": "100"}, "0.29", "29m", "", id="exact where floating point is not"),
+        pytest.param({"nvidia.com/gpu.memory": "16106127360"}, "0.50", "7680m", "", id="a label in bytes"),
         pytest.param({}, "0.50", "", "have GPU feature discovery label it", id="no label"),
         pytest.param({"nvidia.com/gpu.memory": "80Gi"}, "0.50", "", '"80Gi" must be a whole', id="a unit"),
         pytest.param({"nvidia.com/gpu.memory": "0"}, "0.50", "", "must be a whole", id="none at all"),
@@ -29,10 +36,45 @@ Json = dict[str, Any]
     ],
 )
 def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: str) -> None:
-    found, said = memory_limit({"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
+    found, said = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
     assert found == limit
     assert bool(said) is bool(fault)
     assert fault in said
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"),
+    [
+        pytest.param("4096", "4096m", id="the amount itself, not its portion of two decimals"),
+        pytest.param("10", "10m", id="a portion that is written as 0.00"),
+        pytest.param("0", "", id="nothing"),
+        pytest.param("4Gi", "", id="a unit"),
+    ],
+)
+def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, limit: str) -> None:
+    node = {"metadata": {"name": "n"}}
+    found, said = memory_limit(pod(annotations={"gpu-memory": asked}), node, Decimal("0.00"))
+    assert found == limit
+    assert bool(said) is not bool(limit)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "denied"),
+    [
+        pytest.param("0.5", False, id="half"),
+        pytest.param("0.005", False, id="the smallest that is written as 0.01"),
+        pytest.param("0.004", True, id="written as 0.00"),
+        pytest.param("1e-9", True, id="far too small"),
+        pytest.param("half", False, id="no number, which is another rule's"),
+    ],
+)
+def test_a_fraction_of_which_no_limit_can_be_made_is_denied(fraction: str, denied: bool) -> None:
+    raw = pod(annotations={"gpu-fraction": fraction})
+    faults = chain().validate_pod(raw, None, AdmissionInfo()).errors
+    assert [fault.path for fault in faults] == (["metadata.annotations[gpu-fraction]"] if denied else [])
+    assert {fault.rule for fault in faults} == ({"hami_core/portion"} if denied else set())
+    # A pod that exists already can still be changed and deleted.
+    assert chain().validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).allowed
 
 
 ENTRIES = (PluginEntry(name="hami_core"),)
@@ -90,3 +132,29 @@ def test_it_is_off_unless_asked_for_and_needs_gpu_sharing() -> None:
 
 def test_settings_take_no_arguments() -> None:
     assert HamiCore.config_model is PluginConfig
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "code"),
+    [
+        pytest.param({"nvidia.com/gpu.memory": "15360"}, None, Code.OK, id="the label is there"),
+        pytest.param({}, None, Code.FATAL, id="no label: the share would take the whole device"),
+        pytest.param({}, {"gpu-memory": "4096"}, Code.OK, id="an amount needs no label"),
+    ],
+)
+async def test_a_share_without_a_known_limit_is_not_bound(labels: Json, annotations: Json | None, code: Code) -> None:
+    no_client: Any = None
+    request = bind_request("p", "n", "ns", "u", receivedGPU={"count": 1, "portion": "0.50"}, selectedGPUGroups=["g"])
+    c = BindContext(
+        request=decode_bind_request(stored(request)),
+        pod=pod(annotations=annotations),
+        node={"metadata": {"name": "n", "labels": labels}},
+        attempt=1,
+        attempt_id="a",
+        deadline=datetime.max.replace(tzinfo=UTC),
+        client=no_client,
+        log=logging.LoggerAdapter(logging.getLogger("test")),
+    )
+    status = await HamiCore(PluginConfig(), Settings()).pre_bind(c)
+    assert status.code is code
+    assert (status.suggestion is Suggestion.RESCHEDULE_ELSEWHERE) is (code is Code.FATAL)
