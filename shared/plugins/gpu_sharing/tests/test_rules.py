@@ -7,6 +7,7 @@ import pytest
 from shared.api.bindrequest import BindRequestSpec
 from shared.plugins.gpu_sharing.rules import (
     configmap_object,
+    is_guarded,
     label_changes,
     label_removals,
     needs_relabeling,
@@ -192,6 +193,18 @@ def test_a_container_that_refers_to_no_key_gets_its_devices_with_all_of_the_othe
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
         "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
     }
+
+
+@pytest.mark.parametrize(
+    ("labels", "immutable", "guarded"),
+    [
+        pytest.param(SHARED, True, True, id="as it is made"),
+        pytest.param(SHARED, False, False, id="mutable: of an earlier version"),
+        pytest.param({}, True, False, id="without the label, so no policy guards it"),
+    ],
+)
+def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutable: bool, guarded: bool) -> None:
+    assert is_guarded({"metadata": {"labels": labels}, "immutable": immutable}) is guarded
 
 
 def test_a_configmap_belongs_to_its_pod() -> None:
