@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from benchmarks.rig import NAMESPACE
+from reconciler.decide.preparation import PREPARED_BY_US
 from reconciler.decide.status import succeeded_block
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
@@ -75,7 +76,7 @@ async def bind(client: KubeClient, made: Made, events: bool) -> None:
     node = made.request["spec"]["selectedNode"]
     started = datetime.now(UTC)
     await post_binding(client, made.pod, node)
-    block = succeeded_block(decode_bind_request(made.request), started, datetime.now(UTC))
+    block = succeeded_block(decode_bind_request(made.request), PREPARED_BY_US, started, datetime.now(UTC))
     version = made.request["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version}, "status": block}
     await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")
@@ -93,7 +94,8 @@ async def post_binding(client: KubeClient, pod: Object, node: str) -> None:
             "name": metadata["name"],
             "namespace": NAMESPACE,
             "uid": metadata["uid"],
-            "annotations": {names.RECEIVED_RESOURCE_TYPE: "Regular"},
+            # The second stands for the request's UID: what counts is how much is written.
+            "annotations": {names.RECEIVED_RESOURCE_TYPE: "Regular", names.PREPARED_FOR: metadata["uid"]},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }

@@ -25,6 +25,7 @@ from reconciler.decide.outcome import Infrastructure, Limits, LookAgain, Outcome
 from reconciler.informers import Stores
 from reconciler.observe.passes import attempt_id
 from reconciler.observe.tracker import Observation
+from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Runner
@@ -80,6 +81,7 @@ class Attempts:
             node=None if isinstance(sight.node, Absent) else sight.node,
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
+            annotations={names.PREPARED_FOR: request.uid},
             deadline=wait_deadline(request, self._tools.settings.binding.wait_timeout, contact),
             client=self._tools.client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
@@ -105,13 +107,26 @@ class Attempts:
             status = await run_attempt(c, self._runner, running, lambda: stores.stands(request, running.node_uid))
         finally:
             memory.running = None
+            memory.prepared = memory.prepared or running.past_point
             memory.unknown_binding = c.posts.last_unknown or memory.unknown_binding
+        if status.code is Code.OK and not c.posts.acknowledged:
+            status = await self._verified(sight, request, memory, status)
         if status.code is not Code.OK and (running.past_point or memory.unknown_binding is not None):
             # The reply may be what failed, not the bind: now, or some attempts ago.
             await self._lookout.look(sight, Target.POD)
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
         self._tools.observation.attempt_ended(c, status)
         return await self._settle(sight, request, memory, Outcome(status, started))
+
+    async def _verified(self, sight: Sight, request: BindRequest, memory: Memory, answer: Status) -> Status:
+        """Return a bind plugin's OK if the pod is bound; one that binds its own way is not believed without a GET."""
+        await self._lookout.look(sight, Target.POD)
+        if is_bound_as_asked(request, sight.pod_view):
+            return answer
+        # What the plugin has sent may still take effect.
+        memory.unknown_binding = self._clock.now()
+        why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
+        return Status.retry(why).from_plugin(answer.plugin)
 
     async def _held(self, request: BindRequest, memory: Memory) -> BindRequest:
         """Return the request held by our finalizer, and this leader's alone."""

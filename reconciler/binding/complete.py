@@ -20,6 +20,7 @@ from reconciler.decide.decide import Fail, is_rollback_incomplete
 from reconciler.decide.in_flight import Posts, settled_at
 from reconciler.decide.observed import Absent, PodView, pod_view
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
+from reconciler.decide.preparation import preparation
 from reconciler.decide.status import failed_block, rolled_back_block, succeeded_block, unreleased_block
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
@@ -80,8 +81,12 @@ class Endings:
             memory.wrote(request, dropped)
             request = dropped
         now = self._clock.now()
-        memory.wrote(request, await self.writer.status(request, succeeded_block(request, started, now)))
-        if self._bound_events:
+        prepared = preparation(request, memory.prepared, not memory.rolled_back, c.pod)
+        block = succeeded_block(request, prepared, started, now)
+        memory.wrote(request, await self.writer.status(request, block))
+        if prepared.warning:
+            self.tell(request, Event("Warning", "NotPrepared", prepared.warning), on_pod=True)
+        elif self._bound_events:
             self.tell(request, success_event(request), on_pod=True)
         condition = bound_condition(request, c.pod) if c.pod is not None else None
         if c.pod is not None and condition is not None:
@@ -108,6 +113,7 @@ class Endings:
                 return pause if pause is not None else await self._report_incomplete(c, memory, done, fail)
             memory.effects = None
             memory.rolled_back = True
+            memory.prepared = False
         dropped = await self.writer.drop_finalizer(request)
         if dropped is None:
             await self._close(request, memory)

@@ -58,6 +58,7 @@ class Memory:
     rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
     not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
+    prepared: bool = False  # an attempt of this process has prepared everything, and nothing is undone since
     rolled_back: bool = False  # every effect of the attempts so far is undone
     effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has
     slept_on: dict[Watched, ResourceVersion] = field(default_factory=dict)  # as last seen when going to sleep

@@ -10,6 +10,7 @@ from typing import Any
 
 from reconciler.decide.conditions import BOUND, PREPARED, ROLLED_BACK
 from reconciler.decide.decide import Fail
+from reconciler.decide.preparation import Preparation
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import Object, format_time
 from shared.framework.status import Reason, Status
@@ -43,10 +44,12 @@ def waiting_block(request: BindRequest, why: str, now: datetime) -> dict[str, An
     }
 
 
-def succeeded_block(request: BindRequest, started: datetime | None, now: datetime) -> dict[str, Any]:
+def succeeded_block(
+    request: BindRequest, prepared: Preparation, started: datetime | None, now: datetime
+) -> dict[str, Any]:
     """Return the status of a request whose pod is on its node."""
     why = f"pod {request.pod_key.name} is bound to node {request.selected_node}"
-    updates = {PREPARED: ("True", "Prepared", "everything the pod needs is in place"), BOUND: ("True", "Bound", why)}
+    updates = {PREPARED: prepared.condition, BOUND: ("True", "Bound", why)}
     block = _block(request, now, started) | {
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),

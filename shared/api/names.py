@@ -20,6 +20,8 @@ DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
 # When a leader took a request up that one before it may have begun to prepare.
 TAKEN_OVER: Final = "bowline.dev/taken-over"
+# On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.
+PREPARED_FOR: Final = "bowline.dev/prepared-for"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
 # On a BindRequest, and only if tracing is on: the trace that its binding goes on with.
 TRACEPARENT: Final = "bowline.dev/traceparent"

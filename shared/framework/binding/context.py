@@ -17,6 +17,7 @@ class BindingPosts:
 
     last_unknown: datetime | None = None  # when one without an answer was given up: it may still take effect
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further one may be sent
+    acknowledged: bool = False  # the API server has answered 201
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ async def bind_by_post(c: BindContext) -> Status:
         c.posts.last_unknown = c.client.clock.now()
         raise
     c.posts.last_unknown = result.last_unknown
+    c.posts.acknowledged = result.outcome is BindOutcome.BOUND
     return binding_status(result)
 
 

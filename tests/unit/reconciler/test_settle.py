@@ -18,6 +18,7 @@ from reconciler.decide.outcome import (
     bound_condition,
     settle,
 )
+from reconciler.decide.preparation import PREPARED_BY_US
 from reconciler.decide.status import (
     conditions,
     failed_block,
@@ -160,7 +161,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
         "startTime": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Prepared", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }
-    block = succeeded_block(request(stored_status), STARTED, NOW)
+    block = succeeded_block(request(stored_status), PREPARED_BY_US, STARTED, NOW)
     assert block["phase"] == "Succeeded"
     assert block["nodeName"] == "node-0"
     assert block["failedAttempts"] == 2
@@ -237,7 +238,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
 
 def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
     block = unreleased_block(request(), FAILS, Status.retry("stuck"), NOW)
-    bound = succeeded_block(request(block), None, NOW)
+    bound = succeeded_block(request(block), PREPARED_BY_US, None, NOW)
     assert "RolledBack" not in [one["type"] for one in bound["conditions"]]
 
 

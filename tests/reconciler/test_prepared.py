@@ -1,0 +1,94 @@
+"""Prepared is claimed only for what an attempt has prepared; a bind plugin's OK is verified before Succeeded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Status
+from shared.kube.resources import PODS
+from tests.reconciler.stage import Scripted, Stage
+
+SHARE: Mapping[str, Any] = {
+    "receivedResourceType": "Fraction",
+    "receivedGPU": {"count": 1, "portion": "0.5"},
+    "selectedGPUGroups": ["g"],
+}
+
+
+async def bind(stage: Stage, annotations: Mapping[str, str] | None = None) -> None:
+    """Bind the pod as another component does."""
+    body = {
+        "metadata": {"name": "pod", "annotations": dict(annotations or {})},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"},
+    }
+    await stage.client.create(PODS, stage.namespace, body, name="pod", subresource="binding")
+
+
+def prepared(status: Mapping[str, Any]) -> tuple[str, str]:
+    return next((c["status"], c["message"]) for c in status["conditions"] if c["type"] == "Prepared")
+
+
+async def test_a_binding_carries_for_which_request_the_pod_was_prepared(stage: Stage) -> None:
+    async with stage.working(Scripted()):
+        await stage.create_pod()
+        uid = await stage.request_bind()
+        status = await stage.phase("pod", "Succeeded")
+    assert (await stage.pod())["metadata"]["annotations"][names.PREPARED_FOR] == uid
+    assert prepared(status)[0] == "True"
+
+
+async def test_a_share_bound_by_another_component_is_not_reported_prepared(stage: Stage) -> None:
+    await stage.create_pod()
+    await stage.request_bind(**SHARE)
+    await bind(stage)
+    plugin = Scripted(effects=True)
+    async with stage.working(plugin) as working:
+        status = await stage.phase("pod", "Succeeded")
+        await working.parts.recorder.flush()
+    assert "pre_bind" not in plugin.points("pod")
+    state, message = prepared(status)
+    assert state == "Unknown"
+    assert "Fraction was not prepared here" in message
+    assert await stage.events() == ["NotPrepared"]
+
+
+async def test_a_plain_pod_bound_by_another_component_is_bound_without_a_warning(stage: Stage) -> None:
+    await stage.create_pod()
+    await stage.request_bind()
+    await bind(stage)
+    async with stage.working(Scripted()) as working:
+        status = await stage.phase("pod", "Succeeded")
+        await working.parts.recorder.flush()
+    assert prepared(status)[0] == "Unknown"
+    assert await stage.events() == ["Bound"]
+
+
+async def test_a_pod_that_a_process_before_this_one_has_bound_is_reported_prepared(stage: Stage) -> None:
+    await stage.create_pod()
+    uid = await stage.request_bind(**SHARE)
+    await bind(stage, {names.PREPARED_FOR: uid})
+    async with stage.working(Scripted(effects=True)):
+        status = await stage.phase("pod", "Succeeded")
+    assert prepared(status)[0] == "True"
+
+
+@pytest.mark.parametrize("binds", [True, False], ids=["it has bound", "it has not"])
+async def test_a_third_party_bind_is_believed_only_after_a_look_at_the_pod(stage: Stage, binds: bool) -> None:
+    async def says_ok(_: BindContext) -> Status:
+        if binds:
+            await bind(stage)
+        return Status.ok()
+
+    async with stage.working(Scripted(bind=says_ok)):
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=0)
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert ("nodeName" in (await stage.pod())["spec"]) is binds
+    assert status["phase"] == ("Succeeded" if binds else "Failed")
+    if binds:
+        assert prepared(status)[0] == "True"
+    else:
+        assert "is not on node gpu-node-0" in status["reason"]

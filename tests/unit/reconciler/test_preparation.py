@@ -1,0 +1,70 @@
+"""What is claimed of a bound pod's preparation, by what is known of it."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.decide.preparation import preparation
+from shared.api import names
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.testing.builders import bind_request, pod, stored
+
+CARRIED = {names.PREPARED_FOR: "request-uid"}
+INCOMPLETE = {"conditions": [{"type": "RolledBack", "status": "False"}]}
+
+
+def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
+    raw = stored(bind_request(uid="pod-uid", **spec), uid="request-uid")
+    return decode_bind_request(raw | {"status": status or {}})
+
+
+def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    made = pod()
+    made["metadata"]["annotations"] = annotations or {}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("req", "attempted", "standing", "annotations", "prepared"),
+    [
+        pytest.param(request(), True, True, {}, "True", id="an attempt of this process"),
+        pytest.param(request(), False, True, CARRIED, "True", id="an attempt of a process before this one"),
+        pytest.param(request(), False, True, {}, "Unknown", id="no attempt is known"),
+        pytest.param(
+            request(), False, True, {names.PREPARED_FOR: "another"}, "Unknown", id="an attempt for another request"
+        ),
+        pytest.param(request(), True, False, CARRIED, "Unknown", id="rolled back before the Binding took effect"),
+        pytest.param(request(INCOMPLETE), True, True, CARRIED, "Unknown", id="partly rolled back"),
+    ],
+)
+def test_prepared_is_claimed_only_of_an_attempt_that_stands(
+    req: BindRequest, attempted: bool, standing: bool, annotations: dict[str, str], prepared: str
+) -> None:
+    assert preparation(req, attempted, standing, bound(annotations)).condition[0] == prepared
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        pytest.param({}, "", id="a plain pod needs nothing"),
+        pytest.param(
+            {
+                "receivedResourceType": "Fraction",
+                "receivedGPU": {"count": 1, "portion": "0.5"},
+                "selectedGPUGroups": ["g"],
+            },
+            "Fraction",
+            id="a share needs its device",
+        ),
+        pytest.param(
+            {"resourceClaimAllocations": [{"name": "c", "allocation": {}}]},
+            "resourceClaimAllocations",
+            id="claims need their allocation",
+        ),
+    ],
+)
+def test_a_pod_that_needs_preparation_and_has_none_known_is_warned_about(spec: dict[str, Any], named: str) -> None:
+    known = preparation(request(**spec), attempted=False, standing=True, pod=bound())
+    assert bool(known.warning) is bool(named)
+    assert named in known.condition[2]
+    assert preparation(request(**spec), attempted=True, standing=True, pod=bound()).warning == ""
