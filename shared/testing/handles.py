@@ -12,15 +12,19 @@ from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.kube.client import KubeClient
-from shared.runtime.clock import SystemClock
+from shared.runtime.clock import Clock, SystemClock
 
 
 def handle_for(
-    plugin: str, client: KubeClient, settings: Settings | None = None, registry: CollectorRegistry | None = None
+    plugin: str,
+    client: KubeClient,
+    settings: Settings | None = None,
+    registry: CollectorRegistry | None = None,
+    clock: Clock | None = None,
 ) -> Handle:
     """Return what ``Plugin.setup`` is given; read what the plugin counts from ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
-    return Handle(settings or Settings(), client, SystemClock(), _idle, metrics)
+    return Handle(settings or Settings(), client, clock or SystemClock(), _idle, metrics)
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

@@ -19,7 +19,7 @@ from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, PluginConfig
+from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
@@ -27,6 +27,7 @@ from shared.kube.errors import LostReply
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from shared.plugins.volume_binding import VolumeBinding
+from shared.plugins.volume_binding.config import VolumeBindingConfig
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
@@ -56,7 +57,7 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 
 async def process(client: KubeClient) -> VolumeBinding:
     """Return the plugin as a process has it."""
-    plugin = VolumeBinding(PluginConfig(), Settings())
+    plugin = VolumeBinding(VolumeBindingConfig(), Settings())
     await plugin.setup(handle_for(plugin.name, client))
     return plugin
 
@@ -93,7 +94,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def test_pods_without_claims_are_left_out(storage: Storage) -> None:
-    plugin = VolumeBinding(PluginConfig(), Settings())
+    plugin = VolumeBinding(VolumeBindingConfig(), Settings())
     assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
     assert not plugin.leaves_effects(context(storage, "one", "data").request)

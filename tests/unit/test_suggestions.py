@@ -22,6 +22,8 @@ DOCUMENT = ROOT / "docs" / "suggestions.md"
 NONE = "none"
 # How calls that end a request take their reason and their suggestion: name, places, the reason without one.
 ENDS = {"Fail": (0, 2, ""), "fatal": (1, 2, Reason.REJECTED.value)}
+# Calls that make a wait; its suggestion is reported if the wait expires.
+WAITS = ("wait", "waits")
 
 Pair = tuple[str, str]
 
@@ -53,10 +55,14 @@ def pairs(source: Path) -> Iterator[tuple[Pair, str]]:
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        if called in WAITS and "suggestion" in given:
+            advised = word(given["suggestion"], Suggestion, NONE)
+            if advised:
+                yield (Reason.WAIT_TIMEOUT.value, advised), f"{source.relative_to(ROOT)}:{node.lineno}"
         if called not in ENDS or not (node.args or node.keywords):
             continue
         reason_at, suggestion_at, default = ENDS[called]
-        given = {keyword.arg: keyword.value for keyword in node.keywords}
         placed = dict(enumerate(node.args))
         reason = word(placed.get(reason_at, given.get("reason")), Reason, default)
         suggestion = word(placed.get(suggestion_at, given.get("suggestion")), Suggestion, NONE)

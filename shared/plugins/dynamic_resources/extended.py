@@ -12,7 +12,7 @@ from shared.api import names
 from shared.api.bindrequest import ExtendedResourceClaimAllocation
 from shared.api.meta import Object, ObjectKey, uid_of
 from shared.api.quantity import parse_quantity
-from shared.framework.status import Reason, Status, Suggestion
+from shared.framework.status import Reason, Status
 from shared.plugins.dynamic_resources.claim import results_of
 from shared.plugins.dynamic_resources.rules import Wanted
 
@@ -94,7 +94,7 @@ def not_offered(node: Object, extended: ExtendedResourceClaimAllocation) -> Stat
         "spec.extendedResourceClaimAllocation has no allocation for the pod's extended resources, and "
         f"{lacks}; create a request with an allocation"
     )
-    return Status.fatal(why, Reason.INVALID, Suggestion.RESCHEDULE_ELSEWHERE if missing else None)
+    return Status.fatal(why, Reason.INVALID)
 
 
 def pod_status(name: str, extended: ExtendedResourceClaimAllocation) -> dict[str, Any]:

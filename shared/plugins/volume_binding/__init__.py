@@ -15,6 +15,7 @@ from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Plugin, Preflig
 from shared.framework.status import Status
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from shared.plugins.volume_binding.assumptions import Assumptions
+from shared.plugins.volume_binding.config import VolumeBindingConfig
 from shared.plugins.volume_binding.look import Looks, Remembered, Subject
 from shared.plugins.volume_binding.metrics import VolumeMetrics
 from shared.plugins.volume_binding.storage import Storage, slim_class, slim_volume
@@ -29,11 +30,18 @@ class VolumeBinding(Plugin):
     """Chooses volumes, asks for volumes, waits for volumes."""
 
     name = "volume_binding"
+    config_model = VolumeBindingConfig
 
     async def setup(self, handle: "Handle") -> None:
         self._storage = Storage(handle.client, handle.clock)
         self._assumptions = Assumptions()
-        self._looks = Looks(handle.client, self._storage, self._assumptions, VolumeMetrics(handle.metrics))
+        self._looks = Looks(
+            handle.client,
+            self._storage,
+            self._assumptions,
+            VolumeMetrics(handle.metrics),
+            self.args.bind_timeout,
+        )
 
     async def stop(self) -> None:
         """Let go of everything: from here on another process chooses."""

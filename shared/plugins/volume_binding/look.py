@@ -7,11 +7,13 @@ there is no await: that is what keeps two pods of this process from taking the s
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from shared.api.meta import Object, ObjectKey, ObjectUID
 from shared.api.selectors import Node
+from shared.framework.binding.groups import merge_waits
 from shared.framework.binding.post import refusal
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
@@ -30,13 +32,14 @@ from shared.plugins.volume_binding.rules import (
     choose,
     claim_ref_patch,
     judge_claim,
+    judge_taken,
     judge_unbound,
     judge_volume,
     selected_node_patch,
     waits_for_volumes,
 )
 from shared.plugins.volume_binding.storage import Storage
-from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, wanted_claims
+from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, read_volume, wanted_claims
 
 # Looks in a row while others write the same objects; they write a handful of times each.
 LOOKS = 5
@@ -53,6 +56,7 @@ class Remembered:
     verified: set[str] = field(default_factory=set)  # volumes known to reach the node
     # By claim: how and since when its volume has been asked for by a write of this process.
     written: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
+    taken: dict[ObjectUID, str] = field(default_factory=dict)  # by claim: the volume whose claimRef was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,18 @@ class Looks:
     """Looks and writes, for all requests."""
 
     def __init__(
-        self, client: KubeClient, storage: Storage, assumptions: Assumptions, metrics: VolumeMetrics
+        self,
+        client: KubeClient,
+        storage: Storage,
+        assumptions: Assumptions,
+        metrics: VolumeMetrics,
+        bind_timeout: timedelta | None,
     ) -> None:
         self._client = client
         self._storage = storage
         self._assumptions = assumptions
         self._metrics = metrics
+        self._bind_timeout = bind_timeout
 
     async def settle(self, subject: Subject) -> Status:
         """Look until there is an answer. Raises InfrastructureError, nothing else of the API server's."""
@@ -106,28 +116,29 @@ class Looks:
         verdicts = [await self._judged(one, claim, subject, node) for one, claim in zip(wanted, claims, strict=True)]
         bound = [verdict.claim for verdict in verdicts if isinstance(verdict, Bound)]
         self._observe(bound, subject.remembered)
-        stop = _first_of([verdict for verdict in verdicts if isinstance(verdict, Status)])
-        if stop is not None:
-            return stop
+        # What is impossible ends the request, whatever else is still to be waited for.
+        against = _final(verdicts) or await self._conflict(bound, node, subject.remembered)
+        if against is not None:
+            return against
+        pending = [verdict for verdict in verdicts if isinstance(verdict, Status)]
+        if pending:
+            return replace(merge_waits(pending), plugin="")
         asked = [verdict.claim for verdict in verdicts if isinstance(verdict, Asked)]
         unbound = [verdict for verdict in verdicts if isinstance(verdict, Unbound)]
-        conflict = await self._conflict(bound, node, subject.remembered)
-        if conflict is not None:
-            return conflict
         choices = await self._choose(subject, unbound, node, live=live) if unbound else []
         if isinstance(choices, Status):
             return choices
         taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
         # Before the first write: what comes of it may be shown before the write's own answer.
         self._storage.expect(subject.request, [*asked, *(choice.claim for choice in choices)])
-        for take in taking:
-            await self._take(take, subject.remembered)
+        taking = [replace(take, volume=await self._take(take, subject.remembered)) for take in taking]
         for choice in choices:
             if isinstance(choice, AskProvisioner):
                 asked.append(await self._ask(choice.claim, node, subject.remembered))
         if not taking and not asked:
             return Status.ok()
-        return waits_for_volumes(taking, asked, await self._hints(asked, node, subject.remembered))
+        hints = await self._hints(asked, node, subject.remembered)
+        return waits_for_volumes(taking, asked, hints, self._bind_timeout)
 
     async def _judged(
         self, wanted: Wanted, claim: Claim | None, subject: Subject, node: Node
@@ -158,7 +169,12 @@ class Looks:
     async def _choose(
         self, subject: Subject, unbound: Sequence[Unbound], node: Node, *, live: bool
     ) -> list[TakeVolume | AskProvisioner] | Status:
-        chosen = await self._chosen_before(unbound)
+        chosen = await self._chosen_before(unbound, subject.remembered)
+        if isinstance(chosen, Status):
+            if not live:
+                # The claim was read before the volume: it may have been bound to another one in between.
+                raise _LookAgain(live=True)
+            return chosen
         claims = [wants.claim for wants in unbound]
         mirrored = None if live else self._storage.mirrored_volumes(claims, node)
         volumes = mirrored if mirrored is not None else await self._storage.volumes_for([c.key for c in claims])
@@ -176,14 +192,20 @@ class Looks:
                 subject.remembered.verified.add(choice.volume.name)
         return choices
 
-    async def _chosen_before(self, unbound: Sequence[Unbound]) -> list[Volume]:
-        """Return the volumes chosen by an earlier look, as they are now, as far as they are still to be had."""
+    async def _chosen_before(self, unbound: Sequence[Unbound], remembered: Remembered) -> list[Volume] | Status:
+        """Return the volumes chosen by an earlier look, as they are now, as far as they are still to be had.
+
+        A Status says that one which this request has taken was withdrawn since.
+        """
         claims = [(wants.claim, self._assumptions.volume_of(wants.claim.uid)) for wants in unbound]
         named = [(claim, name) for claim, name in claims if name is not None]
         volumes = await self._storage.volumes([name for _, name in named])
         standing = []
         for (claim, name), volume in zip(named, volumes, strict=True):
             if volume is not None:
+                withdrawn = judge_taken(claim, volume) if remembered.taken.get(claim.uid) == name else None
+                if withdrawn is not None:
+                    return withdrawn
                 standing.append(volume)
             gone = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
             if gone and self._assumptions.volume_of(claim.uid) == name:
@@ -196,12 +218,16 @@ class Looks:
 
     # --- writing ---
 
-    async def _take(self, take: TakeVolume, remembered: Remembered) -> None:
+    async def _take(self, take: TakeVolume, remembered: Remembered) -> Volume:
+        """Keep the volume for the claim; returns the volume as it is stored then."""
         patch = claim_ref_patch(take.volume, take.claim)
-        if patch is not None:
-            since = self._client.clock.monotonic()
-            await self._patch(PERSISTENTVOLUMES, ObjectKey("", take.volume.name), patch)
-            remembered.written[take.claim.uid] = (STATIC, since)
+        if patch is None:
+            return take.volume
+        since = self._client.clock.monotonic()
+        stored = await self._patch(PERSISTENTVOLUMES, ObjectKey("", take.volume.name), patch)
+        remembered.written[take.claim.uid] = (STATIC, since)
+        remembered.taken[take.claim.uid] = take.volume.name
+        return read_volume(stored)
 
     async def _ask(self, claim: Claim, node: Node, remembered: Remembered) -> Claim:
         since = self._client.clock.monotonic()
@@ -237,12 +263,6 @@ class Looks:
         return remembered.hints
 
 
-def _first_of(stops: Sequence[Status]) -> Status | None:
-    """Return what ends the look: what is final before all waits together."""
-    for status in stops:
-        if status.code is not Code.WAIT:
-            return status
-    if not stops:
-        return None
-    reasons = tuple(reason for status in stops for reason in status.reasons)
-    return Status(Code.WAIT, reasons, wake_on=tuple(ref for status in stops for ref in status.wake_on))
+def _final(verdicts: Sequence[object]) -> Status | None:
+    """Return the first verdict that ends the request."""
+    return next((one for one in verdicts if isinstance(one, Status) and one.code is not Code.WAIT), None)

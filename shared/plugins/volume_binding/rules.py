@@ -14,6 +14,7 @@ claim gets another one; with another UID in it, it is reclaimed with its data.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from shared.api import names
@@ -23,6 +24,11 @@ from shared.api.selectors import Node, selector_admits, topologies_admit
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.volume_binding.matching import find_volume
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted
+
+# How long a request waits for what the scheduler could have waited for: a claim or class that does not exist, a
+# claim that is bound without regard to the pod. Long enough for the order of `kubectl apply` and for a controller
+# under load; the room on the node is held no longer than that for a decision that may change.
+PREREQUISITE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +83,14 @@ def elsewhere(why: str) -> Status:
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-def waits(reasons: Iterable[str], on: Iterable[ObjectRef]) -> Status:
-    """Return one WAIT for several claims."""
-    return Status(Code.WAIT, tuple(reasons), wake_on=tuple(on))
+def waits(
+    reasons: Iterable[str],
+    on: Iterable[ObjectRef],
+    timeout: timedelta | None = PREREQUISITE,
+    suggestion: Suggestion | None = None,
+) -> Status:
+    """Return one WAIT for several claims. ``timeout`` None: the setting ``binding.waitTimeout``."""
+    return Status(Code.WAIT, tuple(reasons), wake_on=tuple(on), timeout=timeout, suggestion=suggestion)
 
 
 # --- a claim ---
@@ -127,7 +138,7 @@ def judge_unbound(
         return _bound_by_others(claim, cls)
     name = claim.key.name
     if claim.selected_node == node.name:
-        return Asked(claim)
+        return _against_provisioning(claim, cls, node) or Asked(claim)
     if claim.selected_node:
         return elsewhere(f"a volume for claim {name} is being made for node {claim.selected_node}")
     if asked_before:
@@ -137,6 +148,22 @@ def judge_unbound(
         )
         return HandedBack(elsewhere(why))
     return Unbound(claim, cls)
+
+
+def _against_provisioning(claim: Claim, cls: Class, node: Node) -> Status | None:
+    """Return why no volume can be made for the claim on the node; None if one can."""
+    if not cls.provisions:
+        why = (
+            f"claim {claim.key.name} asks for a volume on node {node.name}, but StorageClass {cls.name} has no "
+            f"provisioner; remove the claim's annotation {names.SELECTED_NODE}, or delete the claim"
+        )
+        return Status.fatal(why, Reason.VOLUME_CONFLICT)
+    if not topologies_admit(cls.topologies, node.labels):
+        return elsewhere(
+            f"claim {claim.key.name} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
+            "topologies only"
+        )
+    return None
 
 
 def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
@@ -155,6 +182,16 @@ def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
 
 
 # --- a volume ---
+
+
+def judge_taken(claim: Claim, volume: Volume) -> Status | None:
+    """Return why a volume that this request has taken for the claim is not the claim's any more; None if it is."""
+    if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
+        return None
+    return elsewhere(
+        f"volume {volume.name} was kept for claim {claim.key.name}, and its claimRef has been changed since; the "
+        "volume controller or an administrator has withdrawn it"
+    )
 
 
 def judge_volume(claim: Claim, volume: Volume | None, node: Node) -> Status:
@@ -192,15 +229,13 @@ def choose(
             mine.add(found.volume.name)
             choices.append(TakeVolume(claim, found.volume))
         elif cls.provisions:
-            if not topologies_admit(cls.topologies, node.labels):
-                return elsewhere(
-                    f"claim {claim.key.name} cannot get a volume on node {node.name}: StorageClass {cls.name} allows "
-                    "other topologies only"
-                )
+            against = _against_provisioning(claim, cls, node)
+            if against is not None:
+                return against
             choices.append(AskProvisioner(claim))
         elif found.soon is not None:
             why = f"volume {found.soon.name} would do for claim {claim.key.name} but is not available yet"
-            return waits([why], [found.soon.ref, claim.ref])
+            return waits([why], [found.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
         else:
             return elsewhere(_no_volume(claim, node))
     return choices
@@ -251,14 +286,17 @@ def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
 # --- telling ---
 
 
-def waits_for_volumes(taking: Sequence[TakeVolume], asked: Sequence[Claim], hints: Mapping[str, str]) -> Status:
+def waits_for_volumes(
+    taking: Sequence[TakeVolume], asked: Sequence[Claim], hints: Mapping[str, str], timeout: timedelta | None
+) -> Status:
     """Return the WAIT while the controller binds and provisioners make volumes. ``hints`` are by claim name."""
     reasons = [f"claim {take.claim.key.name} is being bound to volume {take.volume.name}" for take in taking]
     reasons += [
         f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked
     ]
-    # Not on the volumes: each of our own writes would wake it, and what comes of them shows in the claim.
-    return waits(reasons, [*(take.claim.ref for take in taking), *(claim.ref for claim in asked)])
+    # The volumes in the version that our own write returned: only what others do to them wakes the request.
+    on = [ref for take in taking for ref in (take.claim.ref, take.volume.ref)]
+    return waits(reasons, [*on, *(claim.ref for claim in asked)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def capacity_hint(claim: Claim, node: Node, capacities: Iterable[Object]) -> str:

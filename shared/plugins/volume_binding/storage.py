@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from shared.api import names
-from shared.api.meta import Object, ObjectKey, key_of, version_of
+from shared.api.meta import Object, ObjectKey, key_of
 from shared.api.selectors import Node
+from shared.framework.binding.node_labels import NodeLabels
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import (
     CSIDRIVERS,
     CSISTORAGECAPACITIES,
-    NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     STORAGECLASSES,
@@ -29,9 +29,10 @@ from shared.plugins.volume_binding.free import FreeVolumes
 from shared.plugins.volume_binding.matching import is_free
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
 from shared.runtime.clock import Clock
+from shared.runtime.shared_read import SharedReads
 
-# Labels of this many nodes are remembered; enough for a burst over all nodes of a large cluster.
-_NODES = 1024
+# Capacities are a hint in a message: as old as that they still serve, and thousands of waits share one list.
+CAPACITIES_TTL_S = 30.0
 
 
 def slim_volume(raw: dict[str, Any]) -> Object | None:
@@ -58,7 +59,9 @@ class Storage:
         self._free = FreeVolumes()
         self._arrivals = Arrivals(clock.monotonic)
         self._classes: Reflector | None = None
-        self._nodes: dict[str, tuple[str, Node]] = {}
+        self._node_labels = NodeLabels(client)
+        self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
+        self._capacities: SharedReads[None, list[dict[str, Any]]] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
 
     # --- told by the watches ---
 
@@ -101,6 +104,8 @@ class Storage:
     def clear(self) -> None:
         """No request is this process's any more."""
         self._arrivals.clear()
+        self._publishes.clear()
+        self._capacities.clear()
 
     # --- reads ---
 
@@ -142,29 +147,26 @@ class Storage:
 
     async def node(self, seen: Object) -> Node | None:
         """Return the node with all its labels; ``seen`` is the reconciler's reduced view of it."""
-        name, version = key_of(seen).name, version_of(seen)
-        known = self._nodes.get(name)
-        if known is not None and known[0] == version:
-            return known[1]
-        try:
-            raw = await self._client.get(NODES.as_metadata(), "", name)
-        except NotFound:
-            return None
-        node = Node(name, raw["metadata"].get("labels") or {})
-        if len(self._nodes) >= _NODES:
-            self._nodes.clear()
-        self._nodes[name] = (version, node)
-        return node
+        return await self._node_labels.get(seen)
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
-        """Return the capacities that the driver publishes; None if it publishes none or they cannot be read."""
+        """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.
+
+        Reads are shared by all requests for CAPACITIES_TTL_S: one of the driver, one list for all drivers.
+        """
+        try:
+            if not await self._publishes.get(provisioner, lambda: self._publishes_capacities(provisioner)):
+                return None
+            return await self._capacities.get(None, lambda: self._client.list_all(CSISTORAGECAPACITIES))
+        except ApiError:
+            return None  # a missing right: they are only a hint
+
+    async def _publishes_capacities(self, provisioner: str) -> bool:
         try:
             driver = await self._client.get(CSIDRIVERS, "", provisioner)
-            if not (driver.get("spec") or {}).get("storageCapacity"):
-                return None
-            return await self._client.list_all(CSISTORAGECAPACITIES)
-        except ApiError:
-            return None  # no driver of that name, or no right to ask: they are only a hint
+        except NotFound:
+            return False
+        return bool((driver.get("spec") or {}).get("storageCapacity"))
 
     async def _claim(self, key: ObjectKey) -> Claim | None:
         arrived = self._arrivals.take(key)

@@ -129,7 +129,9 @@ def wanted_claims(pod: Object) -> list[Wanted]:
     wanted: dict[ObjectKey, Wanted] = {}
     for volume, claim, ephemeral in _mounted(pod):
         key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
-        wanted.setdefault(key, Wanted(key, volume, ephemeral))
+        # A claim that is mounted in both ways is judged as the ephemeral volume's: it must be the pod's own.
+        if ephemeral or key not in wanted:
+            wanted[key] = Wanted(key, volume, ephemeral)
     return list(wanted.values())
 
 

@@ -1,5 +1,6 @@
 """What a claim, a volume and a node mean for a pod; what is chosen, written and said."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from shared.api.meta import ObjectKey
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.plugins.volume_binding.rules import (
+    PREREQUISITE,
     Asked,
     AskProvisioner,
     Bound,
@@ -17,6 +19,7 @@ from shared.plugins.volume_binding.rules import (
     choose,
     claim_ref_patch,
     judge_claim,
+    judge_taken,
     judge_unbound,
     judge_volume,
     selected_node_patch,
@@ -51,6 +54,14 @@ ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
 
 def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": POD["metadata"], "spec": {"volumes": list(volumes)}}
+
+
+@pytest.mark.parametrize("ephemeral_first", [False, True])
+def test_a_claim_mounted_in_both_ways_must_be_the_pods_own(ephemeral_first: bool) -> None:
+    by_name = {"name": "named", "persistentVolumeClaim": {"claimName": "pod-scratch"}}
+    made = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
+    pod = pod_with(made, by_name) if ephemeral_first else pod_with(by_name, made)
+    assert wanted_claims(pod) == [SCRATCH]
 
 
 def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
@@ -210,6 +221,47 @@ def test_an_unbound_claim_that_ends_the_look(found: Claim, its_class: Any, asked
     assert told(judged.status if isinstance(judged, HandedBack) else judged) == expected
 
 
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(
+    ("its_class", "expected"),
+    [
+        pytest.param(
+            cls(),
+            final(
+                "claim data asks for a volume on node node-0, but StorageClass late has no provisioner; remove the "
+                f"claim's annotation {SELECTED}, or delete the claim"
+            ),
+            id="a class without a provisioner",
+        ),
+        pytest.param(
+            cls(CSI, allowedTopologies=[{"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}]),
+            final(
+                "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only",
+                ELSEWHERE,
+            ),
+            id="a class for other nodes",
+        ),
+    ],
+)
+def test_a_volume_that_cannot_be_made_is_not_waited_for(its_class: Any, expected: Any, before: bool) -> None:
+    asked = claim(annotations={SELECTED: "node-0"})
+    assert told(judge_unbound(asked, its_class, NODE, asked_before=before)) == expected
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        pytest.param(judge_claim(WANTED, None, POD), id="a missing claim"),
+        pytest.param(judge_claim(SCRATCH, None, POD), id="a claim for an ephemeral volume not made yet"),
+        pytest.param(judge_unbound(claim(), None, NODE, asked_before=False), id="a missing class"),
+        pytest.param(judge_unbound(claim(), cls(mode="Immediate"), NODE, asked_before=False), id="Immediate"),
+        pytest.param(judge_unbound(claim(volumeName="v"), cls(), NODE, asked_before=False), id="bound by hand"),
+    ],
+)
+def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: Any) -> None:
+    assert (status.code, status.timeout, status.suggestion) == (Code.WAIT, PREREQUISITE, None)
+
+
 def test_an_unbound_claim_to_go_on_with() -> None:
     asked = claim(annotations={SELECTED: "node-0"})
     assert judge_unbound(asked, cls(CSI), NODE, asked_before=False) == Asked(asked)
@@ -304,8 +356,12 @@ def test_a_class_for_other_topologies_is_not_asked() -> None:
 
 def test_a_volume_just_made_is_waited_for() -> None:
     result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
-    assert told(result) == waiting("volume v would do for claim data but is not available yet")
     assert isinstance(result, Status)
+    assert (result.code, result.message) == (
+        Code.WAIT,
+        "volume v would do for claim data but is not available yet",
+    )
+    assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
 
 
@@ -359,15 +415,48 @@ def test_a_volume_is_asked_for_by_one_annotation() -> None:
 
 
 def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
-    status = waits_for_volumes([TakeVolume(claim("a"), volume())], [claim("b"), claim("c")], {"c": "; hint"})
-    assert told(status) == waiting(
+    take = TakeVolume(claim("a"), volume())
+    status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
+    assert (status.code, status.message) == (
+        Code.WAIT,
         "claim a is being bound to volume v; a volume for claim b is being made; a volume for claim c is being made; "
-        "hint"
+        "hint",
     )
-    # Of nothing but the claims: every write to a volume is its own or follows from it.
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
-        ("PersistentVolumeClaim", name, "7") for name in ("a", "b", "c")
+        ("PersistentVolumeClaim", "a", "7"),
+        ("PersistentVolume", "v", "3"),
+        ("PersistentVolumeClaim", "b", "7"),
+        ("PersistentVolumeClaim", "c", "7"),
     ]
+
+
+@pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
+def test_a_volume_that_does_not_come_is_a_reason_to_choose_another_node(timeout: timedelta | None) -> None:
+    status = waits_for_volumes([], [claim()], {}, timeout)
+    assert (status.timeout, status.suggestion) == (timeout, ELSEWHERE)
+
+
+@pytest.mark.parametrize(
+    ("found", "withdrawn"),
+    [
+        pytest.param(volume(claimRef=reference(uid="uid-data")), False, id="still the claim's"),
+        pytest.param(volume(claimRef=reference(uid="uid-data"), phase="Bound"), False, id="bound to the claim"),
+        pytest.param(volume(meta=DELETING), False, id="being deleted: another volume is chosen"),
+        pytest.param(volume(), True, id="the claimRef was removed"),
+        pytest.param(volume(claimRef=reference()), True, id="its UID was removed"),
+        pytest.param(volume(claimRef=reference("other", uid="u")), True, id="another claim's"),
+    ],
+)
+def test_a_volume_that_was_taken_must_stay_the_claims(found: Volume, withdrawn: bool) -> None:
+    status = judge_taken(claim(), found)
+    if withdrawn:
+        assert told(status) == final(
+            "volume v was kept for claim data, and its claimRef has been changed since; the volume controller or an "
+            "administrator has withdrawn it",
+            ELSEWHERE,
+        )
+    else:
+        assert status is None
 
 
 def capacity(most: str, key: str = "maximumVolumeSize", **fields: Any) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""Reads that many callers want at the same time: executed once, and reused for a while.
+
+For answers that may be some seconds old, such as hints in messages. A caller that is cancelled does not cancel the
+read that others wait for. A failed read is not reused: the next caller reads again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class SharedReads(Generic[K, V]):
+    """Reads by key, each valid for ``ttl_s`` seconds after it has begun. ``now`` is a monotonic clock."""
+
+    def __init__(self, ttl_s: float, now: Callable[[], float]) -> None:
+        self._ttl_s = ttl_s
+        self._now = now
+        self._reads: dict[K, tuple[float, asyncio.Task[V]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._reads)
+
+    async def get(self, key: K, read: Callable[[], Awaitable[V]]) -> V:
+        """Return what the current read of the key returns; begin one if there is none. Raises what it raises."""
+        self._expire()
+        found = self._reads.get(key)
+        if found is None:
+            task: asyncio.Task[V] = asyncio.ensure_future(_as_coroutine(read))
+            found = self._reads[key] = (self._now(), task)
+            task.add_done_callback(lambda done: self._drop_failed(key, done))
+        return await asyncio.shield(found[1])
+
+    def clear(self) -> None:
+        """Forget all answers; reads in progress still answer those that wait for them."""
+        self._reads.clear()
+
+    def _expire(self) -> None:
+        oldest = self._now() - self._ttl_s
+        for key in [key for key, (at, task) in self._reads.items() if at <= oldest and task.done()]:
+            del self._reads[key]
+
+    def _drop_failed(self, key: K, done: "asyncio.Task[Any]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            found = self._reads.get(key)
+            if found is not None and found[1] is done:
+                del self._reads[key]
+
+
+async def _as_coroutine(read: Callable[[], Awaitable[V]]) -> V:
+    return await read()

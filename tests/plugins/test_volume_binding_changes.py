@@ -1,0 +1,189 @@
+"""What changes while a volume is being bound, where no volume controller is faster than the test."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.spec import ClusterSpec
+from shared.api import names
+from shared.api.bindrequest import decode_bind_request
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Settings
+from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
+from shared.plugins.volume_binding import VolumeBinding
+from shared.plugins.volume_binding.config import VolumeBindingConfig
+from shared.runtime.clock import SystemClock
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.clock import SteppedClock
+from shared.testing.handles import handle_for
+from tests.live import LiveCluster
+from tests.plugins.storage import PROVISIONER, Storage, mounts
+
+NODE = "gpu-node-0"
+ELSEWHERE = (Code.FATAL, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[Cluster]:
+    """A control plane without controllers: claims and volumes stay as they are written."""
+    with Cluster.start(ClusterSpec(controllers=(), kwok=False)) as started:
+        started.make_nodes(2)
+        yield started
+
+
+@pytest.fixture
+def storage(idle: Cluster, request: pytest.FixtureRequest) -> Iterator[Storage]:
+    made = Storage(LiveCluster(idle, f"test-{abs(hash(request.node.name)) % 10**8}"))
+    idle.make_namespace(made.live.namespace)
+    yield made
+    made.clean()
+
+
+class Counting(KubeClient):
+    """Records what is listed."""
+
+    listed: list[str]
+
+    async def list_all(self, resource: Resource, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+        self.listed.append(resource.plural)
+        return await super().list_all(resource, *args, **kwargs)
+
+
+@pytest.fixture
+async def client(idle: Cluster) -> AsyncIterator[Counting]:
+    clock = SteppedClock()
+    opened = Counting(await load_access(idle.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
+    opened.listed = []
+    async with opened:
+        yield opened
+
+
+async def process(client: KubeClient, **args: Any) -> VolumeBinding:
+    plugin = VolumeBinding(VolumeBindingConfig(**args), Settings())
+    await plugin.setup(handle_for(plugin.name, client, clock=client.clock))
+    return plugin
+
+
+async def context(storage: Storage, client: KubeClient, name: str, *claims: str) -> BindContext:
+    """An attempt for a pod that mounts the claims; neither pod nor request need be stored."""
+    namespace = storage.live.namespace
+    request = decode_bind_request(stored(bind_request(name, NODE, namespace, f"uid-{name}"), f"br-{name}"))
+    mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
+    node = await client.get(NODES.as_metadata(), "", NODE)
+    log = logging.LoggerAdapter(logging.getLogger(__name__))
+    return BindContext(request, mounted, node, 1, "a", SystemClock().now(), client, log)
+
+
+def make_available(storage: Storage, short: str, node: str = NODE, **fields: Any) -> None:
+    """Create a volume and report it Available, as the volume controller would."""
+    storage.post_volume(short, node, **fields)
+    storage.live.cluster.api.patch(f"{storage.volume_path(short)}/status", {"status": {"phase": "Available"}})
+
+
+def bind_by_hand(storage: Storage, claim: str, short: str) -> None:
+    """Bind the two, as the volume controller would."""
+    api, path = storage.live.cluster.api, storage.claim_path(claim)
+    done = {"metadata": {"annotations": {names.BIND_COMPLETED: "yes"}}, "spec": {"volumeName": storage.name(short)}}
+    api.patch(path, done)
+
+
+def verdict(status: Status) -> tuple[Code, Reason | None, Suggestion | None]:
+    return status.code, status.reason, status.suggestion
+
+
+async def test_a_wait_ends_when_others_change_the_volume(storage: Storage, client: Counting) -> None:
+    storage.make_class()
+    make_available(storage, "v")
+    storage.make_claim()
+    plugin, c = await process(client), await context(storage, client, "pod", "data")
+    waiting = await plugin.pre_bind(c)
+    assert waiting.code is Code.WAIT
+    # In the version that the plugin's own write has made: that write is no reason to look again.
+    volume = storage.volume("v")
+    assert (storage.name("v"), volume["metadata"]["resourceVersion"]) in [
+        (ref.key.name, ref.resource_version) for ref in waiting.wake_on
+    ]
+    assert (await plugin.pre_bind(c)).code is Code.WAIT
+    assert storage.volume("v")["metadata"]["resourceVersion"] == volume["metadata"]["resourceVersion"]
+    storage.live.cluster.api.patch(storage.volume_path("v"), {"spec": {"claimRef": None}})
+    status = await plugin.pre_bind(c)
+    assert verdict(status) == ELSEWHERE
+    assert f"volume {storage.name('v')} was kept for claim data, and its claimRef has been changed" in status.message
+    assert "claimRef" not in storage.volume("v")["spec"], "what was withdrawn is not taken again"
+
+
+@pytest.mark.parametrize("spare", [True, False])
+async def test_a_volume_deleted_while_it_is_bound_is_replaced(
+    storage: Storage, client: Counting, spare: bool
+) -> None:
+    storage.make_class()
+    make_available(storage, "v")
+    storage.make_claim()
+    plugin, c = await process(client), await context(storage, client, "pod", "data")
+    assert (await plugin.pre_bind(c)).code is Code.WAIT
+    api = storage.live.cluster.api
+    api.patch(storage.volume_path("v"), {"metadata": {"finalizers": None}})
+    api.delete(storage.volume_path("v"))
+    if spare:
+        make_available(storage, "w")
+    status = await plugin.pre_bind(c)
+    if spare:
+        assert status.code is Code.WAIT
+        assert storage.volume("w")["spec"]["claimRef"]["name"] == "data"
+    else:
+        assert verdict(status) == ELSEWHERE
+
+
+async def test_a_volume_off_the_node_ends_the_request_beside_a_wait(storage: Storage, client: Counting) -> None:
+    storage.make_class()
+    storage.make_class(PROVISIONER, mode="Immediate")
+    make_available(storage, "v", "gpu-node-1")
+    storage.make_claim("data")
+    storage.make_claim("logs", cls="early")
+    bind_by_hand(storage, "data", "v")
+    plugin = await process(client)
+    status = await plugin.pre_bind(await context(storage, client, "pod", "logs", "data"))
+    assert verdict(status) == ELSEWHERE
+    assert "cannot be used on node gpu-node-0" in status.message
+    waiting = await plugin.pre_bind(await context(storage, client, "other", "logs"))
+    assert waiting.code is Code.WAIT
+
+
+async def test_a_wait_lasts_as_long_as_the_argument_says(storage: Storage, client: Counting) -> None:
+    storage.make_class(PROVISIONER)
+    storage.make_claim()
+    plugin = await process(client, bindTimeoutSeconds=120)
+    status = await plugin.pre_bind(await context(storage, client, "pod", "data"))
+    assert (status.code, status.timeout, status.suggestion) == (
+        Code.WAIT,
+        timedelta(seconds=120),
+        Suggestion.RESCHEDULE_ELSEWHERE,
+    )
+
+
+async def test_waits_for_a_provisioner_share_one_list_of_capacities(storage: Storage, client: Counting) -> None:
+    api = storage.live.cluster.api
+    storage.make_class(PROVISIONER)
+    driver = {"metadata": {"name": PROVISIONER}, "spec": {"storageCapacity": True, "attachRequired": False}}
+    api.post("/apis/storage.k8s.io/v1/csidrivers", driver)
+    claims = [f"c-{number}" for number in range(20)]
+    for name in claims:
+        storage.make_claim(name, size="5Gi")
+    plugin = await process(client)
+    waits = [await context(storage, client, f"pod-{name}", name) for name in claims]
+    for c in waits:
+        assert (await plugin.pre_bind(c)).code is Code.WAIT
+    clock = client.clock
+    assert isinstance(clock, SteppedClock)
+    clock.step(timedelta(seconds=5))
+    for c in waits:
+        assert "its driver reports no room" in (await plugin.pre_bind(c)).message
+    assert client.listed.count(CSISTORAGECAPACITIES.plural) == 1
+    api.delete(f"/apis/storage.k8s.io/v1/csidrivers/{PROVISIONER}")
