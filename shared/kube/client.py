@@ -9,6 +9,7 @@ parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp s
 bound on concurrent requests.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 import orjson
 
 from shared.api.meta import ObjectKey
+from shared.kube.accounting import TimeAccount, current_account
 from shared.kube.calls import Call, WriteClass, accept, object_path, query, selectors, warning_texts, write_class
 from shared.kube.config import ClusterAccess
 from shared.kube.errors import Expired, LostReply, Unreachable, decode_status, from_response, from_status
@@ -25,7 +27,7 @@ from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
 from shared.kube.resources import LEASES, Resource, Selection
-from shared.kube.transport import Request, Transport, TransportOptions, decoded
+from shared.kube.transport import Answer, Request, Transport, TransportOptions, decoded
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
 
@@ -57,7 +59,9 @@ class ClientOptions:
     """How a client behaves. ``name`` is user agent and field manager, such as bowline-reconciler."""
 
     name: str = "bowline"
-    timeout_s: float = 60.0  # the API server's own limit on a request
+    # One request. Longer than an admission webhook may take (30 s), so that the API server reports its failure; well
+    # below the budget of a plugin's call, so that a request that hangs fails as the request it is.
+    timeout_s: float = 35.0
     connect_timeout_s: float = 10.0  # includes waiting for a free connection
     connections: int = 128
     watch_silence_s: float = 150.0  # bookmarks come once a minute; without any, the connection is taken for dead
@@ -78,6 +82,8 @@ class KubeClient:
         agent = f"{chosen.name}/http1.1"
         pool = TransportOptions(agent, chosen.timeout_s, chosen.connect_timeout_s, chosen.connections)
         self._transport = Transport(access, pool)
+        # As many as the transport's pool: requests queue here, where their time is accounted for, and not there.
+        self._free = asyncio.Semaphore(chosen.connections)
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()
@@ -270,22 +276,22 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> dict[str, Any]:
         options = self._options
+        account = current_account()
         if body is not None and options.limiters:
-            await self._limit(call)
+            await self._limit(call, account)
+        request = Request(
+            call.method,
+            path,
+            accept(call.resource, call.verb),
+            body=None if body is None else orjson.dumps(body),
+            content_type=content_type if body is not None else "",
+            # A Lease does not queue behind writes that hang.
+            apart=call.verb == "list" or call.resource == LEASES,
+        )
         started = self.clock.monotonic()
         code = "lost"
         try:
-            answer = await self._transport.send(
-                Request(
-                    call.method,
-                    path,
-                    accept(call.resource, call.verb),
-                    body=None if body is None else orjson.dumps(body),
-                    content_type=content_type if body is not None else "",
-                    # A Lease does not queue behind writes that hang.
-                    apart=call.verb == "list" or call.resource == LEASES,
-                )
-            )
+            answer = await self._exchange(request, account)
             code = str(answer.code)
         except Unreachable:
             code = "unreachable"
@@ -300,11 +306,43 @@ class KubeClient:
             raise from_response(answer.code, answer.headers, answer.body)
         return decoded(answer.body)
 
-    async def _limit(self, call: Call) -> None:
+    async def _exchange(self, request: Request, account: TimeAccount) -> Answer:
+        """Send one request by a free connection and read its reply."""
+        if not request.apart:
+            await self._connection(account)
+        account.enter_api()
+        try:
+            return await self._transport.send(request)
+        finally:
+            account.leave_api()
+            if not request.apart:
+                self._free.release()
+
+    async def _connection(self, account: TimeAccount) -> None:
+        """Wait for a free connection. Raises Unreachable if none gets free in time: nothing has been sent."""
+        if not self._free.locked():
+            await self._free.acquire()  # without a pause
+            return
+        limit = self._options.connect_timeout_s
+        account.enter_queue()
+        try:
+            async with asyncio.timeout(limit):
+                await self._free.acquire()
+        except TimeoutError as error:
+            why = f"all {self._options.connections} connections to the API server were in use for {limit:g} s"
+            raise Unreachable(why) from error
+        finally:
+            account.leave_queue()
+
+    async def _limit(self, call: Call, account: TimeAccount) -> None:
         kind = write_class(call.resource, call.subresource)
         limiter = self._options.limiters.get(kind) if kind else None
         if kind is None or limiter is None:
             return
-        waited = await limiter.wait()
+        account.enter_queue()
+        try:
+            waited = await limiter.wait()
+        finally:
+            account.leave_queue()
         if waited and self._options.metrics is not None:
             self._options.metrics.limited(kind, waited)

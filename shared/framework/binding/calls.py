@@ -1,11 +1,11 @@
 """One call of one plugin at one extension point. Whatever goes wrong in it becomes a value here.
 
 An exception is a retriable failure, an answer of the wrong type a terminal one; both name the plugin and the point,
-are counted and logged. An error of the API server or of the network is neither: it is INFRA. Nothing that a plugin
-does leaves this module as an exception, except the cancellation of the attempt itself.
+are counted and logged. An error of the API server or of the network is neither: it is INFRA, and so is a call that
+has spent its time waiting for the API server. Nothing that a plugin does leaves this module as an exception, except
+the cancellation of the attempt itself.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from shared.api.meta import ObjectKey
 from shared.framework.binding.answers import WrongAnswer, awaitable
+from shared.framework.binding.budget import Budget
 from shared.framework.binding.context import BindContext
 from shared.framework.plugin import Plugin
 from shared.framework.status import Code, Status
@@ -88,13 +89,16 @@ class PluginCalls:
         check: Callable[[Any], Status | None],
     ) -> Status:
         """The same, for a call that belongs to no attempt: only its errors are reported."""
-        deadline = asyncio.timeout(budget_s)
+        budget = Budget(budget_s)
         try:
-            async with deadline:
+            async with budget:
                 status = check(await to_its_end(awaitable(method())))
         except TimeoutError as error:
-            if not deadline.expired():
+            if not budget.is_out:
                 return self._failed(plugin, point, c, error)
+            if budget.is_api_time:
+                why = f"{point} waited {budget_s:g} s for the API server"
+                return Status(Code.INFRA, (why,), plugin.name)
             return Status.retry(f"{point} took longer than {budget_s:g} s").from_plugin(plugin.name)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
             return self._failed(plugin, point, c, error)

@@ -23,6 +23,7 @@ from typing import assert_never
 
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.handle import Handle
+from shared.kube.accounting import api_time
 from shared.kube.errors import KubeError
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.reservation import (
@@ -247,4 +248,6 @@ class GroupOwner:
         question = _Asked(claim, asyncio.get_running_loop().create_future())
         self._asked.setdefault(group, []).append(question)
         self.look([group])
-        return await question.answer
+        # What the answer takes is the time of the owner's requests to the API server.
+        with api_time():
+            return await question.answer

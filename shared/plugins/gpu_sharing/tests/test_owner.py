@@ -13,6 +13,7 @@ from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
+from shared.kube.accounting import TimeAccount, accounting
 from shared.kube.errors import LostReply
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
@@ -118,3 +119,20 @@ async def test_how_long_an_agent_is_silent_is_not_measured_by_a_clock_that_is_se
     assert (await passes.results())[-1] == TIMEOUT
     clock.step(TIMEOUT)
     assert isinstance((await asked.claim([waits]))[0], Lost)
+
+
+class NoPasses(Passes):
+    """Takes keys and runs nothing, as behind an API server that hangs."""
+
+    def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
+        return lambda _: None
+
+
+@pytest.mark.looptime
+async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
+    waiting = owner(NoPasses(), LostReply("unused"))
+    account = TimeAccount(asyncio.get_running_loop().time)
+    with accounting(account), pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await waiting.claim([claim()])
+    assert [account.own, account.api] == pytest.approx([0, 30])

@@ -1,0 +1,101 @@
+"""Whose time passes while a call runs: the caller's own, the API server's, or that of a queue before it.
+
+A caller with a time budget, such as the Runner for a plugin, makes a ``TimeAccount`` the current one; the client
+reports to it. A slow API server, a limit of our own and a full connection pool are not the caller's failure.
+
+The account is a context variable: it follows the caller into tasks that it creates. Work that another task does for
+the caller is attributed with ``api_time``.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+
+class TimeAccount:
+    """Attributes the seconds since its creation, by the clock ``now``.
+
+    Calls may overlap: time with a request at the API server is the API server's, time with requests in queues only is
+    nobody's, all other time is the caller's own.
+    """
+
+    __slots__ = ("_api", "_api_calls", "_now", "_own", "_queued", "_since")
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since = now()
+        self._own = self._api = 0.0
+        self._queued = self._api_calls = 0
+
+    @property
+    def own(self) -> float:
+        """Seconds that the caller has spent outside of the client."""
+        self._attribute()
+        return self._own
+
+    @property
+    def api(self) -> float:
+        """Seconds that the caller has waited for the API server."""
+        self._attribute()
+        return self._api
+
+    def enter_queue(self) -> None:
+        """A request begins to wait for a limiter or a connection."""
+        self._attribute()
+        self._queued += 1
+
+    def leave_queue(self) -> None:
+        """A request has its turn, or is cancelled before."""
+        self._attribute()
+        self._queued -= 1
+
+    def enter_api(self) -> None:
+        """A request is sent."""
+        self._attribute()
+        self._api_calls += 1
+
+    def leave_api(self) -> None:
+        """A request has its reply, or has failed."""
+        self._attribute()
+        self._api_calls -= 1
+
+    def _attribute(self) -> None:
+        now = self._now()
+        if self._api_calls:
+            self._api += now - self._since
+        elif not self._queued:
+            self._own += now - self._since
+        self._since = now
+
+
+_CURRENT: ContextVar[TimeAccount | None] = ContextVar("time account", default=None)
+
+
+def current_account() -> TimeAccount:
+    """Return the account that the calls of this context are attributed to; one without a reader if there is none."""
+    return _CURRENT.get() or TimeAccount(_stopped)
+
+
+def _stopped() -> float:
+    return 0.0
+
+
+@contextmanager
+def accounting(account: TimeAccount) -> Iterator[None]:
+    """Make the account the current one."""
+    token = _CURRENT.set(account)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def api_time() -> Iterator[None]:
+    """Attribute a block to the API server: another task makes requests on behalf of this one, which waits for it."""
+    account = current_account()
+    account.enter_api()
+    try:
+        yield
+    finally:
+        account.leave_api()

@@ -1,0 +1,53 @@
+"""A full connection pool: a request that gets no connection is not sent, and its wait is charged to no caller."""
+
+import asyncio
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.kube.accounting import TimeAccount, accounting
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import load_access
+from shared.kube.errors import Unreachable
+from shared.kube.resources import CONFIGMAPS
+from tests.fault_proxy.faults import Gate, Hold
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
+from tests.kube.objects import until
+
+
+async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_time(
+    api_cluster: Cluster, namespace: str
+) -> None:
+    account_config = api_cluster.data_dir / f"{namespace}.kubeconfig"
+    api_cluster.kubectl("create", "serviceaccount", "pooled", f"--namespace={namespace}")
+    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
+    api_cluster.kubectl("create", "rolebinding", "pooled", *rights)
+    api_cluster.service_account_kubeconfig(namespace, "pooled", account_config)
+    with FaultProxy(api_cluster.server, api_cluster.ca_pem) as proxy:
+        access = await load_access(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
+        options = ClientOptions(connections=2, connect_timeout_s=3)
+        async with KubeClient(access, options) as client:
+            gate = Gate()
+            for nth in (1, 2):
+                proxy.add(Rule(Hold(gate), Match(("create",), "configmaps"), nth=nth))
+
+            async def create(name: str) -> None:
+                await client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}})
+
+            holding = [asyncio.create_task(create(f"held-{number}")) for number in range(2)]
+            await until(lambda: gate.wait_reached(0))
+            account = TimeAccount(asyncio.get_running_loop().time)
+            with accounting(account), pytest.raises(Unreachable, match="all 2 connections") as caught:
+                await create("queued")
+            assert not caught.value.may_be_done
+            assert account.api == 0
+            assert account.own < 3
+            gate.open()
+            await asyncio.gather(*holding)
+            # Both connections are free again.
+            await asyncio.gather(create("later-0"), create("later-1"))
+            found = await client.list_all(CONFIGMAPS, namespace)
+    names = {one["metadata"]["name"] for one in found}
+    assert {"held-0", "held-1", "later-0", "later-1"} <= names
+    assert "queued" not in names

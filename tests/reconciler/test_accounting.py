@@ -1,0 +1,83 @@
+"""Time that is not the plugin's uses no attempt: an API server that hangs, a limit on writes."""
+
+from contextlib import suppress
+
+import pytest
+
+from localcluster.cluster import Cluster
+from shared.api import names
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.plugin import Budgets
+from shared.framework.status import Status
+from shared.kube.calls import WriteClass
+from shared.kube.client import ClientOptions
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import CONFIGMAPS
+from shared.runtime.limiter import Limiter
+from tests.fault_proxy.faults import Gate, Hold
+from tests.fault_proxy.rules import Match, Rule
+from tests.kube.objects import until
+from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+
+NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)
+
+
+class Impatient(Scripted):
+    """Has two seconds for a call."""
+
+    name = "impatient"
+    budgets = Budgets(call_s=2, rollback_s=2)
+
+
+async def asks(c: BindContext) -> Status:
+    with suppress(NotFound):
+        await c.client.get(CONFIGMAPS, c.request.key.namespace, "answer")
+    return Status.ok()
+
+
+@pytest.mark.parametrize("point", ["pre_bind", "rollback"])
+async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
+    stage: Stage, crd_cluster: Cluster, point: str
+) -> None:
+    async def fails(_: BindContext) -> Status:
+        return Status.fatal("the device is broken")
+
+    plugin = Impatient(effects=True, pre_bind=asks if point == "pre_bind" else fails)
+    plugin.on_rollback = asks
+    gate = Gate()
+    async with stage.proxied(crd_cluster) as (proxy, access):
+        proxy.add(Rule(Hold(gate), Match(("get",), "configmaps", namespace=stage.namespace), nth=1))
+        async with stage.working(plugin, binding=NO_RETRY, access=access):
+            await stage.create_pod()
+            await stage.request_bind()
+            # It comes again although the first request is still held.
+            await until(lambda: plugin.points("pod").count(point) == 2)
+            status = await stage.phase("pod", "Failed", "Succeeded")
+    if point == "pre_bind":
+        assert status["phase"] == "Succeeded"
+        assert "failedAttempts" not in status
+    else:
+        assert status["reason"].startswith("Rejected: impatient: the device is broken")
+        assert "RollbackFailed" not in await stage.events()
+    gate.open()
+
+
+async def test_a_limit_on_writes_uses_no_attempt_however_long_its_queue(stage: Stage) -> None:
+    async def writes(c: BindContext) -> Status:
+        for number in range(6):
+            body = {"metadata": {"name": f"{c.request.key.name}-{number}"}}
+            with suppress(AlreadyExists):
+                await c.client.create(CONFIGMAPS, c.request.key.namespace, body)
+        return Status.ok()
+
+    # The last of 24 writes has its turn after 4.6 seconds, more than twice the budget of a call.
+    limits = {WriteClass.WRITE: Limiter(5)}
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
+    pods = [f"pod-{number}" for number in range(4)]
+    async with stage.working(Impatient(pre_bind=writes), binding=NO_RETRY, options=options):
+        for name in pods:
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+        ends = [await stage.phase(name, "Succeeded", "Failed") for name in pods]
+    assert [end["phase"] for end in ends] == ["Succeeded"] * 4

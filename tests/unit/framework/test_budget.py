@@ -1,0 +1,128 @@
+"""A call that takes too long: the plugin's failure, or the API server's. In loop time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Runner
+from shared.framework.config import Settings
+from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.framework.status import Code, Status
+from shared.kube.accounting import api_time, current_account
+from tests.unit.framework.test_runner import Seen, context, pre_bind
+
+pytestmark = pytest.mark.looptime
+
+Act = Callable[[], Awaitable[None]]
+
+
+async def own(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def at_api(seconds: float) -> None:
+    with api_time():
+        await asyncio.sleep(seconds)
+
+
+async def queued(seconds: float) -> None:
+    account = current_account()
+    account.enter_queue()
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        account.leave_queue()
+
+
+async def both(first: Awaitable[None], second: Awaitable[None]) -> None:
+    await asyncio.gather(first, second)
+
+
+class Slow(Plugin):
+    """Does the same at each point; 10 seconds for each."""
+
+    name = "slow"
+    budgets = Budgets(call_s=10, post_bind_s=10, rollback_s=10)
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.act = act
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        await self.act()
+        return Status.ok()
+
+    async def bind(self, c: BindContext) -> Status:
+        return await self.pre_bind(c)
+
+    async def post_bind(self, c: BindContext) -> None:
+        await self.act()
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        return await self.pre_bind(c)
+
+
+async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
+    for part in parts:
+        await part()
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "after"),
+    [
+        pytest.param(lambda: own(9), Code.OK, 9, id="within its budget"),
+        pytest.param(lambda: own(3600), Code.RETRY, 10, id="a plugin that hangs"),
+        pytest.param(lambda: at_api(3600), Code.INFRA, 10, id="an API server that hangs"),
+        pytest.param(lambda: queued(3600), Code.OK, 3600, id="a limiter, however long"),
+        pytest.param(
+            lambda: sequence(lambda: at_api(9), lambda: own(9)),
+            Code.OK,
+            18,
+            id="slow requests are not its own",
+        ),
+        pytest.param(
+            lambda: sequence(lambda: at_api(9), lambda: own(3600)), Code.RETRY, 19, id="hangs after a slow request"
+        ),
+        pytest.param(
+            lambda: sequence(lambda: own(9), lambda: at_api(3600)),
+            Code.INFRA,
+            19,
+            id="a request hangs later",
+        ),
+        pytest.param(
+            lambda: sequence(lambda: queued(100), lambda: own(3600)), Code.RETRY, 110, id="hangs after a queue"
+        ),
+        pytest.param(lambda: both(own(3600), at_api(3600)), Code.INFRA, 10, id="own work beside a request"),
+    ],
+)
+@pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
+async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, code: Code, after: float) -> None:
+    run = Runner([Slow(act)], Seen())
+    began = asyncio.get_running_loop().time()
+    c = context()
+    if point == "rollback":
+        status = await run.run_rollback(c, Status.fatal("no"))
+    else:
+        status = await (pre_bind(run, c) if point == "pre_bind" else run.run_bind(c))
+    assert status.code is code
+    assert code is Code.OK or point in status.message
+    assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)
+
+
+async def test_one_slow_post_bind_does_not_shorten_the_budget_of_the_next() -> None:
+    done: list[str] = []
+
+    def named(called: str, seconds: float) -> Plugin:
+        async def act() -> None:
+            await own(seconds)
+            done.append(called)
+
+        plugin = Slow(act)
+        plugin.name = called  # type: ignore[misc]  # a class variable everywhere else
+        return plugin
+
+    await Runner([named("slow", 3600), named("ledger", 9), named("notify", 9)], Seen()).run_post_bind(context())
+    assert done == ["ledger", "notify"]
