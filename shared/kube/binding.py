@@ -11,7 +11,7 @@ refuses at every later update of the pod, for ever.
 import asyncio
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,7 +19,7 @@ from enum import StrEnum
 from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.kube.client import KubeClient
-from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, LostReply, NotFound
+from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
 from shared.kube.resources import PODS
 from shared.runtime.backoff import full_jitter
 
@@ -92,14 +92,15 @@ async def post_binding(
     node: str,
     annotations: Mapping[str, str],
     *,
-    budget: timedelta = timedelta(seconds=60),
     stopping: asyncio.Event | None = None,
+    on_send: Callable[[], None] | None = None,
 ) -> BindingResult:
     """Bind the pod: POST its Binding, and once more, soon after, if the first POST is not acknowledged.
 
-    ``budget`` bounds the whole call; ``stopping``, once set, prevents the second POST. Raises InfrastructureError,
-    but only if nothing can have been applied: after a failure of admission, for example, which comes before the
-    write. A REFUSED after an unacknowledged POST is UNKNOWN: the refusal states nothing about the POST before.
+    ``stopping``, once set, prevents the second POST. ``on_send`` is called when a POST is sent: a call cancelled
+    before has had no effect. Raises InfrastructureError, but only if nothing can have been applied: for example after
+    a failure of admission, which comes before the write. A REFUSED after an unacknowledged POST is UNKNOWN: the
+    refusal states nothing about the POST before.
     """
     if not node:
         # The API server answers 500, as if it were its own fault.
@@ -121,13 +122,13 @@ async def post_binding(
     failure: InfrastructureError
     for is_last in (False, True):
         try:
-            async with asyncio.timeout_at(began + budget.total_seconds()):
-                await client.create(PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding")
+            # No limit but the client's: its queues take time in which nothing has been sent.
+            await client.create(
+                PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=on_send
+            )
             return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
         except ApiError as error:
             return judged(error, last_unknown)
-        except TimeoutError:
-            failure = LostReply(f"the Binding was not acknowledged within {budget.total_seconds():g} s")
         except InfrastructureError as error:
             failure = error
         if failure.may_be_done:

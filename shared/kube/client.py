@@ -172,14 +172,18 @@ class KubeClient:
         name: str = "",
         subresource: str = "",
         params: Mapping[str, str] = _NO_PARAMS,
+        on_send: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
-        """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource."""
+        """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
+
+        ``on_send`` is called when the request leaves the client's own queues: cancelled before, it has had no effect.
+        """
         if bool(name) != bool(subresource):
             raise ValueError("name and subresource go together: the name of a new object is in its body")
         path = resource.path(namespace, name, subresource) + query(params)
         named = name or body.get("metadata", {}).get("name", "")
         call = Call("POST", "create", resource, ObjectKey(namespace, named), subresource)
-        return await self._call(call, path, body)
+        return await self._call(call, path, body, on_send=on_send)
 
     async def patch(
         self,
@@ -274,6 +278,7 @@ class KubeClient:
         path: str,
         body: Body | Sequence[Body] | None = None,
         content_type: str = "application/json",
+        on_send: Callable[[], None] | None = None,
     ) -> dict[str, Any]:
         options = self._options
         account = current_account()
@@ -291,7 +296,7 @@ class KubeClient:
         started = self.clock.monotonic()
         code = "lost"
         try:
-            answer = await self._exchange(request, account)
+            answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
         except Unreachable:
             code = "unreachable"
@@ -306,10 +311,12 @@ class KubeClient:
             raise from_response(answer.code, answer.headers, answer.body)
         return decoded(answer.body)
 
-    async def _exchange(self, request: Request, account: TimeAccount) -> Answer:
+    async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request by a free connection and read its reply."""
         if not request.apart:
             await self._connection(account)
+        if on_send is not None:
+            on_send()
         account.enter_api()
         try:
             return await self._transport.send(request)

@@ -3,14 +3,11 @@
 import asyncio
 import re
 from dataclasses import replace
-from datetime import timedelta
 
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
 
-# Less than the Runner gives a bind: one that it cuts off counts as the plugin's failure.
-POST_BUDGET = timedelta(seconds=55)
 # How the API server's authorizer words a missing right; a policy's refusal has words of its own.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
 
@@ -26,6 +23,12 @@ async def bind_by_post(c: BindContext) -> Status:
     if faults:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in faults))
     request, node = c.request, c.spec.selected_node
+    is_sent = False
+
+    def on_send() -> None:
+        nonlocal is_sent
+        is_sent = True
+
     try:
         result = await post_binding(
             c.client,
@@ -33,12 +36,13 @@ async def bind_by_post(c: BindContext) -> Status:
             request.pod_uid,
             node,
             c.annotations,
-            budget=POST_BUDGET,
             stopping=c.posts.stopping,
+            on_send=on_send,
         )
     except asyncio.CancelledError:
-        # A plugin that has left too little time for it: what is on its way is not called back.
-        c.posts.last_unknown = c.client.clock.now()
+        # A POST that has been sent may still be applied; one that waited for its turn is not sent any more.
+        if is_sent:
+            c.posts.last_unknown = c.client.clock.now()
         raise
     c.posts.last_unknown = result.last_unknown
     c.posts.acknowledged = result.outcome is BindOutcome.BOUND

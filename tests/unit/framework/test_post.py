@@ -1,4 +1,4 @@
-"""A Binding that nobody answers: nobody's failure, and remembered, for it may still take effect."""
+"""A Binding without a reply: a transient failure, and remembered, for it may still take effect."""
 
 import asyncio
 import logging
@@ -14,6 +14,7 @@ from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
 from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Code, Status
+from shared.kube.accounting import api_time
 from shared.kube.client import KubeClient
 from shared.plugins.default_binder import DefaultBinder
 from shared.testing.builders import bind_request, pod, stored
@@ -24,18 +25,22 @@ pytestmark = pytest.mark.looptime
 
 
 class Unanswered(KubeClient):
-    """Sends nothing; whatever it is asked for, no answer comes."""
+    """Sends the request, unless it is ``queued``; no reply comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, queued: bool = False) -> None:
         self.clock = SteppedClock()
+        self.queued = queued
 
     async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
-        await asyncio.Event().wait()
+        if not self.queued:
+            options["on_send"]()
+        with api_time():
+            await asyncio.Event().wait()
         raise AssertionError("cancelled before that")
 
 
 class SlowBinder(DefaultBinder):
-    """Has something else to do first, and too little time left for the POST."""
+    """Has something else to do first, and little time of its own left for the POST."""
 
     name = "slow_binder"
 
@@ -44,17 +49,22 @@ class SlowBinder(DefaultBinder):
         return await bind_by_post(c)
 
 
-@pytest.mark.parametrize(
-    ("binder", "code"),
-    [
-        pytest.param(DefaultBinder, Code.INFRA, id="in all the time there is"),
-        pytest.param(SlowBinder, Code.RETRY, id="in the time that a plugin has left for it"),
-    ],
-)
-async def test_a_binding_without_an_answer_is_remembered(binder: Callable[..., Plugin], code: Code) -> None:
+def posting(client: KubeClient) -> BindContext:
     request = decode_bind_request(stored(bind_request(uid="pod-uid"), uid="request-uid"))
     log = logging.LoggerAdapter(logging.getLogger(__name__))
-    c = BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, Unanswered(), log)
+    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, client, log)
+
+
+@pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
+async def test_a_binding_without_a_reply_is_transient_and_remembered(binder: Callable[..., Plugin]) -> None:
+    c = posting(Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], Seen()).run_bind(c)
     assert c.posts.last_unknown == START
-    assert status.code is code
+    assert status.code is Code.INFRA
+
+
+async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
+    c = posting(Unanswered(queued=True))
+    status = await Runner([DefaultBinder(PluginConfig(), Settings())], Seen()).run_bind(c)
+    assert c.posts.last_unknown is None
+    assert status.code is Code.INFRA
