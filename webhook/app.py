@@ -65,19 +65,18 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
     tracer = configured_tracer("bowline-webhook")
+    kube_metrics = KubeMetrics(registry)
+    finder = FactFinder(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
         chain,
         metrics,
-        options.max_in_flight,
-        tracer,
-        settings.admission.mode,
+        tracer=tracer,
+        mode=settings.admission.mode,
+        facts=finder.facts,
     )
-    kube_metrics = KubeMetrics(registry)
     trust = _trust(options, files, server, certificates, kube_metrics)
-    finder = FactFinder(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
-    server.facts = finder.facts
     probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, trust))
     try:
         await probes.start()

@@ -10,7 +10,7 @@ from pathlib import Path
 from shared.api.duration import format_duration, parse_duration
 from shared.api.meta import ObjectKey
 from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
-from shared.runtime.probes import ListenAddress, parse_listen
+from shared.runtime.address import ListenAddress, parse_listen
 from webhook.tls.files import FilePaths
 from webhook.tls.rotation import Lives
 
@@ -33,7 +33,6 @@ class Options:
     ca_secret: ObjectKey
     lives: Lives
     drain: timedelta
-    max_in_flight: int
     inventory: bool
 
     @property
@@ -67,7 +66,6 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
         lives=Lives(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
         drain=given.drain,
-        max_in_flight=given.max_in_flight,
         inventory=given.inventory,
     )
 
@@ -99,13 +97,6 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DURATION",
         default=timedelta(seconds=8),
         help="after a stop signal, how long to go on serving while API servers turn to other replicas (8s)",
-    )
-    add(
-        "--max-in-flight",
-        type=typed(_positive),
-        metavar="N",
-        default=400,
-        help="requests at the same time; more are answered 429, to be sent again in a second (%(default)s)",
     )
     add(
         "--inventory",
@@ -165,12 +156,6 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         trust.add_argument(
             flag, type=typed(_positive_duration), metavar="DURATION", default=default, help=f"{what} ({shown})"
         )
-
-
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
-        raise ValueError(f"{text!r} must be a whole number of at least 1")
-    return int(text)
 
 
 def _positive_duration(text: str) -> timedelta:

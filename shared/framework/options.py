@@ -16,8 +16,8 @@ from shared.framework.config import ConfigurationError, Settings, load_settings
 from shared.framework.gates import parse_gates_flag
 from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
+from shared.runtime.address import ListenAddress, parse_listen
 from shared.runtime.logging import LogFormat, configure_logging
-from shared.runtime.probes import ListenAddress, parse_listen
 
 T = TypeVar("T")
 

@@ -50,7 +50,7 @@ class DebugPages:
         """Serve these as well; a page replaces the one of the same path."""
         self._pages.update((page.path, page) for page in pages)
 
-    async def serve(self, request: web.Request) -> web.Response:
+    async def serve(self, request: web.BaseRequest) -> web.Response:
         """Answer a request for anything below ``/debug``."""
         refused = refusal(request.remote, request.host, request.headers)
         if refused is not None:

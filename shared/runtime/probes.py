@@ -4,44 +4,29 @@
 ``/readyz`` runs named checks and says in words what is missing.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import Any, Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from shared.runtime.address import ListenAddress
 from shared.runtime.debugpages import PREFIX, DebugPages
+from shared.runtime.http_server import HttpServer, ServerLimits
 
 log = logging.getLogger(__name__)
 
 # Returns what is missing, as a sentence; None when all is well.
 Check = Callable[[], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class ListenAddress:
-    """Where to listen. An empty host is every interface; port 0 lets the system choose."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_listen(text: str) -> ListenAddress:
-    """Parse ``HOST:PORT``, ``:PORT`` or ``[IPV6]:PORT``. Raises ValueError saying what is accepted."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    if not colon or (":" in host) != bracketed or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(
-            f"{text!r} must be HOST:PORT, such as 127.0.0.1:8080, [::1]:8080 or :8080 for all interfaces"
-        )
-    return ListenAddress(host, int(port))
+# Kubelets, scrapers and an operator; what one peer opens beyond this is at its own expense.
+_LIMITS: Final = ServerLimits(connections=64, handshakes=64)
+_FINISH_S: Final = 1.0
+# Time between two encodings of the metrics, as a multiple of what the first took.
+_PACE: Final = 9
+_Wanted = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
 
 class ProbeServer:
@@ -55,45 +40,77 @@ class ProbeServer:
         pages: DebugPages | None = None,
     ) -> None:
         self._listen = listen
-        self._registry = registry
+        self._exposition = _Exposition(registry)
         self._checks = checks
         self._pages = pages
-        self._runner: web.AppRunner | None = None
+        self._server: HttpServer | None = None
         self.address = listen
 
     async def start(self) -> None:
         """Listen; ``address`` then has the real port. Raises OSError if the address cannot be had."""
-        app = web.Application()
-        app.router.add_get("/healthz", self._healthz)
-        app.router.add_get("/readyz", self._readyz)
-        app.router.add_get("/metrics", self._metrics)
-        if self._pages is not None:
-            app.router.add_get(PREFIX, self._pages.serve)
-            app.router.add_get(PREFIX + "/{path:.*}", self._pages.serve)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._listen.host or None, self._listen.port).start()
-        self.address = ListenAddress(self._listen.host, self._runner.addresses[0][1])
+        server = HttpServer(self._answer, _LIMITS)
+        port = await server.listen(self._listen)
+        self._server = server
+        self.address = ListenAddress(self._listen.host, port)
         log.info("serving probes and metrics", extra={"address": str(self.address)})
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop(_FINISH_S)
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, text="only GET is answered here\n", headers={"Allow": "GET, HEAD"})
+        path = request.path
+        if path == "/healthz":
+            return web.Response(text="ok\n")
+        if path == "/readyz":
+            return self._ready()
+        if path == "/metrics":
+            return await self._exposition.answer(request)
+        if self._pages is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
+            return await self._pages.serve(request)
+        return web.Response(status=404, text="this path is not served\n")
 
-    async def _readyz(self, _: web.Request) -> web.Response:
+    def _ready(self) -> web.Response:
         missing = {name: reason for name, check in self._checks.items() if (reason := check()) is not None}
         if not missing:
             return web.Response(text="ok\n")
         return web.Response(status=503, text="".join(f"{name}: {reason}\n" for name, reason in missing.items()))
 
-    async def _metrics(self, request: web.Request) -> web.Response:
+
+class _Exposition:
+    """The metrics as text. Encoding takes milliseconds of the event loop, so it is paced: it never takes more than a
+    tenth of the time, however many ask. Requests that wait for the same text share it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._waiting: dict[_Wanted, asyncio.Task[bytes]] = {}
+        self._pace = asyncio.Lock()
+        self._not_before = 0.0
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        """Return the metrics that the request is for, as they are when it is its turn."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # As Prometheus clients do it: all of them take the event loop for some milliseconds, a few do not.
-        asked = request.query.getall("name[]", [])
-        registry = self._registry.restricted_registry(asked) if asked else self._registry
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+        names = tuple(sorted(set(request.query.getall("name[]", []))))
+        wanted = (encode, names)
+        if wanted not in self._waiting:
+            self._waiting[wanted] = asyncio.create_task(self._encoded(wanted), name="metrics")
+        body = await asyncio.shield(self._waiting[wanted])
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _encoded(self, wanted: _Wanted) -> bytes:
+        loop = asyncio.get_running_loop()
+        async with self._pace:
+            await asyncio.sleep(max(0.0, self._not_before - loop.time()))
+            # A request from here on is for what happened after this text.
+            del self._waiting[wanted]
+            encode, names = wanted
+            began = loop.time()
+            body = encode(self._registry.restricted_registry(names) if names else self._registry)
+            ended = loop.time()
+            self._not_before = ended + _PACE * (ended - began)
+            return body

@@ -10,8 +10,8 @@ from reconciler.app import MOMENT, WORK
 from shared.framework.config import parse_settings
 from tests.chart.presets import EVERYTHING, LOCAL, PRESETS
 from tests.chart.rendering import CHART, NAMESPACE, Chart, Rendered, merged
+from webhook.bodies import MAX_TIMEOUT_S
 from webhook.options import parse_options
-from webhook.server import MAX_TIMEOUT_S
 
 NAMES = [
     pytest.param("bowline", {}, "bowline", id="the release names everything"),

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.runtime.probes import ListenAddress
+from shared.runtime.address import ListenAddress
 from tests.unit.webhook.chains import marking
-from tests.webhook.served import MAX_IN_FLIGHT, Served
+from tests.webhook.served import Served
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
 from webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
@@ -32,7 +32,7 @@ async def served(leaf: Leaf) -> AsyncIterator[Served]:
     chain = marking(lambda plugin, point, error: metrics.plugin_errors.labels(plugin=plugin, point=point).inc())
     serving = ServingContext()
     serving.swap(leaf.pem())
-    server = AdmissionServer(ListenAddress("127.0.0.1", 0), serving.context, chain, metrics, MAX_IN_FLIGHT)
+    server = AdmissionServer(ListenAddress("127.0.0.1", 0), serving.context, chain, metrics)
     await server.start()
     trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
     connector = aiohttp.TCPConnector(ssl=trust, limit=1)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -10,13 +11,11 @@ import aiohttp
 import orjson
 from prometheus_client import CollectorRegistry
 
-from tests.unit.webhook.exchanges import with_head
 from tests.unit.webhook.reviews import encoded
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
 from webhook.tls.serving import ServingContext
 
-MAX_IN_FLIGHT = 3
 JSON = {"Content-Type": "application/json"}
 
 
@@ -39,6 +38,11 @@ class Served:
             response: dict[str, Any] = orjson.loads(await answer.read())["response"]
             return response
 
+    async def allows(self, body: bytes) -> bool:
+        """Return whether a review of a pod is answered, and the pod allowed."""
+        async with self.client.post("/validate/pods", data=body, headers=JSON) as answer:
+            return answer.status == 200 and b'"allowed":true' in await answer.read()
+
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection to write to by hand."""
         address = self.server.address
@@ -50,5 +54,25 @@ class Served:
 
 
 def head(path: str, length: int) -> bytes:
-    """Return the head of a request by hand."""
+    """Return the head of a review's request by hand."""
     return with_head("Content-Type: application/json", f"Content-Length: {length}", target=path)
+
+
+def with_head(*lines: str, method: str = "POST", target: str = "/", version: str = "1.1") -> bytes:
+    """Return a head with these lines."""
+    return "\r\n".join([f"{method} {target} HTTP/{version}", "Host: x", *lines, "", ""]).encode()
+
+
+def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
+    """Return status, body and whether it is the last, of each answer. Fails if they are not HTTP."""
+    found = []
+    while out:
+        first, _, out = out.partition(b"\r\n\r\n")
+        status = re.fullmatch(rb"HTTP/1\.[01] (\d{3}) [ \w-]+", first.split(b"\r\n")[0])
+        assert status is not None, first
+        length = re.search(rb"\r\nContent-Length: (\d+)", first)
+        size = int(length[1]) if length else 0
+        assert len(out) >= size
+        found.append((int(status[1]), out[:size], b"\r\nConnection: close" in first))
+        out = out[size:]
+    return found

@@ -13,9 +13,9 @@ import pytest
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
-from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served, head
+from tests.webhook.served import JSON, Served, head
+from webhook.bodies import MAX_BODY
 from webhook.hooks import Hook
-from webhook.server import MAX_BODY
 
 POD = encoded(review(pod()))
 
@@ -121,25 +121,6 @@ class TestTurnedAway:
         assert b" 400 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
-        assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
-
-
-class TestTooMany:
-    async def test_what_is_one_too_many_is_told_to_come_again_and_the_rest_is_served(self, served: Served) -> None:
-        waiting = [await served.connect() for _ in range(MAX_IN_FLIGHT)]
-        for _, writer in waiting:
-            writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
-            await writer.drain()
-        while served.sample("bowline_admission_under_way") != MAX_IN_FLIGHT:  # noqa: ASYNC110 - nothing is set
-            await asyncio.sleep(0)
-        async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
-            assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
-        assert served.sample("bowline_admission_bad_requests_total", code="429") == 1
-        for reader, writer in waiting:
-            writer.write(POD[10:])
-            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-            writer.close()
-            await writer.wait_closed()
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from localcluster.certs import Authority, Identity, write_pair
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import encoded, pod, review
-from tests.webhook.served import JSON, MAX_IN_FLIGHT, Served
+from tests.webhook.served import JSON, Served
 from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
@@ -51,7 +51,7 @@ async def test_fault_26_no_handshake_fails_and_no_connection_breaks_while_certif
             statuses.append(await asked(url, trust))
         return statuses
 
-    asking = [asyncio.create_task(ask()) for _ in range(MAX_IN_FLIGHT - 1)]
+    asking = [asyncio.create_task(ask()) for _ in range(2)]
     for leaf in leaves:
         served.serving.swap(leaf.pem())
         with pytest.raises(CertificateError):
@@ -86,7 +86,7 @@ async def test_callers_need_a_certificate_where_their_authorities_are_given(
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)
     serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
-    server = AdmissionServer(served.server.address, serving.context, marking(), served.metrics, MAX_IN_FLIGHT)
+    server = AdmissionServer(served.server.address, serving.context, marking(), served.metrics)
     await served.server.stop()
     await server.start()
     try:

@@ -9,11 +9,11 @@ import orjson
 from prometheus_client import CollectorRegistry
 
 from shared.api import names
-from shared.runtime.probes import ListenAddress
+from shared.runtime.address import ListenAddress
 from tests.spans import SENT, Kept
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import bind_request, encoded, review
-from tests.webhook.served import JSON, MAX_IN_FLIGHT
+from tests.webhook.served import JSON
 from webhook.hooks import Hook
 from webhook.metrics import WebhookMetrics
 from webhook.server import AdmissionServer
@@ -26,7 +26,7 @@ async def test_a_new_request_is_given_the_trace_of_its_admission(leaf: Leaf) -> 
     serving.swap(leaf.pem())
     listen, chain = ListenAddress("127.0.0.1", 0), marking(lambda *_: None)
     metrics = WebhookMetrics(CollectorRegistry(), ())
-    server = AdmissionServer(listen, serving.context, chain, metrics, MAX_IN_FLIGHT, tracer)
+    server = AdmissionServer(listen, serving.context, chain, metrics, tracer=tracer)
     await server.start()
     body = encoded(review(bind_request(), group=names.GROUP, kind=names.KIND))
     trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())

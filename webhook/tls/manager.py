@@ -17,7 +17,7 @@ from shared.api.names import FIELD_MANAGER_WEBHOOK
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
-from shared.runtime.probes import ListenAddress
+from shared.runtime.address import ListenAddress
 from shared.runtime.tasks import Stop
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca_bundle import Configurations, FilePublisher

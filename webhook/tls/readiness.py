@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from datetime import timedelta
 
-from shared.runtime.probes import ListenAddress
+from shared.runtime.address import ListenAddress
 from webhook.tls.bundle import Call, calls
 from webhook.tls.ca_bundle import Configurations
 from webhook.tls.serving import client_context

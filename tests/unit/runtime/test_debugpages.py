@@ -8,8 +8,9 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from shared.runtime.address import ListenAddress
 from shared.runtime.debugpages import MAX_BYTES, DebugPage, DebugPages, match, refusal
-from shared.runtime.probes import ListenAddress, ProbeServer
+from shared.runtime.probes import ProbeServer
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
     assert options.lives == Lives(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
-    assert (options.drain, options.max_in_flight) == (timedelta(seconds=8), 400)
+    assert options.drain == timedelta(seconds=8)
 
 
 def test_the_namespace_comes_from_the_pod() -> None:
@@ -32,7 +32,7 @@ def test_the_namespace_comes_from_the_pod() -> None:
 def test_what_is_given_is_taken() -> None:
     options = parse_options(
         [
-            *("--listen", "[::1]:1", "--drain", "500ms", "--max-in-flight", "7", "--client-ca-file", "a"),
+            *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
             *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
             *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
             *("--leaf-life", "20s", "--ca-life", "60s", "--ca-grace", "1s", "--ca-secret", "s"),
@@ -43,7 +43,7 @@ def test_what_is_given_is_taken() -> None:
     assert options.files == FilePaths(Path("c"), Path("k"), Path("a"))
     assert (options.ca_file, options.self_signed) == (Path("b"), False)
     assert options.webhook_configurations == ("x", "y")
-    assert (options.drain, options.max_in_flight) == (timedelta(milliseconds=500), 7)
+    assert options.drain == timedelta(milliseconds=500)
     assert options.lives == Lives(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
     assert options.ca_secret.name == "s"
 
@@ -65,7 +65,6 @@ def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_name
             ["--ca-life", "1h", "--leaf-life", "30m"], "3 times", id="an authority that ends before its leaves"
         ),
         pytest.param(["--leaf-life", "0s"], "longer than nothing", id="no life at all"),
-        pytest.param(["--max-in-flight", "0"], "at least 1", id="no request at all"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),
     ],

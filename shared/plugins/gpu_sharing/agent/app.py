@@ -25,10 +25,11 @@ from shared.kube.config import load_access
 from shared.kube.errors import ApiError, CredentialsError, InfrastructureError
 from shared.kube.resources import NODES, PODS
 from shared.plugins.gpu_sharing.agent.device import DeviceError, fake_device, read_device
+from shared.runtime.address import ListenAddress, parse_listen
 from shared.runtime.backoff import Backoff
 from shared.runtime.logging import configure_logging
 from shared.runtime.metrics import new_registry
-from shared.runtime.probes import ListenAddress, ProbeServer, parse_listen
+from shared.runtime.probes import ProbeServer
 from shared.runtime.tasks import Stop, run_process
 
 log = logging.getLogger(__name__)

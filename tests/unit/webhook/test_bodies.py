@@ -1,8 +1,8 @@
-"""The pure parts of the listener."""
+"""The pure parts of reading a body."""
 
 import pytest
 
-from webhook.server import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
+from webhook.bodies import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,8 @@ from webhook.server import DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S, timeout_s
         ("-1s", DEFAULT_TIMEOUT_S),
         ("soon", DEFAULT_TIMEOUT_S),
         ("9" * 400 + "s", DEFAULT_TIMEOUT_S),
+        ("2s&x=1", 2),
     ],
 )
 def test_the_callers_timeout_is_read_within_bounds(text: str, seconds: float) -> None:
-    assert timeout_s(text) == seconds
+    assert timeout_s(f"/validate/pods?timeout={text}") == seconds

@@ -1,0 +1,83 @@
+"""Fair shares of what is scarce, by the network address of the peer that takes it. Pure data, no I/O.
+
+A peer may open any number of connections, but it cannot have any number of addresses. ``FairPool`` shares out
+places, ``FairQueue`` turns. With both, a peer that takes a lot takes it from itself.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairPool(Generic[T]):
+    """Items that together weigh at most ``size``. What exceeds it displaces items of the peer that holds the most.
+
+    ``victim`` chooses among a peer's items, which it gets oldest first; without it the oldest goes.
+    """
+
+    def __init__(self, size: int, victim: Callable[[Iterable[T]], T] | None = None) -> None:
+        self._size = size
+        self._victim = victim or (lambda items: next(iter(items)))
+        self._items: dict[str, dict[T, int]] = {}
+        self._weights: dict[str, int] = {}
+        self.total = 0
+
+    def put(self, peer: str, item: T, weight: int = 1) -> Collection[T]:
+        """Set the weight of a peer's item, adding it if it is new.
+
+        Returns the items that it displaces, which may include the item itself. They are in the pool no longer.
+        """
+        items = self._items.setdefault(peer, {})
+        added = weight - items.get(item, 0)
+        items[item] = weight
+        self._weights[peer] = self._weights.get(peer, 0) + added
+        self.total += added
+        displaced = []
+        while self.total > self._size:
+            largest = max(self._weights, key=self._weights.__getitem__)
+            goes = self._victim(self._items[largest])
+            self.drop(largest, goes)
+            displaced.append(goes)
+        return displaced
+
+    def drop(self, peer: str, item: T) -> None:
+        """Remove an item; does nothing if it is not there."""
+        items = self._items.get(peer)
+        if items is None or item not in items:
+            return
+        weight = items.pop(item)
+        self.total -= weight
+        self._weights[peer] -= weight
+        if not items:
+            del self._items[peer], self._weights[peer]
+
+    def items(self) -> list[T]:
+        """Return all items."""
+        return [item for items in self._items.values() for item in items]
+
+
+class FairQueue(Generic[T]):
+    """Items that are taken one by one, the peers in turn, each peer's in their order."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, deque[T]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._items)
+
+    def put(self, peer: str, item: T) -> None:
+        """Add an item at the end of its peer's."""
+        self._items.setdefault(peer, deque()).append(item)
+
+    def take(self) -> T:
+        """Remove and return the next item; its peer is next after all others. Raises IndexError if there is none."""
+        if not self._items:
+            raise IndexError("the queue is empty")
+        peer = next(iter(self._items))
+        items = self._items.pop(peer)
+        item = items.popleft()
+        if items:
+            self._items[peer] = items
+        return item

@@ -1,0 +1,317 @@
+"""aiohttp's HTTP server behind bounded connections.
+
+aiohttp reads and writes HTTP. This module decides which connections there are: how many, for how long, and which one
+is closed when there are too many. Every bound holds per listener, and is shared out fairly by peer address:
+
+- ``handshakes``: connections whose TLS handshake is not complete. A peer without a certificate, where one is
+  required, never gets further than this, and so never competes with one that has.
+- ``connections``: those whose handshake is complete.
+
+At a bound, the peer that holds the most loses a connection that is between requests; if it has none, the newcomer is
+refused. Bytes that a peer does not read are bounded by the write buffer, and it must read within ``write_s``.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+from shared.runtime.address import ListenAddress
+from shared.runtime.fairness import FairPool
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+# Called for what is not HTTP and for failures outside the handler: the status that is answered, and the error.
+OnError = Callable[[int, BaseException | None], None]
+
+# API servers connect all at once when another replica has ended.
+_BACKLOG: Final = 512
+# Of the kernel, each way, for one connection; the kernel doubles it. Both count as memory of the container.
+_SOCKET_BUFFER: Final = 32 * 1024
+_READ_BUFFER: Final = 16 * 1024
+_WRITE_BUFFER: Final = 32 * 1024
+_LINE: Final = 4096
+_HEADERS: Final = 64
+# Connections accepted in one turn of the event loop.
+_ACCEPTS: Final = 64
+# Without a free file descriptor, accepting is retried after this time.
+_ACCEPT_RETRY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """The bounds of a listener; times in seconds.
+
+    ``first_request_s``: from the connection to its first request. ``idle_s``: between requests. ``write_s``: how long
+    a peer may leave an answer unread. ``linger_s``: how long the rest of a body is read after an early answer.
+    """
+
+    connections: int
+    handshakes: int = 128
+    handshake_s: float = 5.0
+    first_request_s: float = 10.0
+    idle_s: float = 180.0
+    write_s: float = 10.0
+    linger_s: float = 2.0
+
+
+class Connection(web.RequestHandler):
+    """A connection whose handshake is complete. ``peer`` is its address; ``is_busy`` while a request is handled."""
+
+    __slots__ = ("_raw", "_server", "_unread", "_unused", "is_busy", "peer")
+
+    def __init__(self, server: "HttpServer", **arguments: Any) -> None:
+        super().__init__(server.manager, loop=asyncio.get_running_loop(), **arguments)
+        self._server = server
+        self._unused: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+        self._raw: asyncio.Transport | None = None
+        self.peer = ""
+        self.is_busy = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to read requests, unless there are too many connections."""
+        super().connection_made(transport)
+        # aiohttp forgets its own when it begins to close, which a peer that does not read can delay.
+        self._raw = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if peer else ""
+        self._raw.set_write_buffer_limits(_WRITE_BUFFER)
+        self._unused = self._loop.call_later(self._server.limits.first_request_s, self.abort)
+        self._server.established(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give the place back."""
+        self.used()
+        if self._unread is not None:
+            self._unread.cancel()
+        self._raw = None
+        self._server.closed(self)
+        super().connection_lost(exc)
+
+    def used(self) -> None:
+        """Note that a request has come."""
+        if self._unused is not None:
+            self._unused.cancel()
+            self._unused = None
+
+    def pause_writing(self) -> None:
+        """Wait for the peer to read, up to the limit."""
+        super().pause_writing()
+        self._unread = self._loop.call_later(self._server.limits.write_s, self.abort)
+
+    def resume_writing(self) -> None:
+        """Continue: the peer has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def abort(self) -> None:
+        """Close the connection without waiting for the peer."""
+        if self._raw is not None:
+            self._raw.abort()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is not HTTP, or what the handler failed on, and close the connection."""
+        self._server.on_error(status, exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun; it cannot become an error")
+        text = (
+            "the server has failed; its log has the reason" if status >= 500 else "this is not a valid HTTP request"
+        )
+        response = web.Response(status=status, text=f"{text}\n")
+        response.force_close()
+        return response
+
+
+class HttpServer:
+    """Serves a handler on one address. ``context`` makes it HTTPS.
+
+    ``in_flight`` is the number of requests that have begun and are not answered.
+    """
+
+    def __init__(self, handler: Handler, limits: ServerLimits, on_error: OnError | None = None) -> None:
+        self.limits = limits
+        self.on_error: OnError = on_error or _ignore
+        self.in_flight = 0
+        self._handler = handler
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._none_left = asyncio.Event()
+        self._none_left.set()
+        self._open = 0  # also those that are being closed
+        self._context: ssl.SSLContext | None = None
+        self._sockets: list[socket.socket] = []
+        self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
+        self._connections: FairPool[Connection] = FairPool(limits.connections, _displaced)
+        # A handler waits for nothing but its request's body, which cannot come when the connection is lost.
+        self.manager = web.Server(self._handle, handler_cancellation=True)
+
+    async def listen(self, address: ListenAddress, context: ssl.SSLContext | None = None) -> int:
+        """Accept connections; returns the port. Raises OSError if the address cannot be used."""
+        self._context = context
+        self._sockets = await _bound(address)
+        for one in self._sockets:
+            self._accept_from(one)
+        port: int = self._sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self, finish_s: float) -> None:
+        """Accept nothing more, let requests in flight finish for that many seconds, close all connections."""
+        sockets, self._sockets = self._sockets, []
+        for one in sockets:
+            asyncio.get_running_loop().remove_reader(one)
+            one.close()
+        for task in self._handshakes.items():
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(finish_s):
+                await self._idle.wait()
+        self.manager.pre_shutdown()
+        await self.manager.shutdown(self.limits.linger_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.linger_s):
+                await self._none_left.wait()
+        for connection in self.manager.connections:
+            cast("Connection", connection).abort()
+        await self._none_left.wait()
+
+    # --- called by connections ---
+
+    def established(self, connection: Connection) -> None:
+        """Give a connection its place, or close the one that has to make room."""
+        self._open += 1
+        self._none_left.clear()
+        for one in self._connections.put(connection.peer, connection):
+            one.abort()
+
+    def closed(self, connection: Connection) -> None:
+        """Take the place back."""
+        self._connections.drop(connection.peer, connection)
+        self._open -= 1
+        if not self._open:
+            self._none_left.set()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("Connection", request.protocol)
+        connection.used()
+        connection.is_busy = True
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            return await self._handler(request)
+        finally:
+            connection.is_busy = False
+            self.in_flight -= 1
+            if not self.in_flight:
+                self._idle.set()
+
+    # --- accepting ---
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept what waits. Each costs little; what a connection may take is decided when it is accepted."""
+        for _ in range(_ACCEPTS):
+            try:
+                accepted, address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # there is no free file descriptor
+                log.warning("a connection could not be accepted", extra={"error": str(error)})
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                loop.call_later(_ACCEPT_RETRY_S, self._accept_from, listening)
+                return
+            accepted.setblocking(False)
+            self._begin(accepted, str(address[0]))
+
+    def _accept_from(self, listening: socket.socket) -> None:
+        if listening in self._sockets:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _begin(self, accepted: socket.socket, peer: str) -> None:
+        task = asyncio.create_task(self._shake_hands(accepted), name="handshake")
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._handshakes.drop(peer, task)
+            if task.cancelled() or task.exception() is not None:
+                accepted.close()
+
+        task.add_done_callback(ended)
+        for one in self._handshakes.put(peer, task):
+            one.cancel()
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        limits = self.limits
+        times: dict[str, float] = {}
+        if self._context is not None:
+            times = {"ssl_handshake_timeout": limits.handshake_s, "ssl_shutdown_timeout": limits.linger_s}
+        # A peer that breaks off, is too slow or has no certificate that is accepted is not an event to report.
+        with contextlib.suppress(OSError):
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(self._connection, accepted, ssl=self._context, **times)
+            return
+        accepted.close()
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self,
+            access_log=None,
+            keepalive_timeout=self.limits.idle_s,
+            lingering_time=self.limits.linger_s,
+            read_bufsize=_READ_BUFFER,
+            max_line_size=_LINE,
+            max_field_size=_LINE,
+            max_headers=_HEADERS,
+            auto_decompress=False,
+        )
+
+
+def _displaced(connections: Iterable[Connection]) -> Connection:
+    """Return the oldest connection that is between requests; if there is none, the newest."""
+    known = list(connections)
+    return next((one for one in known if not one.is_busy), known[-1])
+
+
+async def _bound(address: ListenAddress) -> list[socket.socket]:
+    """Return a listening socket for each address of the host; all interfaces take one for both families of IP."""
+    if not address.host:
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return [_listening(family, ("", address.port), dualstack=both)]
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    sockets: list[socket.socket] = []
+    try:
+        for family, _, _, _, target in dict.fromkeys(found):
+            sockets.append(_listening(family, target, dualstack=False))
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
+
+
+def _listening(family: int, target: Any, *, dualstack: bool) -> socket.socket:
+    listening = socket.create_server(target[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=dualstack)
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        listening.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)  # accepted connections inherit it
+    listening.setblocking(False)
+    return listening
+
+
+def _ignore(status: int, error: BaseException | None) -> None:
+    """Stand-in for a server whose errors are not counted."""
