@@ -11,7 +11,6 @@ it takes 21 MB and a third of a second, which a pod with its token in a file doe
 import asyncio
 import logging
 import os
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Protocol
 from shared.kube.errors import CredentialsError
 from shared.kube.kubeconfig import KubeconfigCredentials
 from shared.kube.tokenfile import TokenFileCredentials
+from shared.kube.trust import Authorities, Trust
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock, SystemClock
 
@@ -56,7 +56,7 @@ class ClusterAccess:
 
     server: str  # a URL without a slash at its end
     credentials: Credentials
-    ssl_context: ssl.SSLContext | None = None  # None: plain HTTP
+    trust: Trust | None = None  # None: plain HTTP
     server_name: str | None = None  # in the server's certificate, if it is not the URL's host
     proxy: str | None = None
 
@@ -73,7 +73,7 @@ async def load_access(
     if kubeconfig is not None:
         return await load_kubeconfig([kubeconfig], clock)
     if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
-        return load_in_cluster(environ, service_account, clock)
+        return await load_in_cluster(environ, service_account, clock)
     return await load_kubeconfig(usual_kubeconfigs(environ), clock)
 
 
@@ -104,21 +104,24 @@ def usual_kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
     return listed or [Path.home() / ".kube" / "config"]
 
 
-def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
-    """Read what the kubelet gives to every pod. The token is rotated in place and read again every minute."""
+async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
+    """Read what the kubelet gives to every pod. Token and CA are rotated in place and read again every minute."""
     host = environ["KUBERNETES_SERVICE_HOST"]
     port = environ.get("KUBERNETES_SERVICE_PORT") or "443"
     authority = service_account / "ca.crt"
+
+    async def authorities() -> Authorities:
+        return Authorities(read_pem(authority))
+
+    trust = Trust(authorities)
     try:
-        context = new_ssl_context(str(authority))
-    except (OSError, ssl.SSLError) as error:
-        raise CredentialsError(
-            f"{authority}: holds no usable certificate authority ({error}); mount the pod's ServiceAccount token"
-        ) from error
+        await trust.load()
+    except CredentialsError as error:
+        raise CredentialsError(f"{authority}: {error}; mount the pod's ServiceAccount token") from error
     return ClusterAccess(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         credentials=TokenFileCredentials(service_account / "token", clock),
-        ssl_context=context,
+        trust=trust,
     )
 
 
@@ -126,24 +129,26 @@ async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
     """Read one kubeconfig, or several merged as kubectl does."""
     credentials = KubeconfigCredentials(paths, clock)
     found = await credentials.load()
-    context = None
+    trust = None
     if found.server.startswith("https:"):
+
+        async def authorities() -> Authorities:
+            now = await credentials.reread()
+            return Authorities(read_pem(Path(now.authority)) if now.authority else None, now.verify)
+
+        trust = Trust(authorities, credentials.present_to)
         try:
-            context = new_ssl_context(found.authority, verify=found.verify)
-            credentials.present_to(context)
-        except (OSError, ssl.SSLError) as error:
+            await trust.load()
+        except CredentialsError as error:
             raise CredentialsError(
                 f"{credentials.where}: its certificates cannot be used ({error}); renew the kubeconfig"
             ) from error
-    return ClusterAccess(found.server, credentials, context, found.server_name, found.proxy)
+    return ClusterAccess(found.server, credentials, trust, found.server_name, found.proxy)
 
 
-def new_ssl_context(authority: str | None, *, verify: bool = True) -> ssl.SSLContext:
-    """Return a context that trusts the authority in the file; without one, those of the system."""
-    context = ssl.create_default_context(cafile=authority)
-    # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier: many clusters' own.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+def read_pem(path: Path) -> str:
+    """Return the certificates in a file. Raises CredentialsError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"cannot be read ({error})") from error

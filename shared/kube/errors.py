@@ -5,7 +5,8 @@
     KubeError
     ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
     ├── InfrastructureError       nobody's request is at fault; try again later
-    │   ├── Unreachable           no connection: refused, DNS, TLS, all of the pool in use
+    │   ├── Unreachable           no connection: refused, DNS, all of the pool in use
+    │   │   └── UntrustedServer       TLS: the certificate is not trusted
     │   ├── LostReply             sent, but timed out or reset before the answer
     │   ├── TooManyRequests       429: turned away by fairness
     │   ├── Unauthorized          401: our credentials are not accepted (any more)
@@ -101,6 +102,10 @@ class InfrastructureError(KubeError):
 
 class Unreachable(InfrastructureError):
     """There was no connection to send the request on."""
+
+
+class UntrustedServer(Unreachable):
+    """The TLS handshake has failed, above all because no authority that is trusted has signed the certificate."""
 
 
 class LostReply(InfrastructureError):

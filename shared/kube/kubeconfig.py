@@ -47,6 +47,9 @@ class KubeconfigCredentials:
         self._context: ssl.SSLContext | None = None
         self._loader: Any = None
         self._reload_at = 0.0
+        # The files as they were when they were loaded, and what was found in them.
+        self._content: tuple[bytes, ...] = ()
+        self._found: Found | None = None
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -59,6 +62,7 @@ class KubeconfigCredentials:
     async def load(self) -> Found:
         """Read the files. Raises CredentialsError."""
         check_files(self._paths)
+        content = self._read()
         aio_config = importlib.import_module("kubernetes.aio.config")
         aio_client = importlib.import_module("kubernetes.aio.client")
         loaded = aio_client.Configuration()
@@ -72,13 +76,30 @@ class KubeconfigCredentials:
         if server.scheme not in ("http", "https") or not server.hostname:
             raise CredentialsError(f"{self.where}: server {loaded.host!r} must be an http or https URL; {REMEDY}")
         self._take(loaded)
-        return Found(
+        self._content = content
+        self._found = Found(
             server=loaded.host.rstrip("/"),
             authority=loaded.ssl_ca_cert,
             verify=loaded.verify_ssl,
             server_name=loaded.tls_server_name,
             proxy=loaded.proxy,
         )
+        return self._found
+
+    async def reread(self) -> Found:
+        """Return what the files say now; they are loaded only if their content has changed. Raises CredentialsError.
+
+        A new server, name or proxy needs a new process.
+        """
+        if self._found is None or self._read() != self._content:
+            return await self.load()
+        return self._found
+
+    def _read(self) -> tuple[bytes, ...]:
+        try:
+            return tuple(path.read_bytes() for path in self._paths if path.exists())
+        except OSError as error:
+            raise CredentialsError(f"{self.where}: cannot be read ({error}); {REMEDY}") from error
 
     def present_to(self, context: ssl.SSLContext) -> None:
         """Have the context show the client certificate, if there is one, also when it is renewed."""

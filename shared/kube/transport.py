@@ -7,7 +7,7 @@ whether a write may have been carried out. Anything the API server says, whateve
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,14 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from shared.kube.config import ClusterAccess
-from shared.kube.errors import CredentialsError, InfrastructureError, LostReply, Unreachable, from_response
+from shared.kube.errors import (
+    CredentialsError,
+    InfrastructureError,
+    LostReply,
+    Unreachable,
+    UntrustedServer,
+    from_response,
+)
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +101,6 @@ class Transport:
         connector = aiohttp.TCPConnector(
             limit=self._options.connections,
             keepalive_timeout=_KEEPALIVE_S,
-            ssl=self._access.ssl_context or True,
             socket_factory=self._new_socket,
         )
         return aiohttp.ClientSession(
@@ -124,8 +130,15 @@ class Transport:
         """Send one request and read the whole answer. Raises Unreachable or LostReply."""
         if self._access.credentials.due:
             await self._renew()
-        answer = await self._exchange(request)
-        if answer.code == 401 and await self._renew(rejected=True):
+        used = self._access.credentials.headers
+        try:
+            answer = await self._exchange(request)
+        except UntrustedServer:
+            # Nothing was sent: the handshake has failed.
+            if not await self._reload_authorities():
+                raise
+            answer = await self._exchange(request)
+        if answer.code == 401 and await self._renew(rejected=used):
             answer = await self._exchange(request)
         return answer
 
@@ -139,6 +152,7 @@ class Transport:
         """
         if self._access.credentials.due:
             await self._renew()
+        used = self._access.credentials.headers
         timeout = aiohttp.ClientTimeout(
             total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
         )
@@ -146,13 +160,17 @@ class Transport:
             async with await self._sent(Request("GET", path, accept, apart=True), timeout=timeout) as response:
                 if response.status != 200:
                     if response.status == 401:
-                        await self._renew(rejected=True)
+                        await self._renew(rejected=used)
                     raise from_response(response.status, response.headers, await response.read())
                 yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise translated(error) from error
+            failure = translated(error)
+            if isinstance(failure, UntrustedServer):
+                # For the next watch; this one is opened again by its caller, after a wait.
+                await self._reload_authorities()
+            raise failure from error
 
     async def _exchange(self, request: Request) -> Answer:
         try:
@@ -173,6 +191,8 @@ class Transport:
             URL(self._access.server + request.path, encoded=True),
             data=request.body,
             headers=headers,
+            # Of now, not of the session: the cluster's CA may have been rotated.
+            ssl=self._access.trust.context if self._access.trust is not None else True,
             server_hostname=self._access.server_name,
             allow_redirects=False,
             **options,
@@ -189,18 +209,42 @@ class Transport:
         self._headers[accept, content_type] = headers
         return headers
 
-    async def _renew(self, *, rejected: bool = False) -> bool:
-        """Read rotated credentials; return whether there are others than those that were just used."""
-        used = self._access.credentials.headers
+    async def _reload_authorities(self) -> bool:
+        """Read the certificate authorities again; return whether the next connection is judged by others."""
+        trust = self._access.trust
+        if trust is None:
+            return False
+        used = trust.context
         async with self._renewal:
-            if self._access.credentials.headers is not used:
-                return True  # by whoever held the lock before
-            now = asyncio.get_running_loop().time()
-            if rejected and now < self._renewed_at + _REREAD_EVERY_S:
-                return False
-            self._renewed_at = now if rejected else self._renewed_at
             try:
-                changed = await self._access.credentials.refresh(rejected=rejected)
+                changed = await trust.load()
+            except CredentialsError as error:
+                log.warning("certificate authorities cannot be read again", extra={"error": str(error)})
+                return False
+            if changed:
+                log.info("the certificate authorities of the API server have changed")
+            return trust.context is not used
+
+    async def _renew(self, *, rejected: Mapping[str, str] | None = None) -> bool:
+        """Read rotated credentials and authorities; return whether there are other headers than those just used.
+
+        ``rejected``: the headers that the API server has answered 401.
+        """
+        credentials = self._access.credentials
+        used = rejected if rejected is not None else credentials.headers
+        if rejected is None:
+            await self._reload_authorities()
+        async with self._renewal:
+            if credentials.headers is not used:
+                # Renewed by the call that held the lock before, or with the authorities.
+                self._headers.clear()
+                return True
+            now = asyncio.get_running_loop().time()
+            if rejected is not None and now < self._renewed_at + _REREAD_EVERY_S:
+                return False
+            self._renewed_at = now if rejected is not None else self._renewed_at
+            try:
+                changed = await credentials.refresh(rejected=rejected is not None)
             except CredentialsError as error:
                 # What there is may still do; if not, the API server says so.
                 log.warning("credentials cannot be read again", extra={"error": str(error)})
@@ -243,6 +287,8 @@ async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 def translated(error: Exception) -> InfrastructureError:
     """Return the error that a failed exchange is. Whatever is not known to be before the request counts as after."""
     said = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        return UntrustedServer(f"no connection to the API server: {said}")
     if isinstance(
         error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
     ):

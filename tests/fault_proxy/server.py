@@ -12,6 +12,7 @@ import socket
 import ssl
 import tempfile
 import threading
+import uuid
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,7 @@ class FaultProxy:
     def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""
         self._authority = Authority("fault-proxy-ca")
+        self._context: ssl.SSLContext | None = None
         self._server = server.rstrip("/")
         self._server_ca = ca_pem
         self._rules = RuleBook(seed)
@@ -73,6 +75,12 @@ class FaultProxy:
     def ca_pem(self) -> bytes:
         """The authority that signed the proxy's certificate."""
         return self._authority.pem
+
+    def rotate_authority(self) -> None:
+        """Present a certificate of a new authority to new connections; ``ca_pem`` is that one from now on."""
+        self._authority = Authority(f"fault-proxy-ca-{uuid.uuid4().hex[:8]}")
+        if self._context is not None:
+            self._present(self._context)
 
     def kubeconfig(self, original: Path, target: Path) -> Path:
         """Write a kubeconfig that leads to the proxy with the credentials of another; returns where it is.
@@ -145,9 +153,12 @@ class FaultProxy:
         return made
 
     def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context = self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self._present(context)
+        return context
+
+    def _present(self, context: ssl.SSLContext) -> None:
         # ssl reads a certificate and its key from files alone.
         with tempfile.TemporaryDirectory() as folder:
             pair = self._authority.server(("localhost",), (_HOST,))
             context.load_cert_chain(*write_pair(Path(folder), "proxy", pair))
-        return context

@@ -1,7 +1,6 @@
 """The client against the real API server."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,6 +8,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localcluster.certs import Authority
 from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
 from shared.kube.calls import WriteClass
@@ -31,6 +31,7 @@ from shared.kube.errors import (
 )
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
+from shared.kube.trust import Authorities, Trust
 from shared.runtime.limiter import Limiter
 from tests.kube.objects import configmap, pod, until_awaited
 from tests.kube.wire import Wire
@@ -215,7 +216,7 @@ async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        reached = replace(access, server=f"http://127.0.0.1:{port}", ssl_context=None)
+        reached = replace(access, server=f"http://127.0.0.1:{port}", trust=None)
         async with KubeClient(reached) as client:
             yield client
 
@@ -229,7 +230,12 @@ async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAcces
 
 
 async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
-    stranger = replace(access, ssl_context=ssl.create_default_context())
+    async def others() -> Authorities:
+        return Authorities(Authority("somebody-else").pem.decode())
+
+    trust = Trust(others)
+    await trust.load()
+    stranger = replace(access, trust=trust)
     async with KubeClient(stranger) as client:
         with pytest.raises(Unreachable, match="certificate verify failed"):
             await client.list(PODS)

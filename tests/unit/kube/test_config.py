@@ -42,8 +42,8 @@ async def test_a_token_of_a_kubeconfig(tmp_path: Path) -> None:
     access = await load_access(kubeconfig(tmp_path / "config", {"token": "secret"}), clock=SteppedClock())
     assert access.server == "https://127.0.0.1:6443"
     assert access.credentials.headers == {"Authorization": "Bearer secret"}
-    assert access.ssl_context is not None
-    assert access.ssl_context.check_hostname
+    assert access.trust is not None
+    assert access.trust.context.check_hostname
 
 
 async def test_a_token_file_of_a_kubeconfig_is_read_again_when_it_may_have_been_rotated(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ async def test_an_exec_plugin_that_fails_is_not_taken_for_nobody(tmp_path: Path)
 
 async def test_plain_http_needs_no_credentials(tmp_path: Path) -> None:
     access = await load_access(kubeconfig(tmp_path / "config", {}, "http://127.0.0.1:8001/"))
-    assert (access.server, access.ssl_context, dict(access.credentials.headers)) == (
+    assert (access.server, access.trust, dict(access.credentials.headers)) == (
         "http://127.0.0.1:8001",
         None,
         {},

@@ -1,0 +1,96 @@
+"""The authorities that sign the API server's certificate are rotated under a running process."""
+
+import base64
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from localcluster.certs import Authority
+from localcluster.cluster import Cluster
+from shared.api.meta import ObjectKey
+from shared.kube.client import KubeClient
+from shared.kube.config import load_access, load_in_cluster
+from shared.kube.errors import CredentialsError, LostReply
+from shared.kube.reflector import Reflector
+from shared.kube.resources import CONFIGMAPS, Selection
+from shared.runtime.clock import SystemClock
+from tests.fault_proxy.faults import DropBefore
+from tests.fault_proxy.rules import Rule
+from tests.fault_proxy.server import FaultProxy
+from tests.kube.objects import configmap
+from tests.kube.test_reflector import running
+
+
+@pytest.mark.parametrize("kind", ["service account", "kubeconfig with a file", "kubeconfig with data"])
+async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
+    api_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, kind: str
+) -> None:
+    """First both are trusted, then the API server has a certificate of the new one; no connection outlives that."""
+    api_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
+    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:reader", f"--namespace={namespace}")
+    api_cluster.kubectl("create", "rolebinding", "reader", *rights)
+    account = api_cluster.service_account_kubeconfig(namespace, "reader")
+    token = dict((await load_access(account)).credentials.headers)["Authorization"].removeprefix("Bearer ")
+    (tmp_path / "token").write_text(token)
+
+    def publish(*authorities: bytes) -> None:
+        pem = b"".join(authorities)
+        (tmp_path / "ca.crt").write_bytes(pem)
+        ca = {"certificate-authority": str(tmp_path / "ca.crt")}
+        if kind == "kubeconfig with data":
+            ca = {"certificate-authority-data": base64.b64encode(pem).decode()}
+        cluster = {"server": proxy.url, **ca}
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+
+    old = proxy.ca_pem
+    publish(old)
+    port = str(urlsplit(proxy.url).port)
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+    in_pod = kind == "service account"
+    access = await load_access(None if in_pod else tmp_path / "config", environ=environ, service_account=tmp_path)
+    async with KubeClient(access) as client:
+        await client.list(CONFIGMAPS, namespace)
+        proxy.rotate_authority()
+        publish(old, proxy.ca_pem)
+        # The connection breaks, as it does when an API server is restarted.
+        proxy.add(Rule(DropBefore(), nth=1))
+        with pytest.raises(LostReply):
+            await client.list(CONFIGMAPS, namespace)
+        await client.create(CONFIGMAPS, namespace, configmap("written"))
+        async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
+            assert ObjectKey(namespace, "written") in reflector.store
+    # Once the old one is withdrawn it is trusted no longer.
+    publish(proxy.ca_pem)
+    assert access.trust is not None
+    assert await access.trust.load()
+    assert len(access.trust.context.get_ca_certs()) == 1
+
+
+async def test_an_unreadable_ca_file_keeps_the_authorities_as_they_were(tmp_path: Path) -> None:
+    """As it is for a moment while it is written."""
+    one, two = (Authority(name).pem for name in ("one", "two"))
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_bytes(one)
+    access = await load_in_cluster({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path, SystemClock())
+    assert access.trust is not None
+    before = access.trust.context
+    for content in (two[: len(two) // 2], b"", b"\xff"):
+        (tmp_path / "ca.crt").write_bytes(content)
+        with pytest.raises(CredentialsError):
+            await access.trust.load()
+        assert access.trust.context is before
+    (tmp_path / "ca.crt").unlink()
+    with pytest.raises(CredentialsError):
+        await access.trust.load()
+    (tmp_path / "ca.crt").write_bytes(two)
+    assert await access.trust.load()
+    assert access.trust.context is not before
+    assert not await access.trust.load()
