@@ -5,16 +5,17 @@ are retried until they are there; then watches, then leadership, then work. Stop
 """
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 
 from prometheus_client import CollectorRegistry
 
+from reconciler.contact import Contact
 from reconciler.debug import WorkPages, configuration_pages
-from reconciler.informers import Stores
-from reconciler.leader import Work, lead
+from reconciler.leader import lead
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.options import Options, parse_options
-from reconciler.wiring import assemble
+from reconciler.wiring import Parts, assemble
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
@@ -28,6 +29,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.lease import LeaseTimings
 from shared.kube.metrics import KubeMetrics
+from shared.kube.reflector import Reflector
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
 from shared.runtime.debugpages import DebugPages
@@ -35,7 +37,7 @@ from shared.runtime.garbage import spare_what_stays
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import Stop, StopStep, Supervisor, end_of, first_of, run_process, stop_in_order
+from shared.runtime.tasks import Stop, StopStep, Supervisor, end_of, run_process, stop_in_order
 from shared.runtime.tracing import configured_tracer
 
 log = logging.getLogger(__name__)
@@ -67,11 +69,12 @@ class Process:
         self._pages = DebugPages()
         self._pages.add(*configuration_pages(settings, options, plugins, self._metrics.plugin_errors))
         self._missing: str | None = "not connected to the API server yet"
-        self._stores: Stores | None = None
+        self._parts: Parts | None = None
+        self._contact: Contact | None = None
 
     async def run(self, stop: Stop) -> None:
         """Run until ``stop``, then stop in order."""
-        checks = {"caches": self._not_ready}
+        checks = {"caches": self._not_ready, "contact": self._no_contact}
         probes = ProbeServer(self._options.common.metrics_listen, self._registry, checks, self._pages)
         await probes.start()
         try:
@@ -89,7 +92,8 @@ class Process:
         log.info("plugins are set up", extra={"order": order_by_point(self._plugins)})
         parts.observation.tracer = self._tracer
         self._pages.add(*WorkPages(parts, self._clock).pages())
-        self._stores, recorder = parts.stores, parts.recorder
+        self._parts, recorder = parts, parts.recorder
+        self._contact = contact = Contact(lambda: client.answers, lambda: problem_of(parts.reflectors))
         self._missing = None
         async with Supervisor(stop) as tasks:
             watching = [
@@ -97,7 +101,8 @@ class Process:
             ]
             events = tasks.start("events", recorder.run())
             tasks.start("overdue", parts.observation.overdue.run())
-            leading = tasks.start("leading", self._lead(client, parts.work, stop))
+            tasks.start("contact", contact.run())
+            leading = tasks.start("leading", lead(self._lease, self._timings, parts.work, stop, spare_what_stays))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason})
             self._missing = "stopping"
@@ -108,11 +113,6 @@ class Process:
                     StopStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
                 ]
             )
-
-    async def _lead(self, client: KubeClient, work: Work, stop: Stop) -> None:
-        await first_of(work.stores.listed(), stop.wait())
-        spare_what_stays()
-        await lead(client, self._lease, self._timings, work, stop)
 
     @property
     def _lease(self) -> ObjectKey:
@@ -135,12 +135,30 @@ class Process:
         self._missing = what
 
     def _not_ready(self) -> str | None:
-        if self._missing is not None or self._stores is None:
+        if self._missing is not None or self._parts is None:
             return self._missing or "starting"
-        for name, reflector in self._stores.reflectors.items():
-            if not reflector.synced.is_set():
-                return f"{name}: {reflector.problem or 'not listed yet'}"
-        return None
+        return unsynced(self._parts)
+
+    def _no_contact(self) -> str | None:
+        return self._contact.missing() if self._contact is not None else None
+
+
+def unsynced(parts: Parts) -> str | None:
+    """Return which watch has not been listed yet, and why; a plugin's is named by the plugin. None if all have.
+
+    A plugin's watch of a resource that the API server does not serve is complete: there is nothing to list.
+    """
+    own = parts.stores.reflectors
+    for name, reflector in parts.reflectors.items():
+        if not (reflector.synced if name in own else reflector.known).is_set():
+            what = name if name in own else f"plugin {name.partition('/')[0]}, watch of {reflector.selection}"
+            return f"{what}: {reflector.problem or 'not listed yet'}"
+    return None
+
+
+def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
+    """Return the first problem that a watch has; None if none has one."""
+    return next((reflector.problem for reflector in reflectors.values() if reflector.problem), None)
 
 
 def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:

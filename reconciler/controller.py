@@ -35,9 +35,13 @@ LOW_PRIORITY_SHARE = 8
 
 @dataclass(slots=True)
 class Term:
-    """One leadership. ``over`` ends it; then ``drain`` is left for what is past the point of no return."""
+    """One leadership. ``over`` ends it; then ``drain`` is left for what is past the point of no return.
+
+    ``expired`` ends the drain early: the Lease is lost and another process is about to lead.
+    """
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
+    expired: asyncio.Event = field(default_factory=asyncio.Event)
     drain: timedelta = DRAIN
 
 
@@ -117,7 +121,9 @@ class Controller:
             queue.shut_down()
             self._queue = self._reconciler = self._sleepers = None
             reconciler.withdraw()
-            _, late = await asyncio.wait(workers, timeout=term.drain.total_seconds())
+            drain_s = term.drain.total_seconds()
+            await first_of(asyncio.wait(workers), asyncio.sleep(drain_s), term.expired.wait())
+            late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)

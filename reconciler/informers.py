@@ -110,11 +110,6 @@ class Stores:
         """The stores by what they hold."""
         return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
 
-    async def listed(self) -> None:
-        """Wait until all three have been listed once; plugins may count on it when they start."""
-        for reflector in self.reflectors.values():
-            await reflector.synced.wait()
-
     def contact_since(self, now: datetime) -> datetime:
         """Return since when all three have been in contact with the API server; ``now`` if one is not."""
         return max(reflector.contact_since or now for reflector in self.reflectors.values())

@@ -1,12 +1,14 @@
 """Leadership over time: a standby with warm stores, then the leader, then, if the Lease is lost, a standby again.
 
-The Lease is released only after the work has stopped, so that two leaders never come of our own doing. Should they
-overlap all the same, every write is guarded by UID or resourceVersion and none is done twice.
+A term begins when the Lease is held and every watch has been listed, also those of the plugins. It ends by a stop or
+by the loss of the Lease, in whatever state it is, and before another process may lead: the drain ends, then the
+client rejects every write but Leases and events. The Lease is released only after the work has stopped. Should two
+leaders overlap all the same, every write is guarded by UID or resourceVersion and none is done twice.
 """
 
 import asyncio
-import socket
-import uuid
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -19,15 +21,25 @@ from reconciler.ttl import Sweep
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
-from shared.kube.lease import LeaderElector, LeaseTimings
+from shared.kube.lease import LeaderElector, LeaseTimings, new_identity
+from shared.kube.reflector import Reflector
 from shared.runtime.tasks import end, end_of, first_of
 from shared.runtime.workers import first_failure
+
+log = logging.getLogger(__name__)
+
+# Before another process may lead, the last write has had this long to reach the API server.
+_MARGIN_S = 1.0
+# A cancelled start that does not end, while the Lease is still held.
+_CANCEL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is started and stopped with leadership."""
+    """What is started and stopped with leadership. ``reflectors`` are all watches, by name."""
 
+    client: KubeClient
+    reflectors: Mapping[str, Reflector]
     controller: Controller
     reconciler: Reconciler
     plugins: PluginLifecycle
@@ -36,50 +48,105 @@ class Work:
     sweep: Sweep
     metrics: ReconcilerMetrics
 
+    async def synced(self) -> None:
+        """Wait until every watch has been listed once; a resource that the API server does not serve is empty."""
+        for reflector in self.stores.reflectors.values():
+            await reflector.synced.wait()
+        for reflector in self.reflectors.values():
+            await reflector.known.wait()
 
-async def lead(client: KubeClient, lease: ObjectKey, timings: LeaseTimings, work: Work, stop: asyncio.Event) -> None:
+
+async def lead(
+    lease: ObjectKey,
+    timings: LeaseTimings,
+    work: Work,
+    stop: asyncio.Event,
+    on_synced: Callable[[], None] = lambda: None,
+) -> None:
     """Seek leadership and work while it lasts, until ``stop``. Raises what a plugin's start raises.
 
-    Whoever has nothing in its stores yet leaves the Lease to those who have.
+    ``on_synced`` is called once, when every watch has been listed. A process that has not listed them leaves the
+    Lease to those that have.
     """
-    await first_of(work.stores.listed(), stop.wait())
+    await first_of(work.synced(), stop.wait())
+    on_synced()
     while not stop.is_set():
-        elector = LeaderElector(client, lease, f"{socket.gethostname()}_{uuid.uuid4()}", timings)
+        elector = LeaderElector(work.client, lease, new_identity(), timings)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:
             await first_of(elector.is_leader.wait(), stop.wait(), end_of(electing))
             if elector.is_leader.is_set() and not stop.is_set():
-                await _lead(work, elector, timings, stop)
+                await _lead(work, elector, stop)
         finally:
             release.set()
             await electing
 
 
-async def _lead(work: Work, elector: LeaderElector, timings: LeaseTimings, stop: asyncio.Event) -> None:
-    """Work as long as this process leads and is not told to stop. Raises what a part of the work fails with."""
+async def _lead(work: Work, elector: LeaderElector, stop: asyncio.Event) -> None:
+    """Work as long as this process leads and is not asked to stop. Raises what a part of the work fails with."""
     work.metrics.leader.set(1)
-    # Backwards: first the passes come to their end, then what they use is stopped; one that fails keeps none from it.
+    work.client.read_only = False
+    term = Term()
+    # Backwards: first the reconciles come to their end, then what they use is stopped; one that fails keeps none from
+    # it. Last of all nothing can be written any more, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
         ending.callback(work.metrics.leader.set, 0)
-        ending.push_async_callback(work.plugins.stop)
-        await work.plugins.start()
+        ending.callback(setattr, work.client, "read_only", True)
+        fencing = asyncio.create_task(_fence(work.client, elector, term), name="fence")
+        ending.push_async_callback(end, fencing)
+        ending.push_async_callback(_stop_plugins, work, elector)
+        if not await _started(work, elector, stop):
+            return
         sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
         ending.push_async_callback(end, sweeping)
-        term = Term()
         working = asyncio.create_task(
             work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
         )
-        ending.push_async_callback(_drained, working, term, elector, timings)
+        ending.push_async_callback(_drained, working, term)
         await first_of(
             elector.lost.wait(), stop.wait(), end_of(working), first_failure([sweeping]), work.plugins.failure()
         )
 
 
-async def _drained(working: "asyncio.Task[None]", term: Term, elector: LeaderElector, timings: LeaseTimings) -> None:
-    """End the term and wait for the work's end. Raises what it raised."""
+async def _fence(client: KubeClient, elector: LeaderElector, term: Term) -> None:
+    """Once the Lease is lost, in whatever state: end the drain and all writes before another process may lead."""
+    await elector.lost.wait()
+    await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
+    term.expired.set()
+    client.read_only = True
+
+
+async def _started(work: Work, elector: LeaderElector, stop: asyncio.Event) -> bool:
+    """Start the plugins; return whether this process still leads and is to work. Raises PluginError.
+
+    A start that is under way when leadership ends is cancelled. One that does not end then fails the process: what it
+    does cannot be stopped otherwise.
+    """
+    starting = asyncio.create_task(work.plugins.start(), name="plugins' start")
+    try:
+        await first_of(elector.lost.wait(), stop.wait(), end_of(starting))
+    finally:
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting}, timeout=elector.left_s if elector.lost.is_set() else _CANCEL_S)
+    if not starting.done():
+        raise RuntimeError("a plugin's start has not ended after it was cancelled")
+    if starting.cancelled():
+        log.warning("plugins' start cancelled", extra={"lost": elector.lost.is_set()})
+        return False
+    starting.result()
+    return not (elector.lost.is_set() or stop.is_set())
+
+
+async def _stop_plugins(work: Work, elector: LeaderElector) -> None:
     if elector.lost.is_set():
-        # Not told to stop but unable to renew: everything must be over before somebody else may lead.
-        term.drain = min(term.drain, timings.lease_duration - timings.renew_deadline)
+        await work.plugins.stop(elector.left_s)
+    else:
+        await work.plugins.stop()
+
+
+async def _drained(working: "asyncio.Task[None]", term: Term) -> None:
+    """End the term and wait for the work's end. Raises what it raised."""
     term.over.set()
     await working

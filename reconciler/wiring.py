@@ -68,5 +68,6 @@ async def assemble(
     tools = Tools(client, stores, sleepers, afterwards, runner, ending, observation, settings, clock)
     reconciler = Reconciler(tools)
     sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
-    work = Work(controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
-    return Parts(stores, {**stores.reflectors, **others}, recorder, runner, observation, work)
+    reflectors = {**stores.reflectors, **others}
+    work = Work(client, reflectors, controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
+    return Parts(stores, reflectors, recorder, runner, observation, work)

@@ -151,10 +151,13 @@ class Plugin:
         """Prepare; no writes. Not called for disabled plugins."""
 
     async def start(self) -> None:
-        """Begin to work: this process leads and its caches are synced."""
+        """Begin to work: this process leads, and every watch of ``event_sources`` has been listed.
+
+        A resource that the API server does not serve counts as listed. Cancelled if leadership ends meanwhile.
+        """
 
     async def stop(self) -> None:
-        """Release what setup and start took; in reverse order of start."""
+        """Release what start took, in reverse order; called once for each start, also a failed or cancelled one."""
 
     # --- binding (reconciler) ---
 

@@ -26,7 +26,7 @@ from shared.kube.errors import Expired, LostReply, Unreachable, decode_status, f
 from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
-from shared.kube.resources import LEASES, Resource, Selection
+from shared.kube.resources import EVENTS, LEASES, Resource, Selection
 from shared.kube.transport import Answer, Request, Transport, TransportOptions, decoded
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
@@ -84,6 +84,23 @@ class KubeClient:
         self._transport = Transport(access, pool)
         # As many as the transport's pool: requests queue here, where their time is accounted for, and not there.
         self._free = asyncio.Semaphore(chosen.connections)
+
+    @property
+    def answers(self) -> int:
+        """How often the API server has answered so far, in whatever way; parts of a watch count each."""
+        return self._transport.answers
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this process may not write, because another one leads.
+
+        Every write but those of Leases and events then raises Unreachable, also one that waits for a limiter already.
+        """
+        return self._transport.read_only
+
+    @read_only.setter
+    def read_only(self, on: bool) -> None:
+        self._transport.read_only = on
 
     async def __aenter__(self) -> "KubeClient":
         await self._transport.open()
@@ -292,6 +309,7 @@ class KubeClient:
             content_type=content_type if body is not None else "",
             # A Lease does not queue behind writes that hang.
             apart=call.verb == "list" or call.resource == LEASES,
+            fenced=body is not None and call.resource not in (LEASES, EVENTS),
         )
         started = self.clock.monotonic()
         code = "lost"

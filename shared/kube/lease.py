@@ -99,6 +99,14 @@ class LeaderElector:
         """Return whether the last look at the Lease, or renewal of it, failed."""
         return bool(self._complaint)
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until another process may lead; 0 if one does, or may already."""
+        if self.leader not in ("", self.identity):
+            return 0.0
+        lease_s = self._timings.lease_duration.total_seconds()
+        return max(0.0, self._renewed_at + lease_s - self._client.clock.monotonic())
+
     async def run(self, stop: asyncio.Event) -> None:
         """Acquire, hold, and release on ``stop``. Returns when stopped or lost.
 

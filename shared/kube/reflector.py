@@ -121,6 +121,8 @@ class Reflector:
         self.selection = selection
         self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
+        # Also set when the API server does not serve the resource: then there are no objects of it.
+        self.known = asyncio.Event()
         # Why there is no contact with the API server, as a sentence; None when all is well.
         self.problem: str | None = "not listed yet"
         self.last_contact: datetime | None = None
@@ -170,6 +172,7 @@ class Reflector:
         self._fruitless = 0
         self.problem = None
         self.synced.set()
+        self.known.set()
         if self._client.metrics is not None:
             self._client.metrics.relists.labels(self.selection.resource.plural).inc()
 
@@ -303,6 +306,9 @@ class Reflector:
             self._fruitless += 1
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
+        if error.code == 404:
+            # In whatever form: a path that is not served is answered in plain text.
+            self.known.set()
         if isinstance(error, Expired):
             # Nothing is wrong: the API server forgets after some minutes.
             self._restarted("expired")

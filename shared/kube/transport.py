@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent. ``apart``: by the connections that writes do not use."""
+    """What is sent. ``apart``: by the connections that writes do not use; ``fenced``: not while read-only."""
 
     method: str
     path: str
@@ -60,6 +60,7 @@ class Request:
     body: bytes | None = None
     content_type: str = ""
     apart: bool = False
+    fenced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ class Transport:
         self._timeout = aiohttp.ClientTimeout(
             total=options.timeout_s, connect=options.connect_timeout_s, sock_connect=options.connect_timeout_s
         )
+        self.read_only = False
+        self.answers = 0
         self._session: aiohttp.ClientSession | None = None
         self._apart: aiohttp.ClientSession | None = None
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -164,6 +167,7 @@ class Transport:
                     raise from_response(response.status, response.headers, await response.read())
                 yield b""
                 async for chunk in response.content.iter_any():
+                    self.answers += 1
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = translated(error)
@@ -183,9 +187,11 @@ class Transport:
         session = self._apart if request.apart else self._session
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
+        if self.read_only and request.fenced:
+            raise Unreachable("not sent: this process no longer leads")
         accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
-        return await session.request(
+        response = await session.request(
             request.method,
             # Already quoted, part by part: parsing and quoting it again would cost as much as the rest.
             URL(self._access.server + request.path, encoded=True),
@@ -197,6 +203,8 @@ class Transport:
             allow_redirects=False,
             **options,
         )
+        self.answers += 1
+        return response
 
     def _build_headers(self, accept: str, content_type: str) -> CIMultiDict[str]:
         headers = CIMultiDict(self._access.credentials.headers)

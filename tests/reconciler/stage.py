@@ -191,7 +191,7 @@ class Stage:
             parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard)
             working = Working(parts, asyncio.Event())
             key = ObjectKey(self.namespace, lease)
-            leading = lead(client, key, timings or SLOW_LEASE, parts.work, working.stop)
+            leading = lead(key, timings or SLOW_LEASE, parts.work, working.stop)
             working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
             working.watching = {
                 name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()

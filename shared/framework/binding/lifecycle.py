@@ -1,12 +1,14 @@
 """The plugins' life in the reconciler: setup once, start and stop with leadership, their watches and queues.
 
-Order is the plugins'; stop is the reverse of start. A plugin that cannot be set up or started keeps the process from
+Plugins start in their order and stop in reverse. Each term of leadership has one start and one stop of each plugin,
+in that order; the queues end before the first stop. A plugin that cannot be set up or started keeps the process from
 working: half the plugins would bind pods without their devices.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -22,14 +24,15 @@ from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import end
+from shared.runtime.tasks import end, to_its_end
 from shared.runtime.workers import first_failure, work
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-# Setup and start of one plugin: a few lists over a slow API server, not more.
-CALL_S = 60.0
+
+class PluginError(Exception):
+    """A plugin cannot be set up, started or stopped; the message names it and the call."""
 
 
 class PluginLifecycle:
@@ -55,7 +58,7 @@ class PluginLifecycle:
         self._started: list[Plugin] = []
 
     async def setup(self) -> None:
-        """Set every plugin up. Raises what a plugin raises."""
+        """Set every plugin up. Raises PluginError."""
         for plugin in self._plugins:
             handle = Handle(
                 self._settings,
@@ -64,7 +67,7 @@ class PluginLifecycle:
                 partial(self._add_worker, plugin.name),
                 PluginMetrics(plugin.name, self._registry),
             )
-            await asyncio.wait_for(plugin.setup(handle), CALL_S)
+            await _called(plugin, "setup", plugin.setup(handle), plugin.budgets.setup_s)
 
     def reflectors(
         self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
@@ -90,29 +93,41 @@ class PluginLifecycle:
         return reflectors
 
     async def start(self) -> None:
-        """This process leads and its caches are synced. Raises what a plugin raises."""
+        """Start the plugins' queues, then the plugins in order: this process leads and every cache is synced.
+
+        May be cancelled: leadership can end meanwhile. A plugin whose start was called is stopped by ``stop``,
+        whether its start has returned, has raised or was cancelled. Raises PluginError.
+        """
         for worker in self._workers.values():
             worker.start()
         for plugin in self._plugins:
-            if overrides(plugin, "start"):
-                await asyncio.wait_for(plugin.start(), CALL_S)
             self._started.append(plugin)
+            if overrides(plugin, "start"):
+                await _called(plugin, "start", plugin.start(), plugin.budgets.setup_s)
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
-    async def stop(self) -> None:
-        """Stop what was started, in reverse; one that fails does not keep the others from it.
+    async def stop(self, within_s: float = math.inf) -> None:
+        """Stop the queues, then what was started, in reverse; one that fails does not keep the others from it.
 
-        Raises what a worker has failed with.
+        ``within_s``: how long all plugins together may take, where a successor is about to lead. Raises what a worker
+        has failed with.
         """
+        ends_at = asyncio.get_running_loop().time() + within_s
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(self._stop_plugins, ends_at)
+            for worker in self._workers.values():
+                ending.push_async_callback(worker.stop)
+
+    async def _stop_plugins(self, ends_at: float) -> None:
         while self._started:
             plugin = self._started.pop()
+            if not overrides(plugin, "stop"):
+                continue
+            left_s = min(plugin.budgets.setup_s, max(0.0, ends_at - asyncio.get_running_loop().time()))
             try:
-                await asyncio.wait_for(plugin.stop(), CALL_S)
-            except Exception:
+                await _called(plugin, "stop", plugin.stop(), left_s)
+            except PluginError:
                 log.exception("plugin failed to stop", extra={"plugin": plugin.name})
-        async with AsyncExitStack() as workers:
-            for worker in self._workers.values():
-                workers.push_async_callback(worker.stop)
 
     async def failure(self) -> None:
         """Wait until a plugin's worker fails, which its own looks cannot make it."""
@@ -125,6 +140,17 @@ class PluginLifecycle:
         worker = self._workers[full] = _Worker(full, reconcile)
         self._depth.labels(plugin, name).set_function(worker.depth)
         return worker.add
+
+
+async def _called(plugin: Plugin, point: str, call: Awaitable[None], budget_s: float) -> None:
+    """Await a lifecycle call of a plugin. Raises PluginError for what it raises, and when it takes too long."""
+    deadline = asyncio.timeout(budget_s)
+    try:
+        async with deadline:
+            await to_its_end(call)
+    except Exception as error:
+        why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
+        raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
 
 
 def _report(

@@ -1,0 +1,162 @@
+"""How a term begins and ends: watches first, and nothing once another process may lead."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from localcluster.cluster import Cluster
+from reconciler.app import unsynced
+from shared.api.meta import ObjectKey
+from shared.framework.binding.handle import EventSource, Handle
+from shared.framework.status import Status
+from shared.kube.errors import Unreachable
+from shared.kube.lease import LeaseTimings
+from shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
+from tests.fault_proxy.faults import Gate
+from tests.fault_proxy.faults import Hold as OnTheWire
+from tests.fault_proxy.rules import Match, Rule
+from tests.kube.objects import configmap, until, until_awaited
+from tests.kube.wire import Wire
+from tests.reconciler.stage import Hold, Scripted, Stage, Working
+
+# Long enough that a busy machine does not lose the Lease by itself; another may lead 4 s after it is lost.
+QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
+
+
+class Starts(Scripted):
+    """Records start and stop. ``start_ends``: start waits for it; its own worker is kept busy from start on."""
+
+    def __init__(self, sources: Iterable[EventSource] = (), *, start_ends: bool = True) -> None:
+        super().__init__(sources=sources)
+        self.terms: list[str] = []
+        self.start_ends = asyncio.Event()
+        if start_ends:
+            self.start_ends.set()
+        self.worked = 0
+
+    async def setup(self, handle: Handle) -> None:
+        self.client = handle.client
+        self.add = handle.worker("own", self._work)
+
+    async def _work(self, _: ObjectKey) -> timedelta:
+        self.worked += 1
+        return timedelta(milliseconds=10)
+
+    async def start(self) -> None:
+        self.terms.append("start")
+        self.add(ObjectKey("", "any"))
+        try:
+            await self.start_ends.wait()
+        except asyncio.CancelledError:
+            self.terms.append("cancelled")
+            raise
+        self.terms.append("started")
+
+    async def stop(self) -> None:
+        self.terms.append("stop")
+
+
+async def holder(stage: Stage, lease: str = "reconciler") -> str:
+    """Return the identity that holds the Lease; empty while there is none."""
+    found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
+    return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
+
+
+@asynccontextmanager
+async def partitioned(stage: Stage, plugin: Scripted) -> AsyncIterator[tuple[Wire, Working]]:
+    """A leader behind a wire that can be cut, with a standby beside it that takes over."""
+    async with (
+        stage.wire() as (wire, access),
+        stage.working(plugin, timings=QUICK, access=access) as leader,
+    ):
+        await until_awaited(lambda: holder(stage), bool)
+        async with stage.working(Scripted(), timings=QUICK):
+            yield wire, leader
+
+
+async def another_leads(stage: Stage, first: str) -> None:
+    await until_awaited(lambda: holder(stage), lambda identity: identity not in ("", first))
+
+
+async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers(stage: Stage) -> None:
+    plugin = Starts(start_ends=False)
+    async with partitioned(stage, plugin) as (wire, leader):
+        first = await holder(stage)
+        await until(lambda: plugin.worked > 2)
+        await wire.cut()
+        await another_leads(stage, first)
+        assert plugin.terms == ["start", "cancelled", "stop"]
+        worked = plugin.worked
+        await wire.mend()
+        with pytest.raises(Unreachable, match="no longer leads"):
+            await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
+        await until(lambda: all(r.contact_since for r in leader.parts.reflectors.values()))
+        assert plugin.worked == worked
+
+
+async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead(stage: Stage) -> None:
+    bind = Hold(Status.skip())
+    plugin = Scripted(bind=bind)
+    async with partitioned(stage, plugin) as (wire, leader):
+        first = await holder(stage)
+        await stage.create_pod()
+        await stage.request_bind()
+        await bind.reached.wait()
+        leader.stop.set()
+        await until(lambda: leader.parts.work.controller.queue is None)
+        await wire.cut()
+        await another_leads(stage, first)
+        assert bind.cancelled, "past the point of no return, and still not to be written by two"
+        await stage.phase("pod", "Succeeded")
+
+
+async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
+    crd_cluster: Cluster, stage: Stage
+) -> None:
+    await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
+    selector = f"metadata.namespace={stage.namespace}"
+    plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, slim=lambda raw: raw)])
+    gate = Gate()
+    async with stage.proxied(crd_cluster) as (proxy, access):
+        proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))
+        async with stage.working(plugin, access=access) as working:
+            assert await asyncio.to_thread(gate.wait_reached, 30)
+            await until(lambda: all(r.synced.is_set() for r in working.parts.stores.reflectors.values()))
+            missing = unsynced(working.parts)
+            assert missing is not None
+            assert missing.startswith("plugin scripted, watch of configmaps")
+            assert not await holder(stage), "one that could not work must not keep others from it"
+            gate.open()
+            await until(lambda: "started" in plugin.terms)
+            assert len(working.parts.reflectors["scripted/0"].store) >= 1
+            assert unsynced(working.parts) is None
+
+
+async def test_a_watched_resource_that_is_not_served_keeps_nobody_from_leading(stage: Stage) -> None:
+    """A plugin may watch what only newer API servers have."""
+    later = Resource("later.bowline.dev", "v1", "laters", "Later")
+    plugin = Starts([EventSource(later)])
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await stage.phase("pod", "Succeeded")
+        assert "install its CustomResourceDefinition" in (working.parts.reflectors["scripted/0"].problem or "")
+        assert unsynced(working.parts) is None
+    assert plugin.terms == ["start", "started", "stop"]
+
+
+async def test_the_client_writes_in_its_own_term_alone_but_leases_and_events_always(stage: Stage) -> None:
+    plugin = Starts()
+    async with stage.working(plugin) as working:
+        await until(lambda: "started" in plugin.terms)
+        await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("in-time"))
+        await working.leave()
+        with pytest.raises(Unreachable, match="no longer leads"):
+            await plugin.client.delete(CONFIGMAPS, stage.namespace, "in-time")
+        await plugin.client.get(CONFIGMAPS, stage.namespace, "in-time")
+        assert await plugin.client.list(EVENTS, stage.namespace)
+        lease = await plugin.client.get(LEASES, stage.namespace, "reconciler")
+        await plugin.client.update(LEASES, stage.namespace, "reconciler", lease)

@@ -1,0 +1,94 @@
+"""Start and stop of plugins: once each per term, named when they fail, whatever ends the term."""
+
+import asyncio
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
+from shared.framework.config import Settings
+from shared.framework.plugin import Budgets, Plugin, PluginConfig
+from shared.kube.client import KubeClient
+from shared.runtime.clock import SystemClock
+
+pytestmark = pytest.mark.looptime
+
+
+class Recorded(Plugin):
+    """Records its calls; ``start_s`` and ``stop_s`` are how long they take, negative for an exception."""
+
+    budgets = Budgets(setup_s=10)
+    calls: list[str] = []
+
+    def __init__(self, name: str, start_s: float = 0, stop_s: float = 0) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.name = name  # type: ignore[misc]
+        self._start_s, self._stop_s = start_s, stop_s
+
+    async def start(self) -> None:
+        await self._called("start", self._start_s)
+
+    async def stop(self) -> None:
+        await self._called("stop", self._stop_s)
+
+    async def _called(self, point: str, seconds: float) -> None:
+        self.calls.append(f"{point} {self.name}")
+        if seconds < 0:
+            raise RuntimeError("broken")
+        await asyncio.sleep(seconds)
+
+
+def lifecycle(*plugins: Recorded) -> PluginLifecycle:
+    Recorded.calls = []
+    nobody = cast(KubeClient, None)
+    return PluginLifecycle(plugins, nobody, Settings(), SystemClock(), CollectorRegistry())
+
+
+async def test_each_term_has_one_start_and_one_stop_of_each_plugin() -> None:
+    life = lifecycle(Recorded("a"), Recorded("b"))
+    for _ in range(2):
+        await life.start()
+        await life.stop()
+    assert Recorded.calls == 2 * ["start a", "start b", "stop b", "stop a"]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "why"),
+    [
+        pytest.param(-1, "plugin b: start raised RuntimeError: broken", id="one that raises"),
+        pytest.param(99, "plugin b: start took longer than 10 s", id="one that hangs"),
+    ],
+)
+async def test_a_failed_start_is_named_and_stopped_like_the_others(start_s: float, why: str) -> None:
+    life = lifecycle(Recorded("a"), Recorded("b", start_s), Recorded("c"))
+    with pytest.raises(PluginError, match=why):
+        await life.start()
+    await life.stop()
+    assert Recorded.calls == ["start a", "start b", "stop b", "stop a"]
+
+
+async def test_a_cancelled_start_is_stopped_too() -> None:
+    life = lifecycle(Recorded("a"), Recorded("b", 5), Recorded("c"))
+    starting = asyncio.create_task(life.start())
+    await asyncio.sleep(1)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await life.stop()
+    assert Recorded.calls == ["start a", "start b", "stop b", "stop a"]
+
+
+async def test_a_stop_that_fails_or_hangs_keeps_none_from_theirs() -> None:
+    life = lifecycle(Recorded("a"), Recorded("b", stop_s=-1), Recorded("c", stop_s=99))
+    await life.start()
+    await life.stop()
+    assert Recorded.calls[3:] == ["stop c", "stop b", "stop a"]
+
+
+async def test_all_stops_together_take_no_longer_than_is_left_of_the_lease() -> None:
+    life = lifecycle(Recorded("a", stop_s=9), Recorded("b", stop_s=9))
+    await life.start()
+    began = asyncio.get_running_loop().time()
+    await life.stop(within_s=4)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(4)

@@ -1,0 +1,57 @@
+"""A process that the API server does not answer becomes unready, and after minutes exits."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.contact import CHECK_S, EXIT_S, UNREADY_S, Contact, ContactLost
+
+pytestmark = pytest.mark.looptime
+
+
+class Answers:
+    """How often the API server has answered; it does so until a moment, and again from another one on."""
+
+    def __init__(self, silent_from: float, silent_until: float = float("inf")) -> None:
+        self._silent = (silent_from, silent_until)
+        self._count = 0
+
+    def __call__(self) -> int:
+        begin, end = self._silent
+        self._count += not begin <= asyncio.get_running_loop().time() < end
+        return self._count
+
+
+def contact(answers: Callable[[], int], problem: str | None = "connection refused") -> Contact:
+    return Contact(answers, lambda: problem)
+
+
+async def test_a_process_that_is_answered_runs_and_is_ready() -> None:
+    watched = contact(Answers(float("inf")))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10 * EXIT_S):
+            await watched.run()
+    assert watched.missing() is None
+
+
+async def test_lost_contact_is_unready_at_first_and_then_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    watched = contact(Answers(silent_from=1000))
+    running = asyncio.create_task(watched.run())
+    await asyncio.sleep(1000 + UNREADY_S - CHECK_S)
+    assert watched.missing() is None
+    await asyncio.sleep(2 * CHECK_S)
+    assert "connection refused" in (watched.missing() or "")
+    with pytest.raises(ContactLost, match="has not answered for 300 s"):
+        await running
+    assert asyncio.get_running_loop().time() == pytest.approx(1000 + EXIT_S, abs=CHECK_S)
+    (line,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert line.message == "contact lost, exiting to be started again"
+
+
+async def test_contact_that_returns_in_time_is_forgotten() -> None:
+    watched = contact(Answers(silent_from=1000, silent_until=1000 + EXIT_S - 2 * CHECK_S))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5000):
+            await watched.run()
+    assert watched.missing() is None
