@@ -7,7 +7,7 @@ API server itself has said where the pod is.
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
@@ -27,7 +27,7 @@ from reconciler.observe.passes import attempt_id
 from reconciler.observe.tracker import Observation
 from shared.api import names
 from shared.api.bindrequest import BindRequest
-from shared.framework.binding.context import BindContext
+from shared.framework.binding.context import BindContext, copied
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
 from shared.framework.status import Code, Status
@@ -76,9 +76,10 @@ class Attempts:
         attempt = attempt_id(request)
         contact = self._tools.stores.contact_since(self._clock.now())
         return BindContext(
-            request=request,
-            pod=None if isinstance(sight.pod, Absent) else sight.pod,
-            node=None if isinstance(sight.node, Absent) else sight.node,
+            request=replace(request, raw=copied(request.raw)),
+            # The cache's own objects stay as they are, whatever a plugin writes into these.
+            pod=None if isinstance(sight.pod, Absent) else copied(sight.pod),
+            node=None if isinstance(sight.node, Absent) else copied(sight.node),
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
@@ -92,7 +93,7 @@ class Attempts:
         unsaved = memory.unsaved
         if unsaved is not None and unsaved.failed_before == request.failed_attempts:
             # It must count before the next one starts.
-            return await self._settle(sight, request, memory, unsaved.outcome)
+            return await self._settle(self.context(sight, request), sight, memory, unsaved.outcome)
         memory.unsaved = None
         started = self._clock.now()
         if self._runner.leaves_effects(request):
@@ -116,7 +117,7 @@ class Attempts:
             await self._lookout.look(sight, Target.POD)
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
         self._tools.observation.attempt_ended(c, status)
-        return await self._settle(sight, request, memory, Outcome(status, started))
+        return await self._settle(c, sight, memory, Outcome(status, started))
 
     async def _verified(self, sight: Sight, request: BindRequest, memory: Memory, answer: Status) -> Status:
         """Return a bind plugin's OK if the pod is bound; one that binds its own way is not believed without a GET."""
@@ -140,13 +141,13 @@ class Attempts:
         memory.wrote(request, held)
         return held
 
-    async def _settle(self, sight: Sight, request: BindRequest, memory: Memory, outcome: Outcome) -> Again:
-        now = self._clock.now()
-        c = self.context(sight, request)
+    async def _settle(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
+        """Carry out what an attempt's end means. ``c`` is the attempt's own, up to its post_bind."""
+        now, request = self._clock.now(), c.request
         settlement = settle(request, outcome, self._tools.limits(), c.deadline, now)
         match settlement:
             case Finish():
-                later = self._tools.afterwards.put_off(request.key, Bound(sight, outcome.started))
+                later = self._tools.afterwards.put_off(request.key, Bound(sight, outcome.started, c))
                 return LATER if later else await self._finish(c, memory, outcome.started)
             case Fail():
                 memory.unsaved = Unsaved(outcome, request.failed_attempts)
@@ -174,7 +175,7 @@ class Attempts:
         """Finish what was put off; ``request`` as it is now."""
         bound.sight.request = request
         self._tools.observation.decided(request, Finish())
-        return await self._finish(self.context(bound.sight, request), memory, bound.started)
+        return await self._finish(bound.context.with_request(request), memory, bound.started)
 
     async def _finish(self, c: BindContext, memory: Memory, started: datetime | None) -> Again:
         await self._ending.finish(c, memory, started)

@@ -15,6 +15,7 @@ from reconciler.binding.requeue import Again
 from reconciler.binding.state import Memory
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
 
 # No more than a successor looks up within seconds, should this process be killed: one call for each.
 AT_MOST = 500
@@ -24,10 +25,11 @@ LATER = Again(timedelta(milliseconds=1))
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the attempt saw, and when it began."""
+    """What the attempt saw, when it began, and its context: post_bind is of the same attempt."""
 
     sight: Sight
     started: datetime
+    context: BindContext
 
 
 class Afterwards:

@@ -11,6 +11,7 @@ from reconciler.binding.state import Memory
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.testing.builders import bind_request, stored
+from tests.unit.reconciler.watching import context
 
 
 def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> BindRequest:
@@ -20,7 +21,7 @@ def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> Bin
 
 
 def bound() -> Bound:
-    return Bound(Sight(request().key, request()), datetime(2026, 1, 1, tzinfo=UTC))
+    return Bound(Sight(request().key, request()), datetime(2026, 1, 1, tzinfo=UTC), context())
 
 
 @pytest.mark.parametrize(

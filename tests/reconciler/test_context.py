@@ -1,0 +1,88 @@
+"""The context of an attempt is one and the same up to post_bind, and nothing in it is a cache's own object."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
+from shared.framework.status import Status
+from tests.kube.objects import until
+from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
+
+ADDED = {"example.com/device": "gpu-7"}
+
+
+class Annotates(Scripted):
+    """Adds an annotation to the Binding and keeps the contexts of bind and post_bind."""
+
+    name = "annotates"
+
+    def __init__(self, **acts: Any) -> None:
+        super().__init__(**acts)
+        self.seen: dict[str, list[BindContext]] = {"bind": [], "post_bind": []}
+
+    def before_bind(self, c: BindContext) -> Mapping[str, str]:
+        return ADDED
+
+    async def bind(self, c: BindContext) -> Status:
+        self.seen["bind"].append(c)
+        return Status.skip()
+
+    async def post_bind(self, c: BindContext) -> None:
+        self.seen["post_bind"].append(c)
+
+
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, id="completed later"), pytest.param(16, id="completed directly")]
+)
+async def test_post_bind_has_the_context_of_its_bind(stage: Stage, workers: int) -> None:
+    pods = [f"pod-{number}" for number in range(6)]
+    hold = Hold()
+    plugin = Annotates(pre_bind=hold)
+    binding = Binding(workers=workers, in_flight_timeout=NO_FLIGHT)
+    async with stage.working(plugin, binding=binding) as working:
+        for name in pods:
+            await stage.create_pod(name)
+            await stage.request_bind(name)
+        await until(lambda: all(working.seen(stage.namespace, name) is not None for name in pods))
+        hold.go.set()
+        for name in pods:
+            await stage.phase(name, "Succeeded")
+    assert len(plugin.seen["post_bind"]) == 6
+    for c in plugin.seen["post_bind"]:
+        (bound,) = [one for one in plugin.seen["bind"] if one.request.uid == c.request.uid]
+        assert ADDED.items() <= c.annotations.items()
+        assert c.annotations is bound.annotations
+        assert (c.cancelled, c.posts, c.attempt_id) == (bound.cancelled, bound.posts, bound.attempt_id)
+        assert c.posts.acknowledged
+    for name in pods:
+        assert (await stage.pod(name))["metadata"]["annotations"].items() >= ADDED.items()
+
+
+async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage) -> None:
+    async def writes(c: BindContext) -> Status:
+        assert c.pod is not None
+        assert c.node is not None
+        for raw in (c.pod, c.node, c.request.raw):
+            raw["metadata"].setdefault("labels", {})["written"] = "here"
+        if c.attempt == 1:
+            return Status.retry("once more")
+        return Status.wait("to be looked at")
+
+    plugin = Scripted(pre_bind=writes)
+    async with stage.working(plugin) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: plugin.points("pod").count("pre_bind") >= 2)
+        stores, key = working.parts.stores, ObjectKey(stage.namespace, "pod")
+        request, pod, node = stores.request(key), stores.pod(key), stores.node("gpu-node-0")
+        assert request is not None
+        assert pod is not None
+        assert node is not None
+        for raw in (request.raw, pod, node):
+            assert "written" not in (raw["metadata"].get("labels") or {})
+        await stage.withdraw()
+        await stage.request_gone()
