@@ -16,7 +16,8 @@ import orjson
 
 from shared.api.field_error import FieldError, shown
 from shared.api.meta import Object, ObjectKey
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework import structure
+from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Judgement
 from shared.framework.plugin import AdmissionInfo, Inventory
 from webhook.hooks import Hook, Review
 
@@ -25,8 +26,24 @@ API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 MAX_WARNING: Final = 256
 
 
+_MAX_UID: Final = 128
+_MAX_NAME: Final = 253
+_FIRST_ERRORS: Final = 5
+# An answer is at most this long; API servers keep it in memory for each call.
+MAX_ANSWER: Final = 256 * 1024
+# API servers keep 4096 characters of warnings.
+MAX_WARNINGS: Final = 16
+# Commas and opening brackets of a body, so at least as many as values in it. A value takes up to 250 bytes of memory
+# when it is decoded, and some 100 ns; an object of 1.5 MB that is not made for it has about 60,000.
+MAX_VALUES: Final = 150_000
+
+
 class MalformedReviewError(Exception):
     """The body is no AdmissionReview that could be answered; the message says why."""
+
+
+class TooManyValuesError(MalformedReviewError):
+    """The body would take too much memory and time when it is decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,8 @@ _OPERATIONS: Final = frozenset(get_args(Operation))
 
 def decode_review(body: bytes) -> Review:
     """Decode a request's body. Raises MalformedReviewError if it has no UID to answer to."""
+    if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"{", b"["))) > MAX_VALUES:
+        raise TooManyValuesError(f"the body must not hold more than {MAX_VALUES} values")
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -57,8 +76,8 @@ def decode_review(body: bytes) -> Review:
     if not isinstance(request, dict):
         raise MalformedReviewError("request must be an object")
     uid = request.get("uid")
-    if not isinstance(uid, str) or not uid:
-        raise MalformedReviewError("request.uid must be a non-empty string")
+    if not isinstance(uid, str) or not uid or len(uid) > _MAX_UID:
+        raise MalformedReviewError(f"request.uid must be a string of 1 to {_MAX_UID} characters")
     return _decode_request(api_version, uid, request)
 
 
@@ -133,7 +152,17 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_F
 
 
 def encode_answer(review: Review, judgement: Judgement) -> bytes:
-    """Encode the verdict in the version in which the review was asked."""
+    """Encode the verdict in the version in which the review was asked; at most ``MAX_ANSWER`` bytes."""
+    answer = _encoded(review, judgement)
+    if len(answer) <= MAX_ANSWER:
+        return answer
+    if judgement.allowed:
+        message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
+        return _encoded(review, Judgement((FieldError("admission/patch-size", "", None, message),)))
+    return _encoded(review, Judgement((*judgement.errors[:_FIRST_ERRORS], MORE)))
+
+
+def _encoded(review: Review, judgement: Judgement) -> bytes:
     response: dict[str, Any] = {"uid": review.uid, "allowed": judgement.allowed}
     if judgement.errors:
         response["status"] = _denial(review, judgement.errors)
@@ -141,11 +170,11 @@ def encode_answer(review: Review, judgement: Judgement) -> bytes:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(judgement.patch)).decode()
     if judgement.warnings:
-        response["warnings"] = [_warning(fault) for fault in judgement.warnings]
+        response["warnings"] = [_warning(fault) for fault in judgement.warnings[:MAX_WARNINGS]]
     noted = judgement.errors or judgement.warnings
     if noted:
         # Keys are put below the webhook's name in the audit event.
-        rules = ",".join(dict.fromkeys(fault.rule for fault in noted))
+        rules = ",".join(dict.fromkeys(fault.rule for fault in noted[: structure.MAX_ERRORS]))
         response["auditAnnotations"] = {"decision": "refused" if judgement.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
@@ -168,9 +197,9 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
         "reason": "Invalid",
         "message": texts[0] if len(texts) == 1 else f"{len(texts)} faults: {'; '.join(texts)}",
         "details": {
-            "group": review.group,
-            "kind": review.kind,
-            "name": review.name or (display_name(metadata) if isinstance(metadata, dict) else ""),
+            "group": review.group[:_MAX_NAME],
+            "kind": review.kind[:_MAX_NAME],
+            "name": (review.name or (display_name(metadata) if isinstance(metadata, dict) else ""))[:_MAX_NAME],
             "causes": [
                 # Readers put the field before the message; both together are the text of the fault.
                 {"reason": "FieldValueInvalid", "field": fault.path, "message": _without_path(fault)}

@@ -28,7 +28,15 @@ from shared.runtime.tracing import Tracer
 from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
 from webhook.hooks import Hook, Review
 from webhook.metrics import WebhookMetrics
-from webhook.review import Facts, MalformedReviewError, decode_review, display_name, encode_answer, judge
+from webhook.review import (
+    Facts,
+    MalformedReviewError,
+    TooManyValuesError,
+    decode_review,
+    display_name,
+    encode_answer,
+    judge,
+)
 from webhook.tracing import traced
 
 log = logging.getLogger(__name__)
@@ -142,7 +150,7 @@ class AdmissionServer:
         try:
             review = decode_review(body)
         except MalformedReviewError as error:
-            raise BadRequestError(400, str(error)) from error
+            raise BadRequestError(413 if isinstance(error, TooManyValuesError) else 400, str(error)) from error
         try:
             judgement = ALLOWED if self._mode == "Off" else judge(hook, review, self._chain, self._facts())
             if self._tracer is not None:

@@ -14,13 +14,16 @@ from typing import Any, Final
 
 import orjson
 
+from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework import structure
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Judgement, judgement_of
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import Workload, WorkloadKey
 
 # Pods are judged themselves, and some controllers make a pod the owner of the workload that belongs to it.
+# Each costs as much as a pod.
+MAX_TEMPLATES: Final = 128
 _POD: Final[WorkloadKey] = ("", "Pod")
 
 
@@ -33,14 +36,17 @@ def judge_workload(
     faults = structure.workload_faults if workload.is_built_in else structure.foreign_workload_faults
     malformed = faults(raw)
     if malformed:
-        return _as_asked(workload, Judgement(malformed))
+        return _as_asked(workload, judgement_of([malformed]))
     if _has_judged_owner(chain, raw):
         return ALLOWED
     # Without a template there is nothing to judge; the API server says whether it may be so.
-    judgements = [
-        chain.validate_template(template, path, info) for path, template in changed_templates(workload, raw, old)
-    ]
-    return _as_asked(workload, _together(judgements))
+    templates = changed_templates(workload, raw, old)
+    if len(templates) > MAX_TEMPLATES:
+        message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
+        too_many = FieldError("structure/templates", "spec", len(templates), message)
+        return _as_asked(workload, Judgement((too_many,)))
+    judgements = (chain.validate_template(template, path, info) for path, template in templates)
+    return _as_asked(workload, judgement_of((*one.errors, *one.warnings) for one in judgements))
 
 
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
@@ -80,12 +86,6 @@ def _has_judged_owner(chain: AdmissionChain, raw: Object) -> bool:
 
 def _key(owner: Object) -> WorkloadKey:
     return (owner.get("apiVersion") or "").rpartition("/")[0], owner.get("kind") or ""
-
-
-def _together(judgements: list[Judgement]) -> Judgement:
-    errors = tuple(fault for judgement in judgements for fault in judgement.errors)
-    warnings = tuple(fault for judgement in judgements for fault in judgement.warnings)
-    return Judgement(errors, warnings) if errors or warnings else ALLOWED
 
 
 def _as_asked(workload: Workload, judgement: Judgement) -> Judgement:

@@ -10,9 +10,10 @@ from typing import Any
 
 # Longer values are cut in messages: an annotation may hold 256 KiB.
 MAX_VALUE = 64
-# As in JSON, but for tabs. API servers drop a warning with a control character in it, and terminals obey them.
-_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\t")}
-_ESCAPES = _CONTROLS | str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
+# A path may hold keys that a user has chosen, each as long as the object may be.
+MAX_PATH = 256
+_LAST_OF_PLANE_0 = 0xFFFF
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,10 @@ class FieldError:
     message: str
     is_warning: bool = False
 
+    def __post_init__(self) -> None:
+        if len(self.path) > MAX_PATH or not self.path.isprintable():
+            object.__setattr__(self, "path", printable(_cut(self.path, MAX_PATH)))
+
     def __str__(self) -> str:
         return f"{self.path}: {shown(self.value)}: {self.message}" if self.path else self.message
 
@@ -40,15 +45,37 @@ class FieldError:
 def shown(value: Any) -> str:
     """Return the value as a message shows it: JSON-like, one line, at most MAX_VALUE characters."""
     if isinstance(value, str):
-        cut = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 3] + "..."
-        return f'"{cut.translate(_ESCAPES)}"'
+        return f'"{printable(_cut(value, MAX_VALUE).translate(_ESCAPES))}"'
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     # reprlib looks neither deep nor far: the value may be a megabyte of somebody's mistake.
     text = reprlib.repr(value) if isinstance(value, dict | list) else str(value)
-    return text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + "..."
+    return _cut(text, MAX_VALUE)
+
+
+def printable(text: str) -> str:
+    """Return the text with escapes for what a terminal obeys instead of showing it: control characters but for tabs,
+    characters that turn the direction of writing around, and halves of characters. API servers drop a warning with a
+    control character in it.
+    """
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c == "\t" else escaped(c) for c in text])
+
+
+def escaped(character: str) -> str:
+    """Return a character as JSON escapes it."""
+    code = ord(character)
+    if code <= _LAST_OF_PLANE_0:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - _LAST_OF_PLANE_0 - 1, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
 
 
 def join_path(prefix: str, path: str) -> str:

@@ -5,7 +5,7 @@ The chain owns what is no plugin's: whose pods are in scope, what a failing plug
 The same object gives the same faults in the same order: plugin order first, then each plugin's own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,6 +59,13 @@ class Judgement:
 
 
 ALLOWED = Judgement()
+# Stands for all that was not looked for any more.
+MORE = FieldError(
+    "admission/more",
+    "",
+    None,
+    f"there may be more errors: the review ends after {structure.MAX_ERRORS}; fix these first",
+)
 
 
 def _ignore(plugin: str, point: str, error: Exception) -> None:
@@ -129,7 +136,7 @@ class AdmissionChain:
         return self.admit_pod(pod, info).under(path)
 
     def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
-        return _judgement(
+        return judgement_of(
             self._guarded_faults(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
         )
 
@@ -139,7 +146,7 @@ class AdmissionChain:
             return ALLOWED
         malformed = structure.pod_faults(raw)
         if malformed:
-            return Judgement(malformed)
+            return judgement_of([malformed])
         annotations = raw["metadata"].get("annotations") or {}
         if names.MIRROR_POD in annotations:
             return ALLOWED
@@ -171,7 +178,7 @@ class AdmissionChain:
     def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Judgement:
         """Judge a pod's new ephemeral containers."""
         point, old = "validate_ephemeral_containers", _readable(old)
-        return self._settled(raw, info) or _judgement(
+        return self._settled(raw, info) or judgement_of(
             self._guarded_faults(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
         )
 
@@ -179,7 +186,7 @@ class AdmissionChain:
         """Judge whether the pod may be bound by who asks for it."""
         if info.namespace in self._excluded:
             return ALLOWED
-        return _judgement(
+        return judgement_of(
             self._guarded_faults(plugin, "validate_binding", pod, info) for plugin in self._validate_binding
         )
 
@@ -191,7 +198,7 @@ class AdmissionChain:
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
         if malformed:
-            return Judgement(malformed)
+            return judgement_of([malformed])
         request = MutableObject(raw)
         if info.operation == "CREATE":
             self._complete(request)
@@ -206,13 +213,13 @@ class AdmissionChain:
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
         if malformed:
-            return Judgement(malformed)
+            return judgement_of([malformed])
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
         faults = bind_request_faults(raw)
         if faults:  # plugins only see requests whose spec can be decoded
-            return Judgement(tuple(faults))
-        return _judgement(
+            return judgement_of([faults])
+        return judgement_of(
             self._guarded_faults(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
         )
 
@@ -249,7 +256,7 @@ class AdmissionChain:
 
     def _guarded_faults(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
         try:
-            faults = list(getattr(plugin, point)(*arguments))
+            faults = list(_limited(getattr(plugin, point)(*arguments)))
             strangers = [fault for fault in faults if not isinstance(fault, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
@@ -280,13 +287,35 @@ def _readable(old: Object) -> Object:
     return {"metadata": {}, "spec": {}} if structure.pod_faults(old) else old
 
 
-def _judgement(faults: Iterable[Sequence[FieldError]]) -> Judgement:
-    flat = [fault for group in faults for fault in group]
-    if not flat:
-        return ALLOWED
-    return Judgement(
-        tuple(fault for fault in flat if not fault.is_warning), tuple(fault for fault in flat if fault.is_warning)
-    )
+def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Judgement:
+    """Return the verdict of groups of errors and warnings.
+
+    It ends with the group that brings the errors to the limit; ``MORE`` then stands for the rest.
+    """
+    errors: list[FieldError] = []
+    warnings: list[FieldError] = []
+    for group in faults:
+        for fault in group:
+            (warnings if fault.is_warning else errors).append(fault)
+        if len(errors) >= structure.MAX_ERRORS:
+            errors = [*errors[: structure.MAX_ERRORS], MORE]
+            break
+    return Judgement(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
+
+
+def _limited(faults: Iterable[Any]) -> Iterator[Any]:
+    """Yield faults up to the limit of errors, and as many warnings. Errors after many warnings are still found."""
+    errors = warnings = 0
+    for fault in faults:
+        if isinstance(fault, FieldError) and fault.is_warning:
+            warnings += 1
+            if warnings > structure.MAX_ERRORS:
+                continue
+        else:
+            errors += 1
+        yield fault
+        if errors >= structure.MAX_ERRORS:
+            return
 
 
 def _named(raw: Object) -> Object:

@@ -15,6 +15,13 @@ from typing import Any
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
 
+# A check ends with the container, field or entry in which it has found this many errors.
+MAX_ERRORS = 50
+# More containers, or resources of containers, than this are not reviewed: no node runs such a pod, and a plugin may
+# take some microseconds for each.
+MAX_CONTAINERS = 512
+MAX_RESOURCES = 2048
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 Shape = Callable[[Any], Sequence[FieldError]]
 _FITS: tuple[FieldError, ...] = ()
 
@@ -58,6 +65,8 @@ def _fields(**shapes: Shape) -> Shape:
                 found = shape(field)
                 if found:
                     faults += [fault.under(name) for fault in found]
+                    if len(faults) >= MAX_ERRORS:
+                        break
         return faults or _FITS
 
     return check
@@ -76,6 +85,8 @@ def _values(shape: Shape) -> Shape:
                 found = shape(item)
                 if found:
                     faults += [fault.under(f"[{key}]") for fault in found]
+                    if len(faults) >= MAX_ERRORS:
+                        break
         return faults or _FITS
 
     return check
@@ -92,6 +103,8 @@ def _items(shape: Shape) -> Shape:
             found = shape(item)
             if found:
                 faults += [fault.under(f"[{index}]") for fault in found]
+                if len(faults) >= MAX_ERRORS:
+                    break
         return faults or _FITS
 
     return check
@@ -155,8 +168,9 @@ _BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is judge
 
 
 def pod_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return what is not of its type in a pod, or in a pod template's content."""
-    return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
+    """Return what is not of its type, or too large, in a pod or in a pod template's content."""
+    faults = (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
+    return faults or _size_faults(raw["spec"])
 
 
 def workload_faults(raw: Object) -> tuple[FieldError, ...]:
@@ -178,6 +192,23 @@ def is_deleting(raw: Object) -> bool:
     """Like ``meta.is_deleting``, of an object whose structure nobody has checked yet."""
     metadata = raw.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
+
+
+def _size_faults(spec: Object) -> tuple[FieldError, ...]:
+    """Return what a well-formed pod has too much of."""
+    containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
+    if len(containers) > MAX_CONTAINERS:
+        message = f"must not have more than {MAX_CONTAINERS} containers of all kinds; split the pod"
+        return (FieldError("structure/containers", "spec.containers", len(containers), message),)
+    resources = 0
+    for container in containers:
+        of_container = container.get("resources")
+        if of_container:
+            resources += sum([len(of_container.get(part) or ()) for part in ("limits", "requests", "claims")])
+    if resources > MAX_RESOURCES:
+        message = f"must not have more than {MAX_RESOURCES} resources in all containers; remove those without a use"
+        return (FieldError("structure/resources", "spec.containers", resources, message),)
+    return ()
 
 
 def _missing(raw: Object, name: str) -> Sequence[FieldError]:

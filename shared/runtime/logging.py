@@ -16,6 +16,8 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
+from shared.api.field_error import printable
+
 LogFormat = Literal["json", "text"]
 FieldsLogger = logging.LoggerAdapter[logging.Logger]
 
@@ -23,6 +25,7 @@ FieldsLogger = logging.LoggerAdapter[logging.Logger]
 _RECORD = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"))
 # Libraries that speak about their own doings; what matters of it comes to us as an exception.
 _QUIET = ("aiohttp", "asyncio", "kubernetes", "opentelemetry", "urllib3")
+MAX_FIELD = 4096
 _NOTHING: Mapping[str, Any] = {}
 _scope: ContextVar[Mapping[str, Any]] = ContextVar("log fields", default=_NOTHING)
 
@@ -71,7 +74,7 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
 
     Libraries fill values into their messages; then ``text`` is what they say and the message what they fill in.
     """
-    own = {key: value for key, value in record.__dict__.items() if key not in _RECORD}
+    own = {key: _bounded(value) for key, value in record.__dict__.items() if key not in _RECORD}
     text = {"text": record.getMessage()} if record.args else _NOTHING
     return {**_scope.get(), **text, **own}
 
@@ -88,18 +91,28 @@ class _JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         try:
-            return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+            return printable(orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
         except TypeError:
             # Half a character, a number of more than 64 bits: rare, and no reason to lose the line.
             plain = {key: str(value).encode(errors="replace").decode() for key, value in line.items()}
-            return orjson.dumps(plain).decode()
+            return printable(orjson.dumps(plain).decode())
 
 
 class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={_shown(value)}" for key, value in fields_of(record).items())
-        line = f"{_time(record)} {record.levelname:<7} {record.msg}{fields}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = printable(f"{_time(record)} {record.levelname:<7} {record.msg}{fields}")
+        if not record.exc_info:
+            return line
+        traceback = self.formatException(record.exc_info)
+        return "\n".join([line, *map(printable, traceback.split("\n"))])
+
+
+def _bounded(value: Any) -> Any:
+    """Return a field's value, a long text cut: callers choose some of them, and logs are paid for."""
+    if isinstance(value, str) and len(value) > MAX_FIELD:
+        return f"{value[:MAX_FIELD]}... ({len(value)} characters)"
+    return value
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from shared.api.meta import ObjectKey
-from shared.runtime.logging import LogFormat, add_to_scope, configure_logging, log_scope, with_fields
+from shared.runtime.logging import MAX_FIELD, LogFormat, add_to_scope, configure_logging, log_scope, with_fields
 
 
 @pytest.fixture(autouse=True)
@@ -116,3 +116,23 @@ def test_no_line_is_lost_to_a_value_that_json_cannot_hold() -> None:
     logging.getLogger("x").info("odd", extra={"half": "\ud800", "large": 2**70})
     entry = orjson.loads(stream.getvalue())
     assert (entry["message"], entry["large"]) == ("odd", str(2**70))
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+@pytest.mark.parametrize(
+    "value", ["x\x1b[2J", "\x00", "a\x9b31m", "a\u2028b", "\u202eevil", "\u2066x", "\ud800", "\U000e0001"]
+)
+def test_no_line_holds_a_character_that_a_terminal_obeys(format_: LogFormat, value: str) -> None:
+    stream, log = logged(format_), logging.getLogger("test")
+    log.error("failed", extra={"object": value}, exc_info=ValueError(value))
+    written = stream.getvalue()
+    assert all(line.isprintable() for line in written.split("\n"))
+    if format_ == "json":
+        read = orjson.loads(written)
+        assert read["object"] == value.encode(errors="replace").decode()
+
+
+def test_a_long_field_is_cut_and_its_length_given() -> None:
+    stream = logged("json")
+    logging.getLogger("test").info("refused", extra={"object": "x" * 2_000_000})
+    assert orjson.loads(stream.getvalue())["object"] == "x" * MAX_FIELD + "... (2000000 characters)"

@@ -1,0 +1,137 @@
+"""Bounds of a verdict and its answer: errors, warnings, length, and values of a body."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+import pytest
+
+from shared.api.field_error import FieldError
+from shared.api.meta import Object
+from shared.framework.admission import AdmissionChain
+from shared.framework.config import Settings, WorkloadEntry
+from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
+from shared.framework.structure import MAX_CONTAINERS, MAX_ERRORS, MAX_RESOURCES
+from tests.unit.webhook.chains import built_in
+from tests.unit.webhook.reviews import deployment, encoded, pod, review
+from webhook.hooks import Hook
+from webhook.review import (
+    MAX_ANSWER,
+    MAX_VALUES,
+    MAX_WARNINGS,
+    MalformedReviewError,
+    TooManyValuesError,
+    decode_review,
+    encode_answer,
+    judge,
+)
+from webhook.workloads import MAX_TEMPLATES
+
+MIG = {f"nvidia.com/mig-{i}": "0.5" for i in range(MAX_RESOURCES)}
+
+
+def answered(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
+    decoded = decode_review(encoded(document))
+    body = encode_answer(decoded, judge(hook, decoded, chain or built_in()))
+    assert len(body) <= MAX_ANSWER
+    response: dict[str, Any] = orjson.loads(body)["response"]
+    return response
+
+
+@pytest.mark.parametrize(
+    "containers",
+    [
+        pytest.param([1] * 10_000, id="entries of the wrong type"),
+        pytest.param([{"name": "m", "image": i, "env": [2] * 90} for i in range(90)], id="faults within entries"),
+        pytest.param([{"name": "m", "resources": {"limits": MIG}}], id="faults that a plugin finds"),
+    ],
+)
+def test_a_denial_ends_after_the_limit_of_errors_and_says_so(containers: Any) -> None:
+    status = answered(Hook.MUTATE_PODS, review(pod(containers=containers)))["status"]
+    causes = status["details"]["causes"]
+    assert len(causes) == MAX_ERRORS + 1
+    assert causes[-1]["message"].startswith("there may be more errors")
+
+
+class Warns(Plugin):
+    """Yields a number of warnings, then an error if the pod has the annotation ``bad``."""
+
+    name = "warns"
+
+    def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
+        for index in range(MAX_ERRORS * 3):
+            yield FieldError("warns/odd", f"spec.x[{index}]", index, "is odd", is_warning=True)
+        if "bad" in (pod["metadata"].get("annotations") or {}):
+            yield FieldError("warns/bad", "spec", None, "must not be")
+
+
+def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> None:
+    settings = Settings()
+    chain = AdmissionChain([Warns(PluginConfig(), settings)], settings)
+    assert not answered(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), chain)["allowed"]
+    response = answered(Hook.VALIDATE_PODS, review(pod()), chain)
+    assert response["allowed"]
+    assert len(response["warnings"]) == MAX_WARNINGS
+
+
+@pytest.mark.parametrize(
+    ("spec", "rule"),
+    [
+        pytest.param({"containers": [{"name": "m"}] * (MAX_CONTAINERS + 1)}, "structure/containers", id="containers"),
+        pytest.param(
+            {"containers": [{"name": "m", "resources": {"limits": MIG, "requests": {"cpu": 1}}}]},
+            "structure/resources",
+            id="resources",
+        ),
+    ],
+)
+def test_a_pod_with_too_much_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
+    response = answered(Hook.VALIDATE_PODS, review(pod(**spec)))
+    assert response["auditAnnotations"]["rules"] == rule
+
+
+def test_a_workload_with_too_many_templates_is_denied() -> None:
+    template = {key: pod()[key] for key in ("metadata", "spec")}
+    jobs = [{"name": f"j{i}", "template": {"spec": {"template": template}}} for i in range(MAX_TEMPLATES + 1)]
+    raw = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {},
+        "spec": {"replicatedJobs": jobs},
+    }
+    chain = built_in(settings=Settings(workloads=(WorkloadEntry(kind="JobSet"),)))
+    response = answered(Hook.VALIDATE_WORKLOADS, review(raw, group="jobset.x-k8s.io", kind="JobSet"), chain)
+    assert response["auditAnnotations"]["rules"] == "structure/templates"
+    allowed = answered(Hook.VALIDATE_WORKLOADS, review(deployment(), group="apps", kind="Deployment"), chain)
+    assert allowed["allowed"]
+
+
+def test_a_patch_that_is_too_long_is_denied_with_a_remedy() -> None:
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    env += [{"name": f"A{i}", "value": "x" * 100} for i in range(3000)]
+    document = review(pod({"gpu-fraction": "0.5"}, containers=[{"name": "m", "env": env * 2}]))
+    response = answered(Hook.MUTATE_PODS, document)
+    assert response["allowed"] or "make its lists shorter" in response["status"]["message"]
+
+
+@pytest.mark.parametrize("filler", ["{},", "[],", "1,", '{"a":1},', "[[[[]]]],"])
+def test_a_body_of_many_values_is_not_decoded(filler: str) -> None:
+    body = encoded(review(pod({"x": "HERE"}))).replace(b'"HERE"', f"[{filler * MAX_VALUES}1]".encode())
+    with pytest.raises(TooManyValuesError, match=str(MAX_VALUES)):
+        decode_review(body)
+
+
+@pytest.mark.parametrize("uid", ["u" * 129, "u" * 2_000_000])
+def test_a_uid_is_bounded(uid: str) -> None:
+    with pytest.raises(MalformedReviewError, match=r"request\.uid"):
+        decode_review(encoded(review(pod(), uid=uid)))
+
+
+def test_long_names_are_cut_and_keys_with_controls_are_escaped() -> None:
+    key = "nvidia.com/mig-\x1b[31m\u202e" + "x" * 5000
+    bad = pod(containers=[{"name": "m", "resources": {"limits": {key: "0.5"}}}])
+    response = answered(Hook.MUTATE_PODS, review(bad, name="o" * 2_000_000))
+    text = orjson.dumps(response).decode()
+    assert len(text) < 4096
+    assert text.isprintable()
+    assert "\\\\u001b[31m\\\\u202e" in text
