@@ -21,7 +21,7 @@ from pathlib import Path
 
 from localcluster.assets.cache import cache_root
 from localcluster.assets.progress import Progress
-from localcluster.assets.recipes import CLUSTER_TOOLS, KAI_TOOLS, Tool
+from localcluster.assets.recipes import CLUSTER_TOOLS, KAI_TOOLS, NODE_TOOLS, Tool
 from localcluster.assets.supply import ensure_assets
 from localcluster.cluster import Cluster
 from localcluster.demo import tell
@@ -70,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     assets = commands.add_parser("assets", help="download or build the binaries")
     assets.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
     assets.add_argument("--kai", action="store_true", help="KAI-Scheduler and its podgrouper too")
+    assets.add_argument("--node", action="store_true", help="kubelet, kube-proxy, kube-scheduler and containerd too")
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
         command.add_argument("--data-dir", type=Path, default=DEFAULT_FOLDER, help="default: .cluster")
@@ -156,8 +157,13 @@ def _env(options: argparse.Namespace) -> int:
 
 def _assets(options: argparse.Namespace) -> int:
     progress = Progress()
-    more = (*((Tool.SCHEDULER,) if options.scheduler else ()), *(KAI_TOOLS if options.kai else ()))
-    tools = (*CLUSTER_TOOLS, *more)
+    tools = list(CLUSTER_TOOLS)
+    if options.scheduler or options.node:
+        tools.append(Tool.SCHEDULER)
+    if options.node:
+        tools += NODE_TOOLS
+    if options.kai:
+        tools += KAI_TOOLS
     assets = ensure_assets(tools, options.kubernetes, progress=progress)
     for tool, path in assets.paths.items():
         print(f"{tool:24} {path}")

@@ -8,7 +8,7 @@ This module knows processes and readiness. What a cluster is for its users is in
 import http.client
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from localcluster.api import ApiClient
@@ -43,6 +43,8 @@ _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 _APISERVER_GRACE_S = 1.0
 
 ADMIN = "admin"
+# Whose data is thrown away. `node` is the process around a whole node (localcluster.node).
+_ABRUPT = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KWOK, "node")
 _IDENTITIES = {
     # The administrator bypasses RBAC and rate limits: for setting up and looking, never for Bowline's pair.
     ADMIN: Identity("bowline-local-admin", ("system:masters",)),
@@ -85,17 +87,21 @@ class ControlPlane:
         certificate, key = pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key"
         return ApiClient(self.ports.apiserver, pki / "ca.crt", certificate, key, timeout_s=timeout_s, headers=headers)
 
-    def prepare(self) -> None:
-        """Write certificates, kubeconfigs and configuration files."""
+    def prepare(self, addresses: Sequence[str] = (), identities: Mapping[str, Identity] | None = None) -> Authority:
+        """Write certificates, kubeconfigs and configuration files.
+
+        addresses: more IP addresses of the API server. identities: more clients, by the name of their kubeconfig.
+        Returns the CA, for certificates that only the caller needs.
+        """
         for folder in (self.layout.pki, self.layout.logs, self.layout.workloads):
             folder.mkdir(parents=True, exist_ok=True)
         self.layout.root.chmod(0o700)
         authority = Authority()
         self.ca_pem = authority.pem
         (self.layout.pki / "ca.crt").write_bytes(authority.pem)
-        write_pair(self.layout.pki, "apiserver", authority.server(SERVING_NAMES, (LOOPBACK, "10.0.0.1")))
+        write_pair(self.layout.pki, "apiserver", authority.server(SERVING_NAMES, (LOOPBACK, "10.0.0.1", *addresses)))
         write_pair(self.layout.pki, "service-account", service_account_keys())
-        for name, identity in _IDENTITIES.items():
+        for name, identity in {**_IDENTITIES, **(identities or {})}.items():
             pair = authority.client(identity)
             write_pair(self.layout.pki, name, pair)
             text = kubeconfig_text(self.server, authority.pem, certificate_user(pair))
@@ -103,6 +109,7 @@ class ControlPlane:
         self.layout.kwok_config.write_text(kwok_config_text(self.spec.kwok_stages or _STAGES.read_text()))
         if self.spec.audit is not None:
             self.layout.audit_policy.write_text(audit_policy_text(self.spec.audit))
+        return authority
 
     def start(self) -> None:
         """Start everything the spec asks for and wait until it is ready."""
@@ -155,7 +162,7 @@ class ControlPlane:
         """End everything, the newest first; what guards data that is thrown away is killed at once."""
         abrupt = self.spec.data_dir is None
         for name, process in reversed(self.processes.items()):
-            if abrupt and name in (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KWOK):
+            if abrupt and name in _ABRUPT:
                 process.kill()
             else:
                 process.stop()

@@ -175,6 +175,10 @@ class Watchdog:
         """This folder is to be deleted with us."""
         self._order(f"remove {folder}")
 
+    def remove_cgroups(self, listing: Path) -> None:
+        """The cgroups listed in this file, one path per line, are to be removed with us."""
+        self._order(f"cgroups {listing}")
+
     def release(self) -> None:
         """Leave everything running."""
         self._order("release")

@@ -5,6 +5,7 @@ Run as a script of its own, in its own session, with a pipe as standard input. T
     watch PGID     this process group is ours to end
     forget PGID    it has ended
     remove PATH    a folder to delete at the end
+    cgroups PATH   a file that lists cgroups to remove at the end, one path per line
     release        the starter hands over to nobody: leave everything running and exit
 
 The end of the pipe means that the starter has ended, also by SIGKILL, when nothing else could have run.
@@ -19,9 +20,11 @@ import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 # What a process gets to end by itself before it is killed.
 _GRACE_S = 2.0
+_CGROUPS_S = 10.0
 
 
 def main() -> int:
@@ -30,6 +33,7 @@ def main() -> int:
         signal.signal(ignored, signal.SIG_IGN)
     groups: list[int] = []
     folders: list[str] = []
+    listings: list[str] = []
     for line in sys.stdin:
         order, _, value = line.rstrip("\n").partition(" ")
         if order == "watch":
@@ -38,9 +42,13 @@ def main() -> int:
             groups.remove(int(value))
         elif order == "remove":
             folders.append(value)
+        elif order == "cgroups":
+            listings.append(value)
         elif order == "release":
             return 0
     _end(groups)
+    for listing in listings:
+        remove_cgroups(Path(listing))
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
     return 0
@@ -55,6 +63,20 @@ def _end(groups: list[int]) -> None:
         time.sleep(0.05)
     for group in reversed(groups):
         _send(group, signal.SIGKILL)
+
+
+def remove_cgroups(listing: Path) -> None:
+    """Remove the listed cgroups with all that are below them; waits for their last processes to end."""
+    deadline = time.monotonic() + _CGROUPS_S
+    paths = [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
+    while paths and time.monotonic() < deadline:
+        for path in paths:
+            # Children first. A cgroup with a process that has not ended yet is busy.
+            for folder, _, _ in os.walk(path, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+        paths = [path for path in paths if path.exists()]
+        time.sleep(0.05)
 
 
 def _send(group: int, number: int) -> bool:

@@ -21,12 +21,21 @@ class Tool(StrEnum):
     KUBECTL = "kubectl"
     KWOK = "kwok"
     HELM = "helm"
+    KUBELET = "kubelet"
+    KUBE_PROXY = "kube-proxy"
+    CONTAINERD = "containerd"
+    CONTAINERD_SHIM = "containerd-shim-runc-v2"
+    CTR = "ctr"
     KAI_SCHEDULER = "scheduler"
     KAI_PODGROUPER = "podgrouper"
 
 
 CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
 KAI_TOOLS = (Tool.KAI_SCHEDULER, Tool.KAI_PODGROUPER)
+# containerd comes from its module, not from the system: Debian's 1.6 has no CDI, which DRA needs, and kubelet 1.37
+# requires a runtime that reports its cgroup driver.
+CONTAINERD_TOOLS = (Tool.CONTAINERD, Tool.CONTAINERD_SHIM, Tool.CTR)
+NODE_TOOLS = (Tool.KUBELET, Tool.KUBE_PROXY, *CONTAINERD_TOOLS)
 KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
 
 ChecksumKind = Literal["sha256-file", "github-digest"]
@@ -97,6 +106,8 @@ def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
             return _helm(release.helm, platform)
         case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER:
             return _kai(tool, release.kai)
+        case Tool.CONTAINERD | Tool.CONTAINERD_SHIM | Tool.CTR:
+            return _containerd(tool, release.containerd, platform)
         case _:
             return _kubernetes(tool, release.kubernetes, platform)
 
@@ -144,6 +155,17 @@ def _helm(version: str, platform: Platform) -> Recipe:
         download = Download(url, f"{url}.sha256sum", "sha256-file", f"{name}/helm")
     module = "helm.sh/helm/v4"
     return Recipe(Tool.HELM, version, f"helm-{version}", download, GoBuild(module, version, f"{module}/cmd/helm"))
+
+
+def _containerd(tool: Tool, version: str, platform: Platform) -> Recipe:
+    download = None
+    if platform.system == "linux" and platform.machine in _MACHINES:
+        stem = f"containerd-{version.removeprefix('v')}-{platform.system}-{platform.machine}.tar.gz"
+        url = f"https://github.com/containerd/containerd/releases/download/{version}/{stem}"
+        download = Download(url, f"{url}.sha256sum", "sha256-file", f"bin/{tool}")
+    module = "github.com/containerd/containerd/v2"
+    build = GoBuild(module, version, f"{module}/cmd/{tool}")
+    return Recipe(tool, version, f"containerd-{version}", download, build)
 
 
 def _kai(tool: Tool, version: str) -> Recipe:

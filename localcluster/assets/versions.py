@@ -27,6 +27,7 @@ ETCD = "v3.6.8"
 KWOK = "v0.8.0"
 HELM = "v4.3.1"
 KAI = "v0.12.0"
+CONTAINERD = "v2.4.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Release:
     kwok: str
     helm: str
     kai: str
+    containerd: str
 
 
 def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
@@ -51,4 +53,6 @@ def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
     if wanted not in KUBERNETES:
         known = ", ".join(KUBERNETES)
         raise AssetsError(f"Kubernetes {asked!r} is not supported; set {MINOR_SETTING} to one of {known}")
-    return Release(minor=wanted, kubernetes=KUBERNETES[wanted], etcd=ETCD, kwok=KWOK, helm=HELM, kai=KAI)
+    return Release(
+        minor=wanted, kubernetes=KUBERNETES[wanted], etcd=ETCD, kwok=KWOK, helm=HELM, kai=KAI, containerd=CONTAINERD
+    )

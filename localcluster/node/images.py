@@ -1,0 +1,199 @@
+"""Container images of the node, without a registry: Bowline's from its own Dockerfile, and the pause image.
+
+The base image of the Dockerfile is pulled where a registry answers, else made of Debian packages and the Python that
+runs this. Archives are kept in the cache under a digest of everything that they are built from.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from localcluster.assets.progress import Progress
+from localcluster.errors import AssetsError
+from localcluster.node.settings import PAUSE_IMAGE
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+# What .dockerignore lets into the build.
+_BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements")
+_BUILD_PACKAGES = ("cli", "reconciler", "shared", "webhook")
+BOWLINE_IMAGE = "localhost/bowline:node"
+_PYTHON_IMAGE = f"localhost/python:{sys.version_info.major}.{sys.version_info.minor}"
+_PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
+# What CPython's own extension modules link against.
+_DEBIAN_PACKAGES = (
+    "ca-certificates,libssl3,libffi8,zlib1g,libbz2-1.0,liblzma5,libsqlite3-0,libreadline8,libncursesw6,libuuid1"
+)
+_DEBIAN = "bookworm"
+_LEFT_OUT = ("__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include")
+_COMMAND_TIMEOUT_S = 1200
+
+
+class Images:
+    """Builds what the cache lacks. Raises AssetsError with the end of the output of a command that failed."""
+
+    def __init__(self, cache: Path, pause: Path, progress: Progress) -> None:
+        self._cache = cache
+        self._pause = pause
+        self._progress = progress
+        self._store = cache / "images"
+
+    def archives(self) -> list[Path]:
+        """Return OCI archives for `ctr images import`, the small one first."""
+        self._store.mkdir(parents=True, exist_ok=True)
+        return [self._pause_archive(), self._bowline_archive()]
+
+    def _pause_archive(self) -> Path:
+        digest = hashlib.sha256(self._pause.read_bytes()).hexdigest()[:16]
+        archive = self._store / f"pause-{digest}.tar"
+        if not archive.is_file():
+            with _Folder(self._store) as folder:
+                shutil.copy(self._pause, folder / "pause")
+                (folder / "Containerfile").write_text(
+                    'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
+                )
+                self._bud(folder, PAUSE_IMAGE, folder / "Containerfile")
+                self._push(PAUSE_IMAGE, archive)
+        return archive
+
+    def _bowline_archive(self) -> Path:
+        archive = self._store / f"bowline-{source_digest(CHECKOUT)}.tar"
+        if not archive.is_file():
+            base = self._base()
+            self._progress.say("image bowline: the Dockerfile is built")
+            arguments = [f"--build-arg=PYTHON_IMAGE={base}"]
+            self._bud(CHECKOUT, BOWLINE_IMAGE, CHECKOUT / "Dockerfile", [*arguments, *_host_files()])
+            for old in self._store.glob("bowline-*.tar"):
+                old.unlink()
+            self._push(BOWLINE_IMAGE, archive)
+        return archive
+
+    def _base(self) -> str:
+        """Return NAME@DIGEST of a Python image in buildah's store."""
+        name = _PYTHON_IMAGE
+        if self._digest(name) is None:
+            pulled = self._try(["buildah", *self._global(), "pull", "--quiet", "--retry=0", _PUBLIC_PYTHON], 60)
+            if pulled:
+                name = _PUBLIC_PYTHON
+            else:
+                self._build_base()
+        digest = self._digest(name)
+        if digest is None:
+            raise AssetsError(f"buildah has no digest of {name}")
+        return f"{name}@{digest}"
+
+    def _build_base(self) -> None:
+        prefix = Path(sys.base_prefix)
+        if prefix == Path("/usr"):
+            raise AssetsError(
+                "no registry answers, and the Python that runs this is the system's, which cannot be copied into an"
+                " image; use one with a prefix of its own (pyenv, uv) or load docker.io/library/python:3.13-slim"
+            )
+        self._progress.say("image python: no registry answers; built from Debian packages and this Python")
+        with _Folder(self._store) as folder:
+            root = folder / "root"
+            self._run(["mmdebstrap", "--variant=minbase", f"--include={_DEBIAN_PACKAGES}", _DEBIAN, str(root)])
+            keep = shutil.ignore_patterns(
+                "__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include"
+            )
+            shutil.copytree(prefix, root / "usr/local", symlinks=True, ignore=keep, dirs_exist_ok=True)
+            interpreter = root / "usr/local/bin"
+            for script in interpreter.iterdir():
+                if not script.name.startswith("python"):
+                    script.unlink()
+            (root / f"usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages").mkdir()
+            self._run(["chroot", str(root), "ldconfig"])
+            self._run(["chroot", str(root), "python3", "-m", "ensurepip", "--default-pip"])
+            for name in ("python", "pip"):
+                if not (interpreter / name).exists():
+                    (interpreter / name).symlink_to(f"{name}3")
+            shutil.rmtree(root / "dev")
+            (root / "dev").mkdir()
+            text = 'FROM scratch\nCOPY root /\nENV PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8\nCMD ["python3"]\n'
+            (folder / "Containerfile").write_text(text)
+            self._bud(folder, _PYTHON_IMAGE, folder / "Containerfile")
+
+    def _bud(self, context: Path, tag: str, file: Path, more: Sequence[str] = ()) -> None:
+        options = ["--isolation=chroot", "--pull-never", "--format=oci", "--layers=false", f"--tag={tag}", *more]
+        self._run(["buildah", *self._global(), "bud", *options, f"--file={file}", str(context)])
+
+    def _push(self, image: str, archive: Path) -> None:
+        part = archive.with_name(f".{archive.name}.part")
+        part.unlink(missing_ok=True)
+        self._run(["buildah", *self._global(), "push", "--quiet", image, f"oci-archive:{part}:{image}"])
+        part.rename(archive)
+
+    def _digest(self, image: str) -> str | None:
+        done = subprocess.run(
+            ["buildah", *self._global(), "images", "--json", image], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            return None
+        return next((str(entry["digest"]) for entry in json.loads(done.stdout)), None)
+
+    def _global(self) -> list[str]:
+        return [f"--root={self._store / 'storage'}", f"--runroot={self._store / 'run'}", "--storage-driver=overlay"]
+
+    def _run(self, command: Sequence[str]) -> None:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_COMMAND_TIMEOUT_S, env=_environment()
+        )
+        if done.returncode != 0:
+            tail = "\n".join((done.stdout + done.stderr).splitlines()[-25:])
+            raise AssetsError(f"`{' '.join(command[:2])} …` ended with {done.returncode}:\n{tail}")
+
+    def _try(self, command: Sequence[str], timeout_s: float) -> bool:
+        try:
+            done = subprocess.run(command, capture_output=True, check=False, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+
+class _Folder:
+    """A work folder in the cache, removed afterwards; its Path is the value of the `with` block."""
+
+    def __init__(self, parent: Path) -> None:
+        self._path = Path(tempfile.mkdtemp(prefix=".work-", dir=parent))
+
+    def __enter__(self) -> Path:
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+
+
+def source_digest(checkout: Path) -> str:
+    """Return a digest of everything that the Dockerfile's build reads, and of the interpreter it is based on."""
+    total = hashlib.sha256(sys.version.encode())
+    for path in _inputs(checkout):
+        total.update(f"{path.relative_to(checkout)}\0".encode())
+        total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def _inputs(checkout: Path) -> Iterable[Path]:
+    for name in (*_BUILD_INPUTS, *_BUILD_PACKAGES):
+        path = checkout / name
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in found:
+            if file.is_file() and not {"tests", "__pycache__"} & set(file.relative_to(checkout).parts):
+                yield file
+
+
+def _host_files() -> list[str]:
+    """Return volumes for the build: the host's certificates and pip settings, which its network may need."""
+    paths = ssl.get_default_verify_paths()
+    wanted = [paths.cafile and str(Path(paths.cafile).parent), "/etc/ssl/certs", "/etc/pip.conf"]
+    present = dict.fromkeys(path for path in wanted if path and Path(path).exists())
+    return [f"--volume={path}:{path}:ro" for path in present]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "BUILDAH_ISOLATION": "chroot"}
