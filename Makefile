@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-faults test-kai storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-faults test-kai test-node storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -24,15 +24,16 @@ $(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
 demo: setup ## Tell Bowline's story on a real control plane; KEEP=1 leaves it running
 	$(BIN)/python -m localcluster demo $(if $(KEEP),--keep)
 
-up: setup ## Start a local cluster with Bowline installed
-	$(BIN)/python -m localcluster up
+up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
+	$(BIN)/python -m localcluster up $(if $(NODE),--node)
 
 down: ## Stop it and remove what it left
 	@if test -x $(BIN)/python; then $(BIN)/python -m localcluster down; else echo "nothing was set up here"; fi
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --ignore=tests/node
+	$(BIN)/python -m pytest tests/node
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m localcluster assets
@@ -41,6 +42,10 @@ test-faults: setup ## The whole crash matrix (half an hour): kill -9 around ever
 test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real scheduler and podgrouper, built with Go
 	$(BIN)/python -m localcluster assets --kai
 	$(BIN)/python -m pytest tests/kai
+
+test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
+	$(BIN)/python -m localcluster assets --node
+	$(BIN)/python -m pytest tests/node
 
 storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
 	$(BIN)/python -m localcluster assets

@@ -28,11 +28,15 @@ from localcluster.demo import tell
 from localcluster.errors import LocalClusterError
 from localcluster.flags import Layout
 from localcluster.helm import find_helm
+from localcluster.node.cluster import NAMESPACE, install_chart, launch_node_cluster, node_spec, supply
+from localcluster.node.settings import NODE_NAME, NodeLayout
 from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
 from localcluster.state import DEFAULT_FOLDER, later_command, load_state
+from localcluster.watchdog import remove_cgroups
 
 _NOT_RUNNING = 3
+_NODE_GPUS = 4
 # Everything a process could still save is deleted right after.
 _DOWN_GRACE_S = 2.0
 
@@ -57,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start a cluster with the chart installed and leave it running")
     up.add_argument("--nodes", type=int, default=4, help="fake GPU nodes to create (default: 4)")
     up.add_argument("--no-chart", action="store_true", help="only the control plane and the nodes")
+    up.add_argument("--node", action="store_true", help="a real node with fake GPUs instead of fake nodes (root)")
     up.set_defaults(run=_up)
     demo = commands.add_parser("demo", help="tell Bowline's story on a cluster of its own")
     demo.add_argument("--keep", action="store_true", help="leave the cluster running")
@@ -88,6 +93,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _up(options: argparse.Namespace) -> int:
     _remove_ended(Layout(options.data_dir))
+    if options.node:
+        return _up_node(options)
     progress = Progress()
     assets = ensure_assets(CLUSTER_TOOLS, options.kubernetes, progress=progress)
     helm = None if options.no_chart else find_helm(progress)
@@ -107,12 +114,31 @@ def _up(options: argparse.Namespace) -> int:
         # Half a cluster would only be in the way of the next `up`.
         cluster.stop()
         raise
-    # Only now: had this command been killed on the way, everything would have ended with it.
+    _leave_running(cluster, options)
+    return 0
+
+
+def _up_node(options: argparse.Namespace) -> int:
+    node = launch_node_cluster(node_spec(options.kubernetes, options.data_dir), _NODE_GPUS)
+    cluster = node.cluster
+    print(f"{NODE_NAME} runs Kubernetes {cluster.assets.release.kubernetes} ({cluster.started_in_s:.1f} s)")
+    try:
+        if not options.no_chart:
+            install_chart(node)
+            print(f"the chart is installed in {NAMESPACE} and its pods are available")
+    except BaseException:
+        cluster.stop()
+        raise
+    _leave_running(cluster, options)
+    return 0
+
+
+def _leave_running(cluster: Cluster, options: argparse.Namespace) -> None:
+    """Detach: had this command been killed before, everything would have ended with it."""
     cluster.detach()
     print(f'use it:  eval "$({later_command("env", options.data_dir)})"; kubectl get nodes')
     print(f"logs:    {cluster.layout.logs}")
     print(f"end it:  {later_command('down', options.data_dir)}")
-    return 0
 
 
 def _down(options: argparse.Namespace) -> int:
@@ -122,6 +148,7 @@ def _down(options: argparse.Namespace) -> int:
         for process in reversed(state.attached()):
             process.stop(_DOWN_GRACE_S)
             print(f"ended {process.name}")
+    remove_cgroups(NodeLayout(layout.root).cgroups)
     if not layout.root.exists():
         print("no cluster is there")
     elif _is_ours(layout):
@@ -162,6 +189,7 @@ def _assets(options: argparse.Namespace) -> int:
         tools.append(Tool.SCHEDULER)
     if options.node:
         tools += NODE_TOOLS
+        supply(options.kubernetes, progress)
     if options.kai:
         tools += KAI_TOOLS
     assets = ensure_assets(tools, options.kubernetes, progress=progress)

@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,12 @@ from localcluster.assets.progress import Progress
 from localcluster.assets.recipes import CLUSTER_TOOLS, NODE_TOOLS, Tool
 from localcluster.assets.supply import Assets, ensure_assets
 from localcluster.certs import Identity, write_pair
+from localcluster.chart import ChartRelease
 from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN, ControlPlane
 from localcluster.errors import ApiError, LocalClusterError, StartError
 from localcluster.flags import Layout, apiserver_args, controller_manager_args, etcd_args, scheduler_args
+from localcluster.helm import find_helm
 from localcluster.node.host import cni_folder, missing_part
 from localcluster.node.images import CHECKOUT, Images
 from localcluster.node.programs import Programs, build_programs
@@ -43,10 +45,14 @@ from localcluster.node.settings import (
     kubelet_text,
     proxy_text,
 )
+from localcluster.pair import CHART
 from localcluster.process import Launch, Process, Watchdog
 from localcluster.spec import ClusterSpec
 
 TOOLS = (*(tool for tool in CLUSTER_TOOLS if tool is not Tool.KWOK), Tool.SCHEDULER, *NODE_TOOLS)
+RELEASE = "bowline"
+NAMESPACE = "bowline-system"
+IMAGE_VALUES = {"image.registry": "localhost", "image.repository": "bowline", "image.tag": "node"}
 _NODE_PROCESS = "node"
 _START_S = 180.0
 # Kubernetes' own name for kubelets and their group, by which the Node authorizer knows them.
@@ -105,11 +111,7 @@ def launch_node_cluster(spec: ClusterSpec, gpus: int) -> NodeCluster:
     reason = missing_part()
     if reason is not None:
         raise StartError(reason)
-    progress = Progress()
-    assets = ensure_assets(TOOLS, spec.kubernetes, progress=progress)
-    cache = cache_root(os.environ)
-    programs = build_programs(cache, progress)
-    archives = Images(cache, programs.pause, progress).archives()
+    assets, programs, archives = supply(spec.kubernetes, Progress())
     root = Path(tempfile.mkdtemp(prefix="bowline-node-")) if spec.data_dir is None else spec.data_dir.absolute()
     watchdog = Watchdog()
     if spec.data_dir is None:
@@ -130,6 +132,26 @@ def launch_node_cluster(spec: ClusterSpec, gpus: int) -> NodeCluster:
         raise
     cluster = Cluster(spec, assets, plane, watchdog, time.monotonic() - began)
     return NodeCluster(cluster, NodeLayout(root), boundary)
+
+
+def supply(kubernetes: str | None, progress: Progress) -> tuple[Assets, Programs, list[Path]]:
+    """Return binaries, programs and image archives, built if the cache lacks them. Raises AssetsError."""
+    assets = ensure_assets(TOOLS, kubernetes, progress=progress)
+    cache = cache_root(os.environ)
+    programs = build_programs(cache, progress)
+    return assets, programs, Images(cache, programs.pause, progress).archives()
+
+
+def install_chart(node: NodeCluster, values: Mapping[str, object] | None = None) -> str:
+    """Install the chart with the node's image and wait until its Deployments are available. Returns Helm's notes."""
+    cluster = node.cluster
+    cluster.make_runtime_class()
+    release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values={**IMAGE_VALUES, **(values or {})})
+    notes = find_helm().upgrade_install(release, cluster.kubeconfig)
+    for component in ("webhook", "reconciler"):
+        deployment = f"deployment/{RELEASE}-{component}"
+        cluster.kubectl("rollout", "status", deployment, f"--namespace={NAMESPACE}", "--timeout=90s")
+    return notes
 
 
 def _prepare(plane: ControlPlane, assets: Assets, programs: Programs, archives: list[Path], gpus: int) -> None:
