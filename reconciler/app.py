@@ -111,6 +111,7 @@ class Process:
                     StopStep("work", "past the point of no return is finished", lambda: end_of(leading), WORK),
                     StopStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
                     StopStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
+                    StopStep("plugins", "nothing calls them any more", parts.work.plugins.teardown, MOMENT),
                 ]
             )
 

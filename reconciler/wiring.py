@@ -44,10 +44,25 @@ class Parts:
 async def assemble(
     client: KubeClient, plugins: Sequence[Plugin], settings: Settings, metrics: ReconcilerMetrics, shard: str = ""
 ) -> Parts:
-    """Set the plugins up and put everything together. Raises what a plugin's setup raises."""
+    """Set the plugins up and put everything together. Raises PluginError, with the plugins torn down."""
+    lifecycle = PluginLifecycle(plugins, client, settings, client.clock, metrics.registry)
+    try:
+        await lifecycle.setup()
+        return _assembled(client, plugins, lifecycle, settings, metrics, shard)
+    except BaseException:
+        await lifecycle.teardown()
+        raise
+
+
+def _assembled(
+    client: KubeClient,
+    plugins: Sequence[Plugin],
+    lifecycle: PluginLifecycle,
+    settings: Settings,
+    metrics: ReconcilerMetrics,
+    shard: str,
+) -> Parts:
     clock = client.clock
-    lifecycle = PluginLifecycle(plugins, client, settings, clock, metrics.registry)
-    await lifecycle.setup()
     recorder = EventRecorder(client, socket.gethostname())
     observation = Observation(metrics, clock)
     controller = Controller(settings.binding.workers, observation, clock)

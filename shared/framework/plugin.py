@@ -148,16 +148,19 @@ class Plugin:
     # --- lifecycle (reconciler) ---
 
     async def setup(self, handle: "Handle") -> None:
-        """Prepare; no writes. Not called for disabled plugins."""
+        """Prepare; no writes. Once a process, before its watches; not called for disabled plugins."""
+
+    async def teardown(self) -> None:
+        """Release what setup took. Once, when the process ends, also after a setup that failed; no writes."""
 
     async def start(self) -> None:
-        """Begin to work: this process leads, and every watch of ``event_sources`` has been listed.
-
-        A resource that the API server does not serve counts as listed. Cancelled if leadership ends meanwhile.
-        """
+        """Begin to work: this process leads and all caches are synced. Once each term of leadership."""
 
     async def stop(self) -> None:
-        """Release what start took, in reverse order; called once for each start, also a failed or cancelled one."""
+        """Release what start took, and forget what another leader may change.
+
+        Called once for each start, also for one that failed or was cancelled; a later term has another start.
+        """
 
     # --- binding (reconciler) ---
 
@@ -178,7 +181,11 @@ class Plugin:
         return Status.skip()
 
     async def post_bind(self, c: "BindContext") -> None:
-        """Tidy up after a bind; at least once, cannot change the outcome."""
+        """Tidy up after a bind; cannot change the outcome.
+
+        Called once for each completion: again after a crash before Succeeded is written, not again after an error or
+        a timeout of its own. What must happen belongs into pre_bind or bind.
+        """
 
     async def rollback(self, c: "BindContext", why: Status) -> Status:
         """Undo pre_bind, from ``c.state`` or from what is visible; repeated until OK."""

@@ -11,6 +11,7 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
+from shared.framework.gates import FeatureGates
 from shared.kube.client import KubeClient
 from shared.runtime.clock import Clock, SystemClock
 
@@ -24,7 +25,8 @@ def handle_for(
 ) -> Handle:
     """Return what ``Plugin.setup`` is given; read what the plugin counts from ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
-    return Handle(settings or Settings(), client, clock or SystemClock(), _idle, metrics)
+    given = settings or Settings()
+    return Handle(given, client, clock or SystemClock(), _idle, metrics, FeatureGates(given.feature_gates))
 
 
 def _idle(_: str, __: Reconcile) -> Callable[[ObjectKey], None]:

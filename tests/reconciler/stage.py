@@ -200,6 +200,7 @@ class Stage:
                 yield working
             finally:
                 await working.leave()
+                await parts.work.plugins.teardown()
 
     @asynccontextmanager
     async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:

@@ -5,13 +5,15 @@ writes before ``start``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
+from shared.framework.gates import FeatureGates
 from shared.kube.client import KubeClient
 from shared.kube.reflector import Reflector, Slim
 from shared.kube.resources import Resource
@@ -54,7 +56,7 @@ Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 class Handle:
     """Given to ``Plugin.setup``. ``worker`` registers a leader-only keyed queue and returns its ``add``.
 
-    ``metrics`` makes series of the plugin's own.
+    ``metrics`` makes series of the plugin's own. ``gates`` has every feature gate, also those that plugins declare.
     """
 
     settings: Settings
@@ -62,3 +64,4 @@ class Handle:
     clock: Clock
     worker: Callable[[str, Reconcile], Callable[[ObjectKey], None]]
     metrics: PluginMetrics
+    gates: FeatureGates = field(default_factory=partial(FeatureGates, {}))

@@ -1,8 +1,9 @@
-"""The plugins' life in the reconciler: setup once, start and stop with leadership, their watches and queues.
+"""The plugins' life in the reconciler: setup and teardown once, start and stop with leadership, watches and queues.
 
-Plugins start in their order and stop in reverse. Each term of leadership has one start and one stop of each plugin,
-in that order; the queues end before the first stop. A plugin that cannot be set up or started keeps the process from
-working: half the plugins would bind pods without their devices.
+Plugins start in their order and stop in reverse. Each process has one setup and one teardown of each plugin, each
+term of leadership one start and one stop, in that order, whether or not the first of the two has succeeded; the
+queues end before the first stop. A plugin that cannot be set up or started keeps the process from working: half the
+plugins would bind pods without their devices.
 """
 
 import asyncio
@@ -15,9 +16,11 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Gauge
 
 from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.answers import awaitable
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
+from shared.framework.gates import FeatureGates
 from shared.framework.plugin import Plugin, overrides
 from shared.kube.callbacks import Callback, Callbacks
 from shared.kube.client import KubeClient
@@ -55,19 +58,33 @@ class PluginLifecycle:
             "bowline_plugin_queue_depth", "Keys in line in a plugin's queue.", ["plugin", "worker"], registry=registry
         )
         self._workers: dict[str, _Worker] = {}
+        self._set_up: list[Plugin] = []
         self._started: list[Plugin] = []
 
     async def setup(self) -> None:
-        """Set every plugin up. Raises PluginError."""
+        """Set every plugin up. ``teardown`` is to follow in any case, when the process ends. Raises PluginError."""
         for plugin in self._plugins:
+            self._set_up.append(plugin)
             handle = Handle(
                 self._settings,
                 self._client,
                 self._clock,
                 partial(self._add_worker, plugin.name),
                 PluginMetrics(plugin.name, self._registry),
+                FeatureGates(self._settings.feature_gates),
             )
-            await _called(plugin, "setup", plugin.setup(handle), plugin.budgets.setup_s)
+            await _called(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
+
+    async def teardown(self) -> None:
+        """Tear down, in reverse, every plugin whose setup was called; one that fails keeps no other from it."""
+        while self._set_up:
+            plugin = self._set_up.pop()
+            if not overrides(plugin, "teardown"):
+                continue
+            try:
+                await _called(plugin, "teardown", plugin.teardown, plugin.budgets.setup_s)
+            except PluginError:
+                log.exception("plugin failed to tear down", extra={"plugin": plugin.name})
 
     def reflectors(
         self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
@@ -75,8 +92,9 @@ class PluginLifecycle:
         """Return a reflector for every event source, by a name.
 
         Their events call ``changed`` with the object, and ``wake`` with the requests that the source names for it.
+        Raises PluginError.
         """
-        sources = [(plugin.name, source) for plugin in self._plugins for source in plugin.event_sources()]
+        sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
         reflectors = {}
         for number, (name, source) in enumerate(sources):
             reflector = reflectors[f"{name}/{number}"] = Reflector(
@@ -103,7 +121,7 @@ class PluginLifecycle:
         for plugin in self._plugins:
             self._started.append(plugin)
             if overrides(plugin, "start"):
-                await _called(plugin, "start", plugin.start(), plugin.budgets.setup_s)
+                await _called(plugin, "start", plugin.start, plugin.budgets.setup_s)
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     async def stop(self, within_s: float = math.inf) -> None:
@@ -125,7 +143,7 @@ class PluginLifecycle:
                 continue
             left_s = min(plugin.budgets.setup_s, max(0.0, ends_at - asyncio.get_running_loop().time()))
             try:
-                await _called(plugin, "stop", plugin.stop(), left_s)
+                await _called(plugin, "stop", plugin.stop, left_s)
             except PluginError:
                 log.exception("plugin failed to stop", extra={"plugin": plugin.name})
 
@@ -142,12 +160,24 @@ class PluginLifecycle:
         return worker.add
 
 
-async def _called(plugin: Plugin, point: str, call: Awaitable[None], budget_s: float) -> None:
-    """Await a lifecycle call of a plugin. Raises PluginError for what it raises, and when it takes too long."""
+def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
+    """Return the plugin's event sources. Raises PluginError for what it raises, and for anything else it returns."""
+    try:
+        sources = tuple(plugin.event_sources())
+    except Exception as error:
+        raise PluginError(f"plugin {plugin.name}: event_sources raised {type(error).__name__}: {error}") from error
+    for source in sources:
+        if not isinstance(source, EventSource):
+            raise PluginError(f"plugin {plugin.name}: event_sources returned {source!r}, which is no EventSource")
+    return sources
+
+
+async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
+    """Make a lifecycle call of a plugin. Raises PluginError for what it raises, and when it takes too long."""
     deadline = asyncio.timeout(budget_s)
     try:
         async with deadline:
-            await to_its_end(call)
+            await to_its_end(awaitable(method()))
     except Exception as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error

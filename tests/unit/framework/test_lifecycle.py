@@ -1,6 +1,7 @@
-"""A plugin's worker that fails is noticed by whoever leads, and does not keep others from being stopped."""
+"""Setup and teardown, start and stop of plugins, and the workers of their own."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
 
@@ -9,12 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import Handle
-from shared.framework.binding.lifecycle import PluginLifecycle
+from shared.framework.binding.lifecycle import PluginError, PluginLifecycle
 from shared.framework.config import Settings
-from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.kube.client import KubeClient
 from shared.runtime.clock import SystemClock
 from shared.runtime.workqueue import WorkQueue
+from shared.testing.recording import Calls, RecordingPlugin
 
 NOBODY = cast(KubeClient, None)  # nothing here calls the API server
 
@@ -78,3 +80,105 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     # Nobody works on after the stop, the one that was sound included.
     await asyncio.sleep(600)
     assert plugin.looks == ["sound", "any"]
+
+
+class Recorded(RecordingPlugin):
+    """Records teardown as well."""
+
+    async def teardown(self) -> None:
+        self._called("teardown", None)
+
+
+def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
+    return PluginLifecycle(plugins, NOBODY, Settings(), SystemClock(), CollectorRegistry())
+
+
+async def begin(lifecycle: PluginLifecycle) -> None:
+    await lifecycle.setup()
+    await lifecycle.start()
+
+
+def raises() -> None:
+    raise KeyError("typo")
+
+
+async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_stop() -> None:
+    calls: Calls = []
+    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls))
+    await lifecycle.setup()
+    for _ in range(2):
+        await lifecycle.start()
+        await lifecycle.stop()
+    await lifecycle.teardown()
+    await lifecycle.teardown()
+    term = ["a.start", "b.start", "b.stop", "a.stop"]
+    assert calls == ["a.setup", "b.setup", *term, *term, "b.teardown", "a.teardown"]
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        pytest.param("setup", ["a.setup", "b.setup", "b.teardown", "a.teardown"], id="setup"),
+        pytest.param(
+            "start",
+            [
+                *("a.setup", "b.setup", "c.setup"),
+                *("a.start", "b.start", "b.stop", "a.stop"),
+                *("c.teardown", "b.teardown", "a.teardown"),
+            ],
+            id="start",
+        ),
+    ],
+)
+async def test_what_failed_to_begin_is_ended_all_the_same(point: str, expected: Calls) -> None:
+    calls: Calls = []
+    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls, {point: raises}), Recorded("c", calls))
+    with pytest.raises(PluginError, match=f"plugin b: {point} raised KeyError: 'typo'"):
+        await begin(lifecycle)
+    await lifecycle.stop()
+    await lifecycle.teardown()
+    assert calls == expected
+
+
+@pytest.mark.parametrize("point", ["stop", "teardown"])
+async def test_an_end_that_fails_keeps_no_other_plugin_from_its_own(point: str) -> None:
+    calls: Calls = []
+    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls, {point: raises}))
+    await lifecycle.setup()
+    await lifecycle.start()
+    await lifecycle.stop()
+    await lifecycle.teardown()
+    assert calls[-4:] == ["b.stop", "a.stop", "b.teardown", "a.teardown"]
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("point", ["setup", "start"])
+async def test_a_beginning_that_hangs_ends_with_the_plugins_own_budget(point: str) -> None:
+    async def hangs(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    kind = type("Hangs", (Plugin,), {"name": "hangs", point: hangs, "budgets": Budgets(setup_s=7)})
+    lifecycle = lifecycle_of(kind(PluginConfig(), Settings()))
+    with pytest.raises(PluginError, match=f"plugin hangs: {point} took longer than 7 s"):
+        await begin(lifecycle)
+    assert asyncio.get_running_loop().time() == pytest.approx(7, abs=0.1)
+
+
+async def test_a_beginning_without_async_names_plugin_and_point() -> None:
+    kind = type("Sync", (Plugin,), {"name": "sync", "setup": lambda *_: None})
+    with pytest.raises(PluginError, match=r"plugin sync: setup raised WrongAnswer: .* declare it with `async def`"):
+        await lifecycle_of(kind(PluginConfig(), Settings())).setup()
+
+
+@pytest.mark.parametrize(
+    ("act", "why"),
+    [
+        pytest.param(lambda _: raises(), "event_sources raised KeyError", id="raises"),
+        pytest.param(lambda _: None, "event_sources raised TypeError", id="nothing"),
+        pytest.param(lambda _: ["pods"], "event_sources returned 'pods', which is no EventSource", id="a name"),
+    ],
+)
+def test_event_sources_that_fail_name_plugin_and_point(act: Callable[[object], object], why: str) -> None:
+    kind = type("Author", (Plugin,), {"name": "author", "event_sources": act})
+    with pytest.raises(PluginError, match=f"plugin author: {why}"):
+        lifecycle_of(kind(PluginConfig(), Settings())).reflectors(lambda _: None, lambda *_: None)
