@@ -112,7 +112,7 @@ def _trust(
     if options.self_signed:
         services = service_names(options.service_name, options.ca_secret.namespace)
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
-        authorities = Authorities(options.ca_secret, options.lives, names)
+        authorities = Authorities(options.ca_secret, options.lives, names, options.former_ca_secret)
     wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
     return Trust(wanted, lambda: server.address, LeafHolder(files.serving), metrics, kube_metrics)
 

@@ -31,6 +31,7 @@ class Options:
     webhook_configurations: tuple[str, ...]  # none: nobody is to be made to trust us
     service_name: str
     ca_secret: ObjectKey
+    former_ca_secret: ObjectKey | None
     lives: Lives
     drain: timedelta
     inventory: bool
@@ -64,10 +65,15 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         webhook_configurations=tuple(dict.fromkeys(configurations)),
         service_name=given.service_name,
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
+        former_ca_secret=_former(common.namespace, given.former_ca_secret),
         lives=Lives(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
         drain=given.drain,
         inventory=given.inventory,
     )
+
+
+def _former(namespace: str, name: str) -> ObjectKey | None:
+    return ObjectKey(namespace or DEFAULT_NAMESPACE, name) if name else None
 
 
 def _fault(given: argparse.Namespace) -> str:
@@ -145,6 +151,12 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         default=f"{DEFAULT_NAME}-ca",
         help="Secret that holds the authority of a self-signed certificate (%(default)s)",
+    )
+    trust.add_argument(
+        "--former-ca-secret",
+        metavar="NAME",
+        default="",
+        help="Secret of an earlier version, whose authority is taken over while --ca-secret has none (none)",
     )
     lives = (
         ("--leaf-life", timedelta(days=7), "life of a self-signed certificate; renewed after two thirds of it"),

@@ -11,6 +11,8 @@ from shared.api.meta import Object
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"
+# The only value without a default that serves everyone.
+REQUIRED: Mapping[str, Any] = {"image": {"registry": "registry.example"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,9 @@ class Chart:
     def render(
         self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> Rendered:
-        """Render with these values over the chart's own. Raises CommandError with Helm's words."""
-        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=values or {})))
+        """Render with these values over the chart's and the required ones. Raises CommandError with Helm's words."""
+        given = merged(REQUIRED, values or {})
+        return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=given)))
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

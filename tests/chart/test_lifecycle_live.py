@@ -72,7 +72,7 @@ def test_every_object_of_every_preset_is_accepted_as_it_is(
 def test_install_says_what_to_do_next_and_in_an_emergency(release: Release) -> None:
     notes = release.install()
     assert "kubectl get bindrequests --all-namespaces" in notes
-    assert "kubectl delete validatingwebhookconfiguration bowline-webhook" in notes
+    assert "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations," in notes
     assert "serves the pods of: kai-scheduler, bowline." in notes
     assert f"judges nothing in: kube-system, {NAMESPACE}." in notes
 

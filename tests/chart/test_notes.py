@@ -7,18 +7,28 @@ import pytest
 
 from localcluster.helm import HelmCli
 from shared.api import names
-from tests.chart.rendering import CHART, NAMESPACE, RELEASE
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, merged
 
 GIVEN = {"webhook": {"tls": {"mode": "secret", "secretName": "serving-cert"}}}
 ONE = "The webhook has one replica"
 LOST = "Namespace default is Bowline's own now"
+EMERGENCY = (
+    "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicybindings "
+    "-l app.kubernetes.io/name=bowline,app.kubernetes.io/instance=bowline"
+)
 CASES = [
     pytest.param({}, NAMESPACE, {"judges nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="as it comes"),
-    pytest.param({}, NAMESPACE, {"delete validatingwebhookconfiguration bowline-webhook"}, set(), id="an emergency"),
     pytest.param(
         {},
         NAMESPACE,
-        {"writes its CA into it at once", "delete secret bowline-webhook-ca"},
+        {EMERGENCY, "No webhook and no policy can", "mode: Off there"},
+        set(),
+        id="an emergency",
+    ),
+    pytest.param(
+        {},
+        NAMESPACE,
+        {"patch secret bowline-ca", "delete secret bowline-ca"},
         {"caBundle"},
         id="a certificate of its own",
     ),
@@ -29,7 +39,7 @@ CASES = [
         GIVEN,
         NAMESPACE,
         {"Secret serving-cert", "clientConfig.caBundle"},
-        {"at once"},
+        {"delete secret"},
         id="a given one",
     ),
     pytest.param(
@@ -40,7 +50,31 @@ CASES = [
         id="one from cert-manager",
     ),
     pytest.param({"webhook": {"replicas": 1}}, NAMESPACE, {ONE}, set(), id="one webhook is a risk"),
-    pytest.param({"webhook": {"replicas": 0}}, NAMESPACE, set(), {ONE}, id="no webhook is meant"),
+    pytest.param(
+        {"webhook": {"enabled": False}},
+        NAMESPACE,
+        {f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"},
+        {ONE, "deployment/bowline-webhook", "bowline-ca"},
+        id="another release's webhook",
+    ),
+    pytest.param(
+        {"admission": {"mode": "Warn"}},
+        NAMESPACE,
+        {"--set admission.mode=Enforce", EMERGENCY},
+        {ONE},
+        id="warn",
+    ),
+    pytest.param(
+        {"admission": {"mode": "Off"}}, NAMESPACE, {"--set admission.mode=Warn"}, {ONE, EMERGENCY}, id="switched off"
+    ),
+    pytest.param(
+        {"config": {"schedulerNames": ["*"], "namespaces": {"exclude": ["cni"]}}},
+        NAMESPACE,
+        {"Every pod outside the namespaces above depends on the webhook"},
+        set(),
+        id="every scheduler",
+    ),
+    pytest.param({}, NAMESPACE, {"--set reconciler.replicas=0"}, set(), id="to stop binding"),
     pytest.param({}, "default", {LOST, "judges nothing in: kube-system, default."}, set(), id="among users"),
     pytest.param(
         {"config": {"schedulerNames": ["a"], "namespaces": {"exclude": ["b"]}}},
@@ -56,7 +90,7 @@ CASES = [
 def test_notes(
     helm_command: HelmCli, values: dict[str, Any], namespace: str, said: set[str], unsaid: set[str]
 ) -> None:
-    given = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
+    given = [f"--set-json={key}={json.dumps(value)}" for key, value in merged(REQUIRED, values).items()]
     command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *given]
     notes = helm_command.run(command).partition("\nNOTES:\n")[2]
     assert {words for words in said if words not in notes} == set()

@@ -95,6 +95,7 @@ def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered
         ("RoleBinding", "bowline-webhook"),
         ("Role", "bowline-reconciler"),
         ("RoleBinding", "bowline-reconciler"),
+        ("Secret", "bowline-ca"),
         ("Service", "bowline-webhook"),
         ("Deployment", "bowline-webhook"),
         ("Deployment", "bowline-reconciler"),
@@ -143,6 +144,11 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert pod["serviceAccountName"] == deployment["metadata"]["name"]
         assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
         assert only["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+        assert only["readinessProbe"]["periodSeconds"] == 2
+        started = only["startupProbe"]
+        assert started["httpGet"] == only["livenessProbe"]["httpGet"]
+        assert (started["periodSeconds"], started["failureThreshold"]) == (1, 120)
+        assert pod["enableServiceLinks"] is False
         assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
         assert set(only["resources"]["requests"]) == {"cpu", "memory"}
         assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
@@ -205,11 +211,14 @@ def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, re
 
 
 IMAGES = [
-    pytest.param({}, "bowline:0.1.0", id="the chart's version is the tag"),
-    pytest.param({"tag": "v2"}, "bowline:v2", id="a given tag"),
+    pytest.param({}, "registry.example/bowline:0.1.0", id="the chart's version is the tag"),
+    pytest.param({"tag": "v2"}, "registry.example/bowline:v2", id="a given tag"),
+    pytest.param({"registry": "", "pullPolicy": "Never"}, "bowline:0.1.0", id="an image on the nodes"),
     pytest.param({"registry": "r.example:5000/team"}, "r.example:5000/team/bowline:0.1.0", id="a registry"),
     pytest.param(
-        {"tag": "v2", "digest": "sha256:" + "a" * 64}, "bowline@sha256:" + "a" * 64, id="a digest wins over the tag"
+        {"registry": "", "tag": "v2", "digest": "sha256:" + "a" * 64},
+        "bowline@sha256:" + "a" * 64,
+        id="a digest wins over the tag",
     ),
 ]
 
@@ -229,7 +238,8 @@ def test_a_self_signed_webhook_is_told_where_its_ca_is_kept_and_published(render
     arguments = container(rendered, "bowline-webhook")["args"]
     assert "--webhook-configuration=bowline-webhook" in arguments
     assert "--service-name=bowline-webhook" in arguments
-    assert "--ca-secret=bowline-webhook-ca" in arguments
+    assert "--ca-secret=bowline-ca" in arguments
+    assert "--former-ca-secret=bowline-webhook-ca" in arguments
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert [volume["name"] for volume in pod["volumes"]] == ["config"], "the key of the CA is mounted nowhere"
@@ -253,7 +263,7 @@ def test_a_certificate_from_elsewhere_is_mounted(chart: Chart, tls: dict[str, st
     assert "--webhook-configuration=bowline-webhook" in arguments, "it is ready only when it can be verified"
     publishes = f"--tls-ca-file={mount['mountPath']}/ca.crt" in arguments
     assert publishes is (tls["mode"] == "secret")
-    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name"))]
+    assert not [a for a in arguments if a.startswith(("--ca-secret", "--former-ca-secret", "--service-name"))]
     assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
 
 
@@ -303,6 +313,9 @@ def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, render
     drain = parse_options([], {}).drain
     assert pod["terminationGracePeriodSeconds"] > drain.total_seconds() + MAX_TIMEOUT_S + 10
     assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
+    # Replicas that serve no call do not keep their nodes from being drained.
+    budget = rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert not chart.render({"webhook": {"replicas": 1}}).of_kind("PodDisruptionBudget")
     assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
 
@@ -315,9 +328,14 @@ def test_a_kubelet_gives_the_reconciler_the_time_that_its_stop_may_take(rendered
 
 def test_replicas_are_spread_over_nodes_unless_told_otherwise(chart: Chart, rendered: Rendered) -> None:
     spec = rendered.get("Deployment", "bowline-webhook")["spec"]
-    (constraint,) = spec["template"]["spec"]["topologySpreadConstraints"]
-    assert constraint["labelSelector"] == spec["selector"]
-    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    constraints = spec["template"]["spec"]["topologySpreadConstraints"]
+    keys = [constraint["topologyKey"] for constraint in constraints]
+    assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+    for constraint in constraints:
+        assert constraint["labelSelector"] == spec["selector"]
+        assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+        # Else the pods of the version before count, and the new ones gather where those are not.
+        assert constraint["matchLabelKeys"] == ["pod-template-hash"]
     both_processes = {"matchLabels": {"app.kubernetes.io/name": "bowline"}}
     elsewhere = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
     own: list[Any] = [

@@ -22,9 +22,10 @@ MAY = [
     pytest.param(WEBHOOK, "watch", f"{names.GROUP}:bindrequests", {}, False, id="and no requests, unguarded"),
     pytest.param(WEBHOOK, "get", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook reads no secrets"),
     pytest.param(
-        WEBHOOK, "update", ":secrets", {"name": f"{WEBHOOK}-ca", "namespace": NAMESPACE}, True, id="but its CA's"
+        WEBHOOK, "update", ":secrets", {"name": "bowline-ca", "namespace": NAMESPACE}, True, id="but its CA's"
     ),
-    pytest.param(WEBHOOK, "get", ":secrets", {"name": f"{WEBHOOK}-ca"}, False, id="and not elsewhere"),
+    pytest.param(WEBHOOK, "get", ":secrets", {"name": "bowline-ca"}, False, id="and not elsewhere"),
+    pytest.param(WEBHOOK, "create", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook creates no Secret"),
     pytest.param(WEBHOOK, "delete", ":secrets", {"namespace": NAMESPACE}, False, id="it deletes none"),
     pytest.param(RECONCILER, "create", ":pods/binding", {}, True, id="the reconciler binds pods"),
     pytest.param(RECONCILER, "patch", ":pods/status", {}, True, id="the reconciler writes a pod's condition"),

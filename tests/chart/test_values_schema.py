@@ -12,7 +12,7 @@ from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
 from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
 from shared.framework.workloads import TEMPLATE_PATH
-from tests.chart.rendering import CHART, NAMESPACE, RELEASE, Chart, Rendered
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -23,6 +23,14 @@ REFUSED = [
     pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process is refused"),
     pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="no Service's name begins so"),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
+    pytest.param({"webhook": {"replicas": None}}, "/webhook", "replicas", id="no number of replicas at all"),
+    pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
+    pytest.param(
+        {"policy": {"trusted": {"users": ["a'] || true"]}}},
+        "/policy/trusted/users/0",
+        "pattern",
+        id="a user that would end the CEL expression",
+    ),
     pytest.param({"webhook": {"replicas": "2"}}, "/webhook/replicas", "string", id="replicas are a number"),
     pytest.param({"webhook": {"port": 443}}, "/webhook/port", "minimum", id="a privileged port needs root"),
     pytest.param({"webhook": {"url": "http://host"}}, "/webhook/url", "https", id="the API server only calls https"),
@@ -101,13 +109,53 @@ def test_wrong_values_are_refused_at_their_place(chart: Chart, values: dict[str,
     assert word in str(refused.value)
 
 
+STAR = {"config": {"schedulerNames": ["*"]}}
+TOGETHER = [
+    pytest.param({"image": {"registry": ""}}, r"image\.registry: .*image\.digest.*pullPolicy=Never", id="registry"),
+    pytest.param(
+        {"webhook": {"replicas": 0}},
+        r"webhook\.replicas is 0: .*mode=Off.*enabled=false",
+        id="no webhook",
+    ),
+    pytest.param(STAR, r"schedulerNames is .*config\.namespaces\.exclude.*mode=Warn", id="every pod of the cluster"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), TOGETHER)
+def test_values_that_would_block_a_cluster_are_refused_with_the_remedy(
+    chart: Chart, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        chart.render(values)
+
+
+NARROW = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}]}
+ACCEPTED = [
+    pytest.param({"image": {"registry": "", "digest": "sha256:" + "a" * 64}}, id="a digest without a registry"),
+    pytest.param({"image": {"registry": "", "pullPolicy": "Never"}}, id="an image on the nodes"),
+    pytest.param({"image": {"registry": "", "repository": "r.example/bowline"}}, id="a registry in the repository"),
+    pytest.param({"webhook": {"replicas": 0, "url": "https://a"}}, id="a webhook elsewhere"),
+    pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Off"}}, id="no webhook and nothing that denies"),
+    pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Warn"}}, id="no webhook, hooks that fail open"),
+    pytest.param({"webhook": {"replicas": 0, "enabled": False}}, id="another release's webhook"),
+    pytest.param({**STAR, "admission": {"mode": "Warn"}}, id="every pod, warned about"),
+    pytest.param({"config": {**STAR["config"], "namespaces": {"exclude": ["cni"]}}}, id="every other namespace"),
+    pytest.param({**STAR, "webhook": {"namespaceSelector": NARROW}}, id="every pod of some namespaces"),
+]
+
+
+@pytest.mark.parametrize("values", ACCEPTED)
+def test_values_by_which_no_cluster_is_blocked_are_accepted(chart: Chart, values: dict[str, Any]) -> None:
+    assert chart.render(values).objects
+
+
 def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
     with pytest.raises(CommandError, match=r"webhook\.port and webhook\.metricsPort must differ"):
         chart.render({"webhook": {"port": 8080}})
 
 
 def test_an_older_kubernetes_is_refused(helm_command: HelmCli) -> None:
-    release = ChartRelease(RELEASE, CHART, NAMESPACE)
+    release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=REQUIRED)
     assert helm_command.template(release, kube_version="1.32.0-rc.1")
     with pytest.raises(CommandError, match=r"requires kubeVersion: >=1\.32\.0-0"):
         helm_command.template(release, kube_version="1.31.9")
@@ -164,7 +212,7 @@ def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
 def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:
     text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
     # Reservation pods run the release's own image, which only the chart knows.
-    assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="bowline:0.1.0"))
+    assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="registry.example/bowline:0.1.0"))
 
 
 def test_the_whole_default_configuration_passes_the_schema_and_comes_back_equal(chart: Chart) -> None:

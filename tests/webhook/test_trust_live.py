@@ -37,11 +37,13 @@ from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations
 from webhook.tls.ca_controller import Authorities, CaKeeper, LeafHolder
-from webhook.tls.rotation import Lives
+from webhook.tls.rotation import CaState, Lives
+from webhook.tls.secret import new_secret, read_secret
 from webhook.tls.serving import ServingContext
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{WEBHOOK}-ca"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+SECRET, FORMER = f"{SECRETS}/bowline-ca", f"{SECRETS}/{WEBHOOK}-ca"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/bowline-webhook"
 MUTATING, VALIDATING = HOOKS.format("mutating"), HOOKS.format("validating")
 PODS = "/api/v1/namespaces/default/pods?dryRun=All"
@@ -59,7 +61,9 @@ def installed() -> Iterator[tuple[Cluster, Pair]]:
 def live(installed: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
     """The cluster without a CA, trusting nobody; what a test starts ends with it."""
     cluster, pair = installed
-    cluster.kubectl("delete", "secret", f"{WEBHOOK}-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
+    # As the chart renders it: without data.
+    cluster.kubectl("delete", "secret", "bowline-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
+    pair.upgrade()
     trust(cluster, b"")
     yield LiveCluster(cluster, "default")
     pair.stop()
@@ -130,8 +134,8 @@ def test_replicas_that_start_together_agree_on_one_authority(
         replica.wait_ready(60)
     (certificate,) = from_pem(bundle(cluster))
     assert trusted(cluster) == {to_pem([certificate])}
-    created = sum('step":"create"' in replica.log.read_text() for replica in replicas)
-    assert created == 1, "the others have found what one has made"
+    made = sum('step":"repair"' in replica.log.read_text() for replica in replicas)
+    assert made == 1, "the others have found what one has made"
     for path in (MUTATING, VALIDATING):
         managers = {
             m["manager"] for m in cluster.api.get(path)["metadata"]["managedFields"] if "caBundle" in json.dumps(m)
@@ -271,11 +275,62 @@ def test_without_the_right_to_its_secret_it_says_so(installed: tuple[Cluster, Pa
     process.wait_ready(60)
 
 
+def test_an_upgrade_goes_on_with_the_authority_that_an_earlier_version_has_made(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    """That version created its Secret itself, of another name and type, and its replicas still sign by it."""
+    cluster, pair = installed
+    authority = make_authority(datetime.now(UTC), LIFE)
+    state = CaState(authority, bundle=(authority.certificate,))
+    cluster.api.post(SECRETS, new_secret(f"{WEBHOOK}-ca", NAMESPACE, state))
+    trust(cluster, to_pem([authority.certificate]))
+    pair.launch_webhook().wait_ready(60)
+    assert read_secret(cluster.api.get(SECRET)).active == authority
+    assert trusted(cluster) == {to_pem([authority.certificate])}
+    cluster.api.delete(FORMER)
+
+
+def test_no_upgrade_changes_the_authority_that_the_webhook_has_written(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    cluster, pair = installed
+    pair.launch_webhook().wait_ready(60)
+    before = cluster.api.get(SECRET)
+    pair.upgrade({"log.level": "debug"})
+    after = cluster.api.get(SECRET)
+    assert (after["data"], after["metadata"]["annotations"]) == (before["data"], before["metadata"]["annotations"])
+    # As Helm 3 upgrades: by a three-way merge with what was rendered before.
+    rendered = cluster.kubectl("get", "secret", "bowline-ca", f"-n={NAMESPACE}", "-o=json").stdout
+    shell = {key: value for key, value in json.loads(rendered).items() if key in ("apiVersion", "kind", "type")}
+    shell["metadata"] = {"name": "bowline-ca", "namespace": NAMESPACE, "labels": {"helm.sh/chart": "bowline-9"}}
+    for version in ("bowline-8", "bowline-9"):
+        shell["metadata"]["labels"] = {"helm.sh/chart": version}
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(shell))
+    assert cluster.api.get(SECRET)["data"] == before["data"]
+
+
+def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
+    installed: tuple[Cluster, Pair], live: LiveCluster
+) -> None:
+    """The webhook has no right to create one: whoever may create Secrets can have the token of any account."""
+    cluster, pair = installed
+    process = pair.launch_webhook()
+    process.wait_ready(60)
+    before = read_secret(cluster.api.get(SECRET)).active
+    cluster.api.delete(SECRET)
+    live.until("it says what is missing", lambda: "bowline-ca is missing" in process.log.read_text())
+    assert "helm upgrade or kubectl --namespace bowline-system create secret generic" in process.log.read_text()
+    assert process.get("/readyz")[0] == 200
+    pair.upgrade()
+    live.until("it is written again", lambda: "data" in cluster.api.get(SECRET))
+    assert read_secret(cluster.api.get(SECRET)).active == before, "what this process remembers goes on signing"
+
+
 async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
     """Somebody has made the Secret immutable, or taken a right away; its signer is good for months to come."""
     clock, holder = SteppedClock(datetime.now(UTC)), LeafHolder(ServingContext())
     lives = Lives(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
-    wanted = Authorities(ObjectKey(NAMESPACE, f"{WEBHOOK}-ca"), lives, ("127.0.0.1",))
+    wanted = Authorities(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
     access = await load_access(live.cluster.kubeconfig)
 
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):

@@ -16,12 +16,12 @@ from cryptography import x509
 
 from shared.api.meta import Object, ObjectKey
 from shared.kube.client import KubeClient
-from shared.kube.errors import NotFound
+from shared.kube.errors import Forbidden, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
 from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
-from webhook.tls.ca import Leaf, make_authority, sign_leaf, to_pem
+from webhook.tls.ca import Leaf, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations, Overlap
 from webhook.tls.periodic import Passes
 from webhook.tls.rotation import (
@@ -36,7 +36,7 @@ from webhook.tls.rotation import (
     rotate,
 )
 from webhook.tls.secret import new_secret, read_secret, written
-from webhook.tls.serving import ServingContext
+from webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,15 @@ _RECHECK = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """What a self-signed webhook is told: its Secret, how long things live, and by which names it is called."""
+    """What a self-signed webhook is told: its Secret, how long things live, and by which names it is called.
+
+    ``former`` is the Secret that an earlier version kept its authority in: it is taken over from there once.
+    """
 
     secret: ObjectKey
     lives: Lives
     names: tuple[str, ...]
+    former: ObjectKey | None = None
 
 
 class LeafHolder:
@@ -82,6 +86,7 @@ class CaKeeper:
         self._configurations = configurations
         self._holder = holder
         self._secret = wanted.secret
+        self._former = wanted.former
         self._names = wanted.names
         self._lives = replace(wanted.lives, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
@@ -134,13 +139,37 @@ class CaKeeper:
         if step.action is None:
             return seen.secret or CaState(None)
         made = after(step.action, seen, make_authority(now, self._lives.authority), now)
+        inherited = await self._inherited(seen, now)
+        if inherited is not None:
+            made, step = inherited, replace(step, why=f"the authority of an earlier version is in {self._former}")
         await self._write(found, made, step)
         return made
+
+    async def _inherited(self, seen: Observed, now: datetime) -> CaState | None:
+        """Return the authority of an earlier version while this Secret has none; None if there is none that is valid.
+
+        Replicas of that version still sign by it. With another authority each would remove the other's from the
+        webhook configurations.
+        """
+        has_own = seen.known is not None or (seen.secret is not None and seen.secret.active is not None)
+        if self._former is None or has_own:
+            return None
+        with suppress(NotFound):
+            state = read_secret(await self._client.get(SECRETS, self._former.namespace, self._former.name))
+            if state.active is not None and is_valid_at(state.active.certificate, now):
+                return state
+        return None
 
     async def _write(self, found: Object | None, state: CaState, step: Step) -> None:
         namespace, name = self._secret
         if found is None:
-            await self._client.create(SECRETS, namespace, new_secret(name, namespace, state))
+            try:
+                await self._client.create(SECRETS, namespace, new_secret(name, namespace, state))
+            except Forbidden as error:
+                raise CertificateError(
+                    f"Secret {self._secret} is missing, and it may not be created from here; make it, empty, "
+                    f"by helm upgrade or kubectl --namespace {namespace} create secret generic {name}"
+                ) from error
         else:
             await self._client.update(SECRETS, namespace, name, written(found, state))
         self._metrics.ca_steps.labels(step=step.action).inc()

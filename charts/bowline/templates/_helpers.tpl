@@ -11,8 +11,13 @@ and begin with a digit, a Service's may not.
 {{ include "bowline.fullname" . }}-webhook
 {{- end }}
 
-{{/* Made by the webhook, not by the chart: a Secret that is rendered would be undone by every upgrade. */}}
+{{/* Rendered without data, which the webhook writes: data that is rendered would be undone by every upgrade. */}}
 {{- define "bowline.webhook.caSecret" -}}
+{{ include "bowline.fullname" . }}-ca
+{{- end }}
+
+{{/* Where an earlier version kept it, in a Secret that it created itself. */}}
+{{- define "bowline.webhook.formerCaSecret" -}}
 {{ include "bowline.webhook.name" . }}-ca
 {{- end }}
 
@@ -31,9 +36,16 @@ and begin with a digit, a Service's may not.
 {{- with .Values.reconciler.shardLabelSelector }}-{{ sha256sum . | trunc 8 }}{{ end }}
 {{- end }}
 
+{{/*
+With a name of its own a chart may be in one release several times (aliases of a parent chart): its selectors then have
+that name too. Without one they stay as they are, since a Deployment's selector cannot be changed.
+*/}}
 {{- define "bowline.selectorLabels" -}}
 app.kubernetes.io/name: bowline
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- if and .Values.fullnameOverride (ne .Values.fullnameOverride .Release.Name) }}
+bowline.dev/name: {{ .Values.fullnameOverride | quote }}
+{{- end }}
 {{- end }}
 
 {{- define "bowline.labels" -}}
@@ -121,6 +133,13 @@ capabilities:
 {{- end }}
 
 {{- define "bowline.probes" -}}
+{{- /* Two minutes to start; only then does liveness count. */ -}}
+startupProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 1
+  failureThreshold: 120
 livenessProbe:
   httpGet:
     path: /healthz
@@ -131,7 +150,7 @@ readinessProbe:
   httpGet:
     path: /readyz
     port: metrics
-  periodSeconds: 5
+  periodSeconds: 2
   timeoutSeconds: 5
 {{- end }}
 

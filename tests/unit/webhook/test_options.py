@@ -18,6 +18,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert (options.files, options.ca_file, options.self_signed) == (FilePaths(), None, True)
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
+    assert options.former_ca_secret is None
     assert options.lives == Lives(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
     assert options.drain == timedelta(seconds=8)
@@ -36,6 +37,7 @@ def test_what_is_given_is_taken() -> None:
             *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
             *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
             *("--leaf-life", "20s", "--ca-life", "60s", "--ca-grace", "1s", "--ca-secret", "s"),
+            *("--former-ca-secret", "f"),
         ],
         {},
     )
@@ -45,7 +47,7 @@ def test_what_is_given_is_taken() -> None:
     assert options.webhook_configurations == ("x", "y")
     assert options.drain == timedelta(milliseconds=500)
     assert options.lives == Lives(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
-    assert options.ca_secret.name == "s"
+    assert (options.ca_secret.name, options.former_ca_secret) == ("s", ObjectKey("default", "f"))
 
 
 def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_named() -> None:

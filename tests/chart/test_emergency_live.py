@@ -1,0 +1,136 @@
+"""The ways to take admission out of the path and back, played with the running pair as documented."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from localcluster.cluster import Cluster
+from localcluster.pair import Pair
+from shared.api import names
+from tests.live import Live
+from tests.pairs import own_namespace, running_pair
+from tests.plugins.sharing import Shares
+
+KINDS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings")
+WRONG = {names.GPU_FRACTION: "1.5"}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[Cluster, Pair]]:
+    """A pair of its own: what these tests do would disturb any other."""
+    values = {
+        "config.gpuSharing": {"fakeGPUs": True},
+        # Within seconds of its start a reconciler waits this long before it undoes anything.
+        "config.binding.inFlightTimeout": "2s",
+    }
+    with running_pair(2, values) as started:
+        yield started
+
+
+@pytest.fixture
+def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
+    """Admission enforced, before and after."""
+    with own_namespace(*running) as made:
+        yield made
+    switch(made, "Enforce")
+
+
+def switch(live: Live, mode: str) -> str:
+    """Upgrade to the mode and restart both processes, as a rollout does; Helm's notes."""
+    notes = live.pair.upgrade({"admission.mode": mode})
+    live.pair.stop()
+    reconciler = live.pair.launch_reconciler()
+    if mode != "Off":
+        live.pair.launch_webhook().wait_ready(60)
+    reconciler.wait_ready(60)
+    return notes
+
+
+def present(live: Live) -> list[str]:
+    """What of the release can deny."""
+    return live.kubectl("get", ",".join(KINDS), "-l", "app.kubernetes.io/name=bowline", "-o", "name").stdout.split()
+
+
+def create(live: Live, name: str, annotations: dict[str, str]) -> tuple[bool, str]:
+    """Create a pod with kubectl; whether it was, and what kubectl says of it."""
+    spec = {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+    done = live.kubectl("create", "-f", "-", objects=body, check=False)
+    return done.returncode == 0, done.stderr
+
+
+def until_created(live: Live, name: str, *, created: bool, says: str = "") -> None:
+    """Wait until such a pod is created, or denied: the API server reads configurations and policies by a watch."""
+    numbers = iter(range(1000))
+
+    def found() -> bool:
+        was_created, said = create(live, f"{name}-{next(numbers)}", WRONG)
+        return was_created is created and says in said
+
+    live.until(f"a wrong pod is {'created' if created else 'denied'}", found)
+
+
+def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live: Live) -> None:
+    until_created(live, "before", created=False)
+    notes = live.pair.upgrade()
+    command = re.search(r"kubectl (delete validatingwebhookconfigurations,\S+ -l \S+)", notes)
+    assert command, "the notes have the command"
+    live.cluster.kubectl(*shlex.split(command[1]))
+    assert present(live) == []
+    until_created(live, "without", created=True)
+    # Every other pod is bound as before; one that asks for a share was not prepared, and its request says so.
+    live.create_pod("plain")
+    live.request_bind("plain")
+    live.phase("plain", "Succeeded")
+    shares = Shares(live)
+    shares.make("unprepared")
+    shares.ask("unprepared", ["g"])
+    status = live.phase("unprepared", "Failed")["status"]
+    assert status["suggestion"] == "DeletePod"
+    # Back by way of warnings, so that nothing is denied while no webhook is ready.
+    switch(live, "Warn")
+    until_created(live, "warned", created=True, says="Warning: ")
+    switch(live, "Enforce")
+    until_created(live, "after", created=False)
+    shares.share("prepared", "g")
+    live.phase("prepared", "Succeeded")
+
+
+def test_mode_off_removes_what_can_deny_and_survives_the_next_upgrade(live: Live) -> None:
+    notes = switch(live, "Off")
+    assert "Admission is off" in notes
+    assert present(live) == []
+    until_created(live, "off", created=True)
+    live.pair.upgrade({"log.level": "debug"})
+    assert present(live) == []
+    switch(live, "Warn")
+    until_created(live, "warned", created=True, says="Warning: ")
+    assert len(present(live)) > len(KINDS)
+
+
+def test_warnings_do_not_depend_on_a_webhook(live: Live) -> None:
+    switch(live, "Warn")
+    assert live.pair.webhook is not None
+    live.pair.webhook.stop()
+    # The policy of the API server itself still warns.
+    until_created(live, "warned", created=True, says="Warning: ")
+
+
+def test_a_stopped_reconciler_leaves_requests_as_they_are_until_it_is_started(live: Live) -> None:
+    live.pair.reconcilers[0].stop()
+    live.create_pod("waits")
+    live.request_bind("waits")
+    request: dict[str, Any] = live.request("waits")
+    assert "status" not in request or not request["status"].get("phase")
+    live.pair.launch_reconciler().wait_ready(60)
+    live.phase("waits", "Succeeded")
+
+
+def test_helm_restores_what_was_deleted(live: Live) -> None:
+    before = sorted(present(live))
+    live.cluster.kubectl("delete", ",".join(KINDS), "-l", "app.kubernetes.io/instance=bowline")
+    live.pair.upgrade()
+    assert sorted(present(live)) == before

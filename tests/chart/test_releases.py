@@ -1,0 +1,127 @@
+"""Several releases in one cluster, or several times in one release: what each has for itself."""
+
+from typing import Any
+
+import pytest
+
+from tests.chart.rendering import Chart, Rendered
+
+WEBHOOK_KINDS = {
+    "Service",
+    "Secret",
+    "PodDisruptionBudget",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+    "Certificate",
+    "Issuer",
+}
+SHARD = {
+    "webhook": {"enabled": False},
+    "crds": {"enabled": False},
+    "reservation": {"createNamespace": False, "createServiceAccount": False},
+    "reconciler": {"shardLabelSelector": "pool=a"},
+}
+
+
+@pytest.mark.parametrize("mode", ["self", "cert-manager"])
+def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) -> None:
+    rendered = chart.render({**SHARD, "webhook": {"enabled": False, "tls": {"mode": mode}}}, release="shard")
+    assert not {obj["kind"] for obj in rendered.objects} & WEBHOOK_KINDS
+    assert [obj["metadata"]["name"] for obj in rendered.of_kind("Deployment")] == ["shard-reconciler"]
+    assert not [name for _, name in rendered.by_kind if "webhook" in name]
+
+
+def test_a_release_without_a_webhook_judges_its_own_accounts_alone(chart: Chart) -> None:
+    """Its guards would deny what the other release's reconciler writes, and the other way round."""
+    rendered = chart.render(SHARD, release="shard")
+    found = {policy["metadata"]["name"] for policy in rendered.of_kind("ValidatingAdmissionPolicy")}
+    assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & found == set()
+    assert {"shard-reconciler-pods", "shard-reconciler-configmaps"} <= found
+
+
+def test_a_second_release_collides_with_the_first_in_no_object(chart: Chart) -> None:
+    first, second = chart.render(), chart.render(SHARD, release="shard")
+    assert not set(first.by_kind) & set(second.by_kind)
+
+
+def selectors(rendered: Rendered) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = [o["spec"]["selector"]["matchLabels"] for o in rendered.of_kind("Deployment")]
+    found += [o["spec"]["selector"] for o in rendered.of_kind("Service")]
+    return found + [o["spec"]["selector"]["matchLabels"] for o in rendered.of_kind("PodDisruptionBudget")]
+
+
+def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) -> None:
+    """As aliases of a parent chart: one release, told apart by their names."""
+    one, other = (chart.render({"fullnameOverride": name}, release="platform") for name in ("one", "other"))
+    for here, there in ((one, other), (other, one)):
+        pods: list[Any] = [o["spec"]["template"]["metadata"]["labels"] for o in there.of_kind("Deployment")]
+        assert not [s for s in selectors(here) for labels in pods if s.items() <= labels.items()]
+
+
+def test_selectors_of_a_release_without_a_name_of_its_own_stay_as_they_were(rendered: Rendered) -> None:
+    """A Deployment's selector cannot be changed: with another one no upgrade would be possible."""
+    for selector in selectors(rendered):
+        component = selector["app.kubernetes.io/component"]
+        assert selector == {
+            "app.kubernetes.io/name": "bowline",
+            "app.kubernetes.io/instance": "bowline",
+            "app.kubernetes.io/component": component,
+        }
+
+
+# --- who may connect ---
+
+PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
+MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+
+def ingress(rendered: Rendered, name: str) -> list[tuple[str, Any]]:
+    policy = rendered.get("NetworkPolicy", f"bowline-{name}")["spec"]
+    deployment = rendered.get("Deployment", f"bowline-{name}")["spec"]
+    assert policy["podSelector"] == deployment["selector"]
+    assert policy["policyTypes"] == ["Ingress"]
+    return [(rule["ports"][0]["port"], rule.get("from")) for rule in policy.get("ingress") or ()]
+
+
+def test_no_network_policy_unless_asked_for(rendered: Rendered) -> None:
+    assert not rendered.of_kind("NetworkPolicy")
+
+
+def test_a_network_policy_admits_the_given_peers_alone(chart: Chart) -> None:
+    given = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
+    rendered = chart.render({"networkPolicy": given})
+    assert ingress(rendered, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
+    assert ingress(rendered, "reconciler") == [("metrics", MONITORING)]
+
+
+def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Chart) -> None:
+    rendered = chart.render({"networkPolicy": {"enabled": True}})
+    assert ingress(rendered, "webhook") == [("https", None)]
+    assert ingress(rendered, "reconciler") == []
+
+
+# --- what else is asked for ---
+
+
+def test_the_role_for_schedulers_is_opt_in_and_bound_to_nobody(chart: Chart, rendered: Rendered) -> None:
+    assert ("ClusterRole", "bowline-scheduler") not in rendered.by_kind
+    asked = chart.render({"schedulerRole": {"create": True}})
+    (rule,) = asked.get("ClusterRole", "bowline-scheduler")["rules"]
+    assert rule == {
+        "apiGroups": ["scheduling.run.ai"],
+        "resources": ["bindrequests"],
+        "verbs": ["get", "list", "watch", "create", "delete"],
+    }
+    assert not [b for b in asked.of_kind("ClusterRoleBinding") if b["roleRef"]["name"] == "bowline-scheduler"]
+
+
+def test_the_namespace_of_reservations_admits_restricted_pods_only(rendered: Rendered) -> None:
+    labels = rendered.get("Namespace", "kai-resource-reservation")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_secret_of_the_authority_has_no_data_to_be_undone(rendered: Rendered) -> None:
+    secret = rendered.get("Secret", "bowline-ca")
+    assert secret["type"] == "Opaque"
+    assert not {"data", "stringData", "immutable"} & set(secret)
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
