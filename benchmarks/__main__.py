@@ -1,4 +1,4 @@
-"""``python -m benchmarks bind|claims|admission|reviews|costs|memory|waiting [--quick] [--json FILE]``."""
+"""``python -m benchmarks bind|claims|admission|reviews|costs|memory|pending|waiting [--quick] [--json FILE]``."""
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ import uvloop
 
 from benchmarks.admission import QUICK as QUICK_ADMISSION
 from benchmarks.admission import AdmissionSizes, bench_admission
-from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory
+from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench_pending
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
@@ -38,9 +38,11 @@ def main() -> int:
     costs.set_defaults(run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes()))
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda size: bench_memory(QUICK if size == "quick" else FULL))
+    pending = commands.add_parser("pending", help="memory beside pods that wait for their scheduler, a part of bind")
+    pending.set_defaults(run=lambda size: bench_pending(QUICK if size == "quick" else FULL))
     waiting = commands.add_parser("waiting", help="fresh requests beside waiting ones, and what limits them")
     waiting.set_defaults(run=lambda size: bench_waiting(WaitingSizes(200, 3) if size == "quick" else WaitingSizes()))
-    for command in (bind, claims, admission, reviews, costs, memory, waiting):
+    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting):
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_finished, warm_up
 from benchmarks.latency import floor_latency, our_latency, percentiles
-from benchmarks.load import clear, make, make_bound, make_nodes
+from benchmarks.load import clear, make, make_bound, make_nodes, make_pending
 from benchmarks.report import Figure, Report
 from benchmarks.rig import READY_S, Rig, resident_mb, rig
 from benchmarks.waiting import WaitingSizes, beside_waiting
@@ -29,14 +29,15 @@ class Sizes:
     rates: tuple[int, ...]  # requests a second
     seconds: float  # at each rate
     bound: tuple[int, ...]  # pods on nodes, for memory
+    pending: tuple[int, ...]  # pods that wait for their scheduler, for memory
     nodes: int
     waiting: int
 
 
-FULL = Sizes(2000, 20000, 3, (20, 100, 300), 10.0, (0, 30_000, 100_000), 5000, 5000)
+FULL = Sizes(2000, 20000, 3, (20, 100, 300), 10.0, (0, 30_000, 100_000), (20_000, 50_000), 5000, 5000)
 # What fits into a coffee break: fewer repetitions, and no 100,000 pods.
-MEDIUM = Sizes(2000, 5000, 2, (20, 100, 300), 5.0, (0, 30_000), 5000, 1000)
-QUICK = Sizes(300, 600, 2, (20, 100), 3.0, (0, 1000), 100, 200)
+MEDIUM = Sizes(2000, 5000, 2, (20, 100, 300), 5.0, (0, 30_000), (20_000,), 5000, 1000)
+QUICK = Sizes(300, 600, 2, (20, 100), 3.0, (0, 1000), (1000,), 100, 200)
 
 
 async def bench_bind(sizes: Sizes) -> Report:
@@ -122,3 +123,34 @@ async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) 
             wanted = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
             report.add(Figure(name, "MB", (resident_mb(process),), empty, wanted))
             empty = empty or name
+    await _pending(stage, client, sizes, in_pod, report)
+
+
+async def bench_pending(sizes: Sizes) -> Report:
+    """Measure the memory of pods that wait for their scheduler alone."""
+    report = Report("Memory of the reconciler beside pending pods")
+    with rig(NODES) as stage:
+        async with await stage.client() as client:
+            await _pending(stage, client, sizes, has_pods_place(), report)
+    return report
+
+
+async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, report: Report) -> None:
+    """What pods without a request cost: the resident memory, and of that what each pod adds."""
+    where = "in a pod" if in_pod else "with a kubeconfig"
+    made, empty_mb = 0, 0.0
+    for pending in (0, *sizes.pending):
+        size = await make_pending(client, made, pending - made)
+        made = pending
+        with stage.reconciler(SPOKEN, in_pod) as process:
+            process.wait_ready(READY_S)
+            await make(client, f"pending-{pending}", 50, NODES)
+            await until_finished(process, 50)
+            used_mb = resident_mb(process)
+        empty_mb = empty_mb or used_mb
+        if pending:
+            wanted = "<= 110 MB" if pending == 20_000 else ""
+            name = f"{pending} pending pods of {size} bytes"
+            report.add(Figure(f"memory {where} at {name}", "MB", (used_mb,), "", wanted))
+            each_b = (used_mb - empty_mb) * 1e6 / pending
+            report.add(Figure(f"of that for each of {name}", "bytes", (each_b,), "", "<= 1024"))

@@ -1,11 +1,14 @@
 """Objects to bind, and the bare client that does it by itself: the ceiling and the floor to compare with."""
 
 import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+
+import orjson
 
 from benchmarks.rig import NAMESPACE
 from reconciler.decide.preparation import PREPARED_BY_US
@@ -143,6 +146,32 @@ async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> 
                 return
 
     await each(count, one)
+
+
+async def make_pending(client: KubeClient, start: int, count: int) -> int:
+    """Create pods of about 2 KB without a decision, no two alike; returns the size of one in bytes."""
+    size = 0
+
+    async def one(number: int) -> None:
+        nonlocal size
+        wanted = pod(f"pending-{start + number}", NAMESPACE)
+        values = random.Random(start + number)  # noqa: S311 - repeatable
+        wanted["metadata"]["labels"] = {"job": f"train-{start + number}", "user": f"{values.getrandbits(32):x}"}
+        wanted["spec"]["containers"][0]["env"] = [
+            {"name": f"VARIABLE_{n}", "value": f"{values.getrandbits(64):x}"} for n in range(16)
+        ]
+        while True:
+            try:
+                stored = await client.create(PODS, NAMESPACE, wanted)
+            except InfrastructureError:
+                await asyncio.sleep(0.1)
+            else:
+                stored["metadata"].pop("managedFields", None)
+                size = len(orjson.dumps(stored))
+                return
+
+    await each(count, one)
+    return size
 
 
 async def make_nodes(client: KubeClient, count: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from reconciler.decide.decide import must_cancel
 from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view
 from reconciler.decide.order import first_of_pod
+from reconciler.pod_cache import PodCache, has_ended
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
 from shared.api.meta import (
     Object,
@@ -95,8 +96,13 @@ class Stores:
             # Another project's CRD has no selectable fields.
             fallback=Selection(BINDREQUESTS, label_selector=shard),
         )
+        self._pod_cache = PodCache()
         self.pods = Reflector(
-            client, Selection(PODS, field_selector=UNBOUND), on_event=self._pod_event, slim=slim_pod
+            client,
+            Selection(PODS, field_selector=UNBOUND),
+            on_event=self._pod_event,
+            slim=self._slim_pod,
+            store=self._pod_cache,
         )
         self.nodes = Reflector(client, Selection(NODES.as_metadata()), on_event=self._node_event, slim=slim_node)
 
@@ -148,6 +154,10 @@ class Stores:
     def pod(self, key: ObjectKey) -> Object | None:
         """Return the pod as last seen, if it is unbound; None proves nothing."""
         return self.pods.store.get(key)
+
+    def offer_pod(self, pod: Object) -> None:
+        """Keep a pod that was read from the API server, where the cache lacks its content."""
+        self._pod_cache.offer(key_of(pod), pod)
 
     def pod_view(self, key: ObjectKey) -> PodView | None:
         """Return what decisions need of that pod."""
@@ -203,11 +213,14 @@ class Stores:
         after = decode_bind_request(new, before) if new is not None else None
         if before is not None:
             self._unindex(before)
+        if after is not None:
+            self._decoded[key] = after
+            self._by_pod.setdefault(after.pod_key, {})[key] = after
+        for pod in {request.pod_key for request in (before, after) if request is not None}:
+            self._pod_cache.name(pod, pod in self._by_pod)
         if after is None:
             self._listener.on_request_gone(key)
         else:
-            self._decoded[key] = after
-            self._by_pod.setdefault(after.pod_key, {})[key] = after
             self._listener.on_change(key)
         # Whoever waited for this one to end, or lost its place to it, looks again.
         known = after or before
@@ -215,6 +228,10 @@ class Stores:
             if rival != key:
                 self._listener.on_change(rival)
         self._listener.on_object(BINDREQUESTS, key)
+
+    def _slim_pod(self, pod: dict[str, Any]) -> Object | None:
+        """Leave out pods that have ended without a node: nothing is bound to them, and they may pile up."""
+        return slim_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
         for request in self._by_pod.get(key, ()):

@@ -84,7 +84,10 @@ class Lookout:
                 sight.live.clear()  # it may name another pod now
             case Target.POD:
                 raw = await self._get(PODS, sight.asked.pod_key)
-                sight.pod = slim_pod(raw) if raw is not None else Absent.GONE
+                pod = slim_pod(raw) if raw is not None else None
+                if pod is not None:
+                    self._stores.offer_pod(pod)
+                sight.pod = pod if pod is not None else Absent.GONE
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", sight.asked.selected_node))
                 sight.node = slim_node(raw) if raw is not None else Absent.GONE

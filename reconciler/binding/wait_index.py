@@ -9,7 +9,7 @@ a while. Nothing here decides anything: whoever is woken looks and judges anew.
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
 from enum import Enum
 
-from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
+from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion
 from shared.kube.resources import Resource
 from shared.kube.store import Store
 
@@ -86,7 +86,7 @@ class Sleepers:
     def _version(self, watched: Watched) -> ResourceVersion:
         """Return the version that a watch shows; empty if none shows the object."""
         for store in self._stores[watched[:2]]:
-            seen = store.get(watched[2])
-            if seen is not None:
-                return version_of(seen)
+            version = store.version(watched[2])
+            if version is not None:
+                return version
         return ResourceVersion("")

@@ -4,6 +4,7 @@ A name is reused, a UID never is: whoever remembers an object across time rememb
 API server stay plain dictionaries (``Object``); unknown fields in them are never lost.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -43,7 +44,8 @@ class ObjectRef:
 def key_of(obj: Object) -> ObjectKey:
     """Return the key of a raw object."""
     metadata = obj["metadata"]
-    return ObjectKey(metadata.get("namespace", ""), metadata["name"])
+    # Interned: caches hold tens of thousands of keys of a few namespaces.
+    return ObjectKey(sys.intern(metadata.get("namespace", "")), metadata["name"])
 
 
 def uid_of(obj: Object) -> ObjectUID:

@@ -190,8 +190,9 @@ class Reflector:
                     self._contacted()
                     version = version_of(page)
                     for item in page["items"] or ():
-                        if self._listed(item):
-                            seen.add(key_of(item))
+                        key = key_of(item)
+                        if self._listed(key, item):
+                            seen.add(key)
         except BadRequest as error:
             if not version and self.selection.field_selector and rejects_fields(error):
                 raise FieldSelectorUnsupported(error.status) from error
@@ -200,9 +201,8 @@ class Reflector:
             self._deleted(key, None)
         return version
 
-    def _listed(self, item: dict[str, Any]) -> bool:
+    def _listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
         """Store an object of a list; return whether it is kept."""
-        key = key_of(item)
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
             return True  # the old copy stays: the new one would only be more garbage
         kept = self._slimmed(key, item)

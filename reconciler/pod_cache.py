@@ -1,0 +1,149 @@
+"""The unbound pods of the cluster, at most 1 KB each.
+
+A batch queue holds tens of thousands of pods that wait for their scheduler, and a decoded pod takes 18 KB. Therefore
+a pod is kept decoded only while a request names it. Any other is packed: compressed with a pod of its namespace as
+the dictionary, because the pods of a queue resemble each other. One that is still too large is kept without its
+content: when a request names it, it is absent from this cache, and absence proves nothing, so that the API server is
+asked.
+
+A pod that has ended without ever getting a node is not kept, unless a request names it.
+"""
+
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+import orjson
+
+from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, status_of, uid_of, version_of
+from shared.kube.store import Store
+
+# With the key, identity and the dictionary's slot a packed pod stays below 1 KB.
+MAX_PACKED = 480
+# Dictionaries: the first pod of so many namespaces, each no larger than this; other namespaces use the first of all.
+MAX_NAMESPACES, MAX_DICTIONARY = 64, 4096
+# A window and tables that fit a pod: zlib's own would take longer to set up than the pod takes to compress.
+_WINDOW, _MEMORY, _LEVEL = -13, 5, 6
+
+
+def has_ended(pod: Object) -> bool:
+    """Return whether the pod has Succeeded or Failed; one without a node was ended by its controller."""
+    return status_of(pod).get("phase") in ("Succeeded", "Failed")
+
+
+@dataclass(slots=True)
+class _Packed:
+    """A pod. ``content`` is empty while it is kept decoded, or where it is too large to be kept."""
+
+    uid: ObjectUID
+    version: ResourceVersion
+    content: bytes = b""
+    dictionary: bytes = b""
+
+    @property
+    def identity(self) -> Object:
+        """What is left of a pod that is not unpacked."""
+        return {"metadata": {"uid": self.uid, "resourceVersion": self.version}}
+
+
+class PodCache(Store):
+    """Unbound pods by key. ``name`` one to have it decoded; ``get`` of a pod that is not kept whole returns None."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._packed: dict[ObjectKey, _Packed] = {}
+        self._named: set[ObjectKey] = set()
+        # Of those that are named, the decoded ones.
+        self._decoded: dict[ObjectKey, Object] = {}
+        self._dictionaries: dict[str, bytes] = {}
+
+    def name(self, key: ObjectKey, named: bool) -> None:
+        """Note whether a request names the pod. Its content may be needed from now on, or no longer."""
+        if named:
+            self._named.add(key)
+            return
+        self._named.discard(key)
+        pod = self._decoded.pop(key, None)
+        if pod is None:
+            return
+        if has_ended(pod):
+            del self._packed[key]
+        else:
+            self._packed[key] = self._pack(key, pod)
+
+    def offer(self, key: ObjectKey, pod: Object) -> None:
+        """Take a pod that was read from the API server, if it is named and the version that the watch has shown."""
+        if key in self._named and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
+            self._decoded[key] = pod
+
+    def __getitem__(self, key: ObjectKey) -> Object:
+        decoded = self._decoded.get(key)
+        if decoded is not None:
+            return decoded
+        packed = self._packed[key]
+        if not packed.content:
+            raise KeyError(key)
+        unpacked = zlib.decompressobj(_WINDOW, packed.dictionary).decompress(packed.content)
+        pod: Object = orjson.loads(unpacked)
+        if key in self._named:
+            self._decoded[key] = pod
+        return pod
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._packed
+
+    def __iter__(self) -> Iterator[ObjectKey]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def values(self) -> NoReturn:
+        """Raise TypeError: unpacking every pod is what this cache is there to avoid."""
+        raise TypeError("pods are unpacked one by one, by key")
+
+    def version(self, key: ObjectKey) -> ResourceVersion | None:
+        """Return the resourceVersion of a pod; None if it is not here."""
+        packed = self._packed.get(key)
+        return packed.version if packed is not None else None
+
+    def uid(self, key: ObjectKey) -> ObjectUID | None:
+        """Return the UID of a pod; None if it is not here."""
+        packed = self._packed.get(key)
+        return packed.uid if packed is not None else None
+
+    def put(self, key: ObjectKey, seen: Object) -> Object | None:
+        """Keep a pod; returns the identity of the one before. For the reflector alone."""
+        before = self._packed.get(key)
+        if key in self._named:
+            self._packed[key] = _Packed(uid_of(seen), version_of(seen))
+            self._decoded[key] = seen
+        else:
+            self._packed[key] = self._pack(key, seen)
+        return before.identity if before is not None else None
+
+    def drop(self, key: ObjectKey) -> Object | None:
+        """Forget a pod; returns its identity. For the reflector alone."""
+        self._decoded.pop(key, None)
+        before = self._packed.pop(key, None)
+        return before.identity if before is not None else None
+
+    def _pack(self, key: ObjectKey, pod: Object) -> _Packed:
+        plain = orjson.dumps(pod)
+        dictionary = self._dictionary(key.namespace, plain)
+        packing = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW, _MEMORY, zlib.Z_DEFAULT_STRATEGY, dictionary)
+        content = packing.compress(plain) + packing.flush()
+        if len(content) > MAX_PACKED:
+            content = b""
+        return _Packed(uid_of(pod), version_of(pod), content, dictionary)
+
+    def _dictionary(self, namespace: str, plain: bytes) -> bytes:
+        """Return what pods of the namespace are compressed against; the first one of it becomes that."""
+        found = self._dictionaries.get(namespace)
+        if found is not None:
+            return found
+        if len(self._dictionaries) < MAX_NAMESPACES and len(plain) <= MAX_DICTIONARY:
+            return self._dictionaries.setdefault(sys.intern(namespace), plain)
+        return next(iter(self._dictionaries.values()), b"")

@@ -1,0 +1,45 @@
+"""Pods that wait for their scheduler: cached small, whole when a request names them, gone when they have ended."""
+
+from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Status
+from shared.kube.resources import PODS
+from tests.kube.objects import until
+from tests.reconciler.stage import Scripted, Stage
+
+LARGE = [{"name": f"VARIABLE_{n}", "value": f"{n * 7919:x}" * 4} for n in range(400)]
+
+
+async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_waited(stage: Stage) -> None:
+    seen: dict[str, int] = {}
+
+    async def look(c: BindContext) -> Status:
+        assert c.pod is not None
+        seen[c.request.key.name] = len(c.pod["spec"]["containers"][0].get("env") or ())
+        return Status.ok()
+
+    container = {"name": "main", "image": "example.com/image"}
+    async with stage.working(Scripted(pre_bind=look)) as working:
+        await stage.create_pod("small", containers=[container])
+        await stage.create_pod("large", containers=[{**container, "env": LARGE}])
+        await until(lambda: len([k for k in working.parts.stores.pods.store if k.namespace == stage.namespace]) == 2)
+        assert working.parts.stores.pod(ObjectKey(stage.namespace, "large")) is None
+        for name in ("small", "large"):
+            await stage.request_bind(name)
+            await stage.phase(name, "Succeeded")
+    assert seen == {"small": 0, "large": len(LARGE)}
+
+
+async def test_pods_that_fail_without_a_node_do_not_pile_up(stage: Stage) -> None:
+    plugin = Scripted()
+    async with stage.working(plugin) as working:
+        store = working.parts.stores.pods.store
+        key = ObjectKey(stage.namespace, "pod")
+        await stage.create_pod()
+        await until(lambda: key in store)
+        failed = {"status": {"phase": "Failed", "reason": "Evicted"}}
+        await stage.client.patch(PODS, stage.namespace, "pod", failed, subresource="status")
+        await until(lambda: key not in store)
+        await stage.request_bind()
+        assert (await stage.phase("pod", "Failed"))["reason"].startswith("PodGone")
+    assert plugin.calls == []

@@ -1,0 +1,135 @@
+"""Pending pods cost little, and come out as they went in."""
+
+import random
+import tracemalloc
+import uuid
+from typing import Any
+
+import pytest
+
+from reconciler.pod_cache import MAX_NAMESPACES, PodCache
+from shared.api.meta import ObjectKey, key_of, uid_of, version_of
+from shared.testing.builders import pod
+
+# A service account's volume and the tolerations that admission adds, as every stored pod has them.
+TOKEN = {
+    "name": "kube-api-access",
+    "projected": {
+        "defaultMode": 420,
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ],
+    },
+}
+MESSAGE = "0/1000 nodes are available: 1000 Insufficient nvidia.com/gpu. preemption: 0/1000 nodes are available."
+
+
+def stored(number: int, namespace: str = "team", variables: int = 12) -> dict[str, Any]:
+    """Return a pod of about 2 KB as the API server has it; no two have a UID, a name or values in common."""
+    rng = random.Random(number)  # noqa: S311 - repeatable
+    made = pod(f"train-{number}", namespace)
+    made["metadata"] |= {
+        "uid": str(uuid.UUID(int=rng.getrandbits(128))),
+        "resourceVersion": str(10_000 + number),
+        "labels": {"job": f"train-{number}", "controller-uid": str(uuid.UUID(int=rng.getrandbits(128)))},
+    }
+    made["spec"]["volumes"] = [TOKEN]
+    made["spec"]["containers"][0]["env"] = [
+        {"name": f"VARIABLE_{n}", "value": f"{rng.getrandbits(64):x}"} for n in range(variables)
+    ]
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": MESSAGE}
+    made["status"] = {"phase": "Pending", "conditions": [condition]}
+    return made
+
+
+def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None:
+    cache, count = PodCache(), 2000
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(count):
+            seen = stored(number)
+            cache.put(key_of(seen), seen)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used / count < 1024
+    assert cache[ObjectKey("team", "train-7")] == stored(7), "and comes out as it went in"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pod_comes_out_as_it_went_in(named: bool) -> None:
+    cache, first, second = PodCache(), stored(1), stored(2)
+    for seen in (first, second):
+        assert cache.put(key_of(seen), seen) is None
+    key = key_of(first)
+    cache.name(key, named)
+    assert cache.get(key) == first
+    assert (cache.uid(key), cache.version(key)) == (uid_of(first), version_of(first))
+    newer = stored(1)
+    newer["metadata"]["resourceVersion"] = "20000"
+    before = cache.put(key, newer)
+    assert before is not None
+    assert (uid_of(before), version_of(before)) == (uid_of(first), version_of(first))
+    assert cache.get(key) == newer
+    cache.name(key, False)
+    assert cache.get(key) == newer
+    assert cache.drop(key) is not None
+    assert list(cache) == [key_of(second)]
+    assert key not in cache
+    assert cache.get(key) is None
+
+
+def test_a_named_pod_is_decoded_once() -> None:
+    cache, seen = PodCache(), stored(1)
+    key = key_of(seen)
+    cache.put(key, seen)
+    assert cache[key] is not cache[key]
+    cache.name(key, True)
+    assert cache[key] is cache[key]
+
+
+def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server() -> None:
+    cache, seen = PodCache(), stored(1, variables=500)
+    cache.put(ObjectKey("team", "train-0"), stored(0))
+    key = key_of(seen)
+    cache.put(key, seen)
+    cache.name(key, True)
+    assert key in cache
+    assert cache.version(key) == version_of(seen)
+    assert cache.get(key) is None, "absence proves nothing: the API server is asked"
+    other = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "99"}}
+    cache.offer(key, other)
+    assert cache.get(key) is None, "the watch has shown another version"
+    cache.offer(key, seen)
+    assert cache.get(key) == seen
+    newer = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "100"}}
+    cache.put(key, newer)
+    assert cache.get(key) == newer, "while it is named the watch brings it whole"
+
+
+def test_a_pod_that_has_ended_leaves_with_its_last_request() -> None:
+    cache, seen = PodCache(), stored(1)
+    key = key_of(seen)
+    cache.name(key, True)
+    cache.put(key, {**seen, "status": {"phase": "Failed"}})
+    assert key in cache
+    cache.name(key, False)
+    assert key not in cache
+
+
+def test_dictionaries_are_bounded_and_serve_every_namespace() -> None:
+    cache = PodCache()
+    keys = []
+    for number in range(3 * MAX_NAMESPACES):
+        seen = stored(number, f"team-{number}")
+        keys.append(key_of(seen))
+        cache.put(keys[-1], seen)
+    assert all(cache.get(key) == stored(number, f"team-{number}") for number, key in enumerate(keys))
+
+
+def test_values_are_not_unpacked_all_together() -> None:
+    with pytest.raises(TypeError, match="one by one"):
+        PodCache().values()
