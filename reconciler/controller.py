@@ -8,6 +8,7 @@ fail does not hold up the requests of another.
 
 import asyncio
 import logging
+import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -17,11 +18,12 @@ from reconciler.informers import Stores
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
+from shared.kube.availability import Availability
 from shared.kube.errors import KubeError
 from shared.kube.resources import Resource
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import first_of
+from shared.runtime.tasks import end, first_of
 from shared.runtime.workers import failure_of, first_failure, work
 from shared.runtime.workqueue import WorkQueue
 
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 DRAIN = timedelta(seconds=25)
 # Of this many workers one may process what a timer has requeued: reports of waits, retries, polls.
 LOW_PRIORITY_SHARE = 8
+# How soon after an outage requests are processed again; the workers bound how many at a time.
+RELEASE_WITHIN = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
@@ -48,11 +52,14 @@ class Term:
 class Controller:
     """Runs passes over the keys that the stores report. ``lead`` once per leadership."""
 
-    def __init__(self, workers: int, observation: Observation, clock: Clock) -> None:
+    def __init__(self, workers: int, observation: Observation, availability: Availability, clock: Clock) -> None:
         self._workers = workers
         self._observation = observation
         self._metrics = metrics = observation.metrics
+        self._availability = availability
         self._clock = clock
+        # Processed when the API server is available again.
+        self._held: set[ObjectKey] = set()
         self._queue: WorkQueue[ObjectKey] | None = None
         self._reconciler: Reconciler | None = None
         self._sleepers: Sleepers | None = None
@@ -115,10 +122,14 @@ class Controller:
             for number in range(self._workers)
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
+        recovery = partial(self._recovered, reconciler, queue)
+        probing = asyncio.create_task(self._availability.run(stores.probe, recovery), name="availability")
         try:
-            await first_of(term.over.wait(), first_failure(workers))
+            await first_of(term.over.wait(), first_failure([*workers, probing]))
         finally:
             queue.shut_down()
+            await end(probing)
+            self._held.clear()
             self._queue = self._reconciler = self._sleepers = None
             reconciler.withdraw()
             drain_s = term.drain.total_seconds()
@@ -146,9 +157,23 @@ class Controller:
         return set()
 
     async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
+        if not self._availability.available:
+            self._held.add(key)
+            return None
         with self._observation.passing(key):
             again = await reconciler.reconcile(key)
         return again.delay
+
+    def _recovered(self, reconciler: Reconciler, queue: WorkQueue[ObjectKey]) -> None:
+        """Release what was held back, after a jitter: other processes notice the same at the same time."""
+        reconciler.recovered()
+        jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
+        asyncio.get_running_loop().call_later(jitter, self._release, queue)
+
+    def _release(self, queue: WorkQueue[ObjectKey]) -> None:
+        held, self._held = self._held, set()
+        for key in held:
+            queue.add(key)
 
     def _on_error(self, key: ObjectKey) -> None:
         """A defect of Bowline: the request must not be lost."""

@@ -135,6 +135,10 @@ class Stores:
         unknown = {key for key in said if key not in store} if selection.field_selector else set()
         return changed | unknown
 
+    async def probe(self) -> None:
+        """Make one small call that reads from etcd, as every bind does. Raises what the client raises."""
+        await self._client.list(BINDREQUESTS.as_metadata(), label_selector=self._shard, limit=1)
+
     async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | None:
         """Return the request as the API server has it; None if it is not there, or no longer one of our shard."""
         if not self._shard:

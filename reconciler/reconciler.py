@@ -1,19 +1,21 @@
 """One pass over one request: look, decide, carry the decision out.
 
 Level-triggered: a pass starts from a key and what is visible now, never from what an event said. The decisions are
-decide's and settle's; this module only executes them, in one match, and says when to come back. The API server's own
-trouble ends a pass without a trace: nothing is written about it and it costs the request nothing.
+decide's and settle's; this module only executes them, in one match, and returns when to process the key again. A
+pass that fails because the API server does leaves no trace and costs the request nothing, unless the failure is found
+to be the request's own (``decide.transient``).
 """
 
 import logging
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
 from reconciler.binding.attempt import Attempts, Tools
 from reconciler.binding.deferred import still_to_finish
 from reconciler.binding.read import Lookout, Sight
-from reconciler.binding.requeue import AT_ONCE, DONE, Again, Trouble
+from reconciler.binding.requeue import AT_ONCE, DONE, Again, TransientFailures
 from reconciler.binding.state import Memories, Memory
 from reconciler.binding.waits import decided_wait
 from reconciler.decide.decide import (
@@ -31,11 +33,11 @@ from reconciler.decide.decide import (
     is_bound_as_asked,
 )
 from reconciler.decide.observed import Policy, Target
-from reconciler.decide.outcome import backoff
+from reconciler.decide.outcome import Outcome, backoff
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.status import Reason, Status
-from shared.kube.errors import Conflict, InfrastructureError, KubeError
+from shared.kube.errors import InfrastructureError, KubeError
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +52,8 @@ class Reconciler:
         self._clock = tools.clock
         policy = Policy(tools.settings.scheduler_names, tools.settings.binding.wait_timeout)
         self._lookout = Lookout(tools.client, tools.stores, tools.runner, policy, tools.clock)
-        self._trouble = Trouble(tools.observation.troubled, tools.clock)
-        self._attempts = Attempts(tools, self._lookout, self._trouble)
+        self._failures = TransientFailures(tools.observation.troubled, tools.client.availability, tools.clock)
+        self._attempts = Attempts(tools, self._lookout, self._failures)
         # Keys whose request in the store may be older than what the last leader has written.
         self._doubtful: set[ObjectKey] = set()
         self.memories = Memories()
@@ -65,31 +67,27 @@ class Reconciler:
             "sleepers": len(self._tools.sleepers),
             "toFinish": len(self._tools.afterwards),
             "podConditions": len(self._ending.conditions),
-            "trouble": len(self._trouble),
+            "trouble": len(self._failures),
             "doubtful": len(self._doubtful),
         }
 
     async def reconcile(self, key: ObjectKey) -> Again:
         """Do one pass and return when to do the next. Raises only for faults of Bowline itself."""
-        held = self._trouble.held(key)
+        held = self._failures.held(key)
         if held is not None:
             return held
         self._tools.sleepers.wake(key)
         try:
             again = await self._pass(key)
-        except InfrastructureError as error:
-            return self._trouble.again(key, str(error), error.retry_after)
-        except Conflict as error:
-            # Somebody wrote in between: the next pass starts from what the API server itself says.
-            self._ask_live(key)
-            return self._trouble.again(key, str(error))
         except KubeError as error:
-            log.warning("the API server refuses a call", extra={"bindRequest": str(key), "error": str(error)})
-            self._ask_live(key)
-            return self._trouble.again(key, str(error))
-        if not again.troubled and again is not AT_ONCE:
-            self._trouble.over(key)
+            return await self._failed(key, error)
+        if not again.inconclusive and again is not AT_ONCE:
+            self._failures.over(key)
         return again
+
+    def recovered(self) -> None:
+        """The API server is available again after an outage."""
+        self._failures.recovered()
 
     def note_change(self, key: ObjectKey) -> bool:
         """Tell a running attempt, if need be, that it is withdrawn; return whether there may be something to do.
@@ -146,7 +144,7 @@ class Reconciler:
             await self._runner.forget(key, uid)
         self._tools.sleepers.clear()
         self._tools.afterwards.clear()
-        self._trouble.clear()
+        self._failures.clear()
         self._doubtful.clear()
 
     # --- one pass ---
@@ -197,18 +195,19 @@ class Reconciler:
             case RollBack():
                 why = Status.fatal(decision.why, decision.reason)
                 unfinished = await self._ending.roll_back(self._attempts.context(sight, request), memory, why)
-                return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)
+                return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
             case DropFinalizer():
                 await self._ending.drop_finalizer(request, memory)
                 return DONE
             case Pin():
+                memory.attempting = True
                 memory.wrote(request, await self._ending.writer.pin(request, decision.pod_uid))
                 return AT_ONCE
             case Wait():
                 return await self._attempts.waits.wait(request, memory, decided_wait(request, decision, now), now)
             case Requeue():
                 memory.not_before = decision.at
-                return Again(decision.at - now)
+                return Again(decision.at - now, inconclusive=True)
             case Attempt():
                 return await self._attempts.attempt(sight, request, memory)
             case Look():
@@ -225,7 +224,7 @@ class Reconciler:
                 await self._ending.finish(self._attempts.context(sight, request), memory, None)
                 return DONE
         unfinished = await self._ending.fail(self._attempts.context(sight, request), memory, fail)
-        return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)
+        return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
 
     async def _forget(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
         """Nothing is left to do, unless somebody has taken our finalizer off before its time."""
@@ -256,7 +255,7 @@ class Reconciler:
             return None
         why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
         pause = await self._ending.undo(self._attempts.context(sight, request), memory, why)
-        return None if pause is None else self._trouble.unfinished(request.key, pause)
+        return None if pause is None else self._failures.unfinished(request.key, pause)
 
     def _not_before(self, request: BindRequest) -> datetime | None:
         """Return the next attempt's time, also where the API server does not keep what was written of it."""
@@ -267,7 +266,32 @@ class Reconciler:
             return memory.not_before
         return self._clock.now() + backoff(request.failed_attempts, self._tools.limits())
 
-    def _ask_live(self, key: ObjectKey) -> None:
-        memory = self.memories.get(key)
-        if memory is not None:
+    async def _failed(self, key: ObjectKey, error: KubeError) -> Again:
+        """Requeue a pass that a call has ended; report it if the failure is found to be the request's own."""
+        why, memory = str(error), self.memories.get(key)
+        retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
+        if memory is not None and not isinstance(error, InfrastructureError):
+            # Another client wrote in between, or a policy denies the write: start from what is stored.
             memory.ask_live = True
+        if self._failures.note(key, retry_after).own and memory is not None and not memory.done:
+            try:
+                reported = await self._report(key, memory, why)
+            except KubeError as unreported:
+                log.debug("a failure is not reported", extra={"bindRequest": str(key), "error": str(unreported)})
+            else:
+                if reported is not None and reported.delay is not None:
+                    return replace(reported, inconclusive=True)
+        return self._failures.again(key, why, retry_after)
+
+    async def _report(self, key: ObjectKey, memory: Memory, why: str) -> Again | None:
+        """Count an attempt that could not be carried out; of anything else report only why it is not complete."""
+        attempting, memory.attempting = memory.attempting, False
+        request = memory.newest(self._tools.stores.request(key))
+        if request is None or request.uid != memory.uid or request.deleting:
+            return None
+        if attempting:
+            outcome = Outcome(Status.retry(why), self._clock.now())
+            sight = self._lookout.from_stores(key, request)
+            return await self._attempts.ended(self._attempts.context(sight, request), sight, memory, outcome)
+        await self._ending.report_blocked(request, memory, why)
+        return None

@@ -65,7 +65,7 @@ def _assembled(
     clock = client.clock
     recorder = EventRecorder(client, socket.gethostname())
     observation = Observation(metrics, clock)
-    controller = Controller(settings.binding.workers, observation, clock)
+    controller = Controller(settings.binding.workers, observation, client.availability, clock)
     stores = Stores(client, controller, shard)
     others = lifecycle.reflectors(controller.on_change, controller.on_object)
     watched = stores.by_resource

@@ -14,7 +14,7 @@ from typing import assert_never
 from reconciler.binding.complete import Endings, has_finalizer
 from reconciler.binding.deferred import LATER, Afterwards, Bound
 from reconciler.binding.read import Lookout, Sight
-from reconciler.binding.requeue import DONE, Again, Trouble
+from reconciler.binding.requeue import DONE, Again, TransientFailures
 from reconciler.binding.run_attempt import run_attempt
 from reconciler.binding.state import Memory, Running, Unsaved
 from reconciler.binding.wait_index import Sleepers
@@ -22,6 +22,7 @@ from reconciler.binding.waits import Waits
 from reconciler.decide.decide import Fail, Finish, is_bound_as_asked, wait_deadline
 from reconciler.decide.observed import Absent, Target
 from reconciler.decide.outcome import Infrastructure, Limits, LookAgain, Outcome, RetryAt, Waiting, settle
+from reconciler.decide.transient import classified, is_transient
 from reconciler.informers import Stores
 from reconciler.observe.passes import attempt_id
 from reconciler.observe.tracker import Observation
@@ -62,13 +63,13 @@ class Tools:
 class Attempts:
     """Carries attempts out. Raises what the client raises; a pass that is repeated takes up where it stopped."""
 
-    def __init__(self, tools: Tools, lookout: Lookout, trouble: Trouble) -> None:
+    def __init__(self, tools: Tools, lookout: Lookout, failures: TransientFailures) -> None:
         self._tools = tools
         self._runner = tools.runner
         self._ending = tools.ending
         self._clock = tools.clock
         self._lookout = lookout
-        self._trouble = trouble
+        self._failures = failures
         self.waits = Waits(tools.ending, tools.sleepers, tools.jitter)
 
     def context(self, sight: Sight, request: BindRequest) -> BindContext:
@@ -95,6 +96,7 @@ class Attempts:
             # It must count before the next one starts.
             return await self._settle(self.context(sight, request), sight, memory, unsaved.outcome)
         memory.unsaved = None
+        memory.attempting = True
         started = self._clock.now()
         if self._runner.leaves_effects(request):
             sight.request = request = await self._held(request, memory)
@@ -116,8 +118,18 @@ class Attempts:
             # The reply may be what failed, not the bind: now, or some attempts ago.
             await self._lookout.look(sight, Target.POD)
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
+        return await self.ended(c, sight, memory, Outcome(status, started))
+
+    async def ended(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
+        """Carry out what an attempt's result means, once it is known whether a transient one is the request's own."""
+        status = outcome.status
+        transient = is_transient(status)
+        if transient:
+            status = classified(status, self._failures.note(c.request.key, status.retry_after))
         self._tools.observation.attempt_ended(c, status)
-        return await self._settle(c, sight, memory, Outcome(status, started))
+        again = await self._settle(c, sight, memory, replace(outcome, status=status))
+        # Further ones of the request's own are counted as well.
+        return replace(again, inconclusive=True) if transient and again.delay is not None else again
 
     async def _verified(self, sight: Sight, request: BindRequest, memory: Memory, answer: Status) -> Status:
         """Return a bind plugin's OK if the pod is bound; one that binds its own way is not believed without a GET."""
@@ -143,6 +155,7 @@ class Attempts:
 
     async def _settle(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
         """Carry out what an attempt's end means. ``c`` is the attempt's own, up to its post_bind."""
+        memory.attempting = False
         now, request = self._clock.now(), c.request
         settlement = settle(request, outcome, self._tools.limits(), c.deadline, now)
         match settlement:
@@ -164,10 +177,10 @@ class Attempts:
                 memory.unsaved = None
                 return await self.waits.wait(request, memory, settlement, now)
             case Infrastructure():
-                return self._trouble.again(request.key, settlement.why, settlement.after)
+                return self._failures.again(request.key, settlement.why, settlement.after)
             case LookAgain():
                 memory.ask_live = True
-                return self._trouble.again(request.key, "the attempt was withdrawn")
+                return self._failures.again(request.key, "the attempt was withdrawn")
             case _:
                 assert_never(settlement)
 
@@ -188,4 +201,4 @@ class Attempts:
             if is_bound_as_asked(request, sight.pod_view):
                 return await self._finish(self.context(sight, request), memory, None)
         unfinished = await self._ending.fail(self.context(sight, request), memory, fail)
-        return DONE if unfinished is None else self._trouble.unfinished(request.key, unfinished)
+        return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.requeue import QUIET_FAILURES
 from reconciler.binding.state import Memory
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Fail, is_rollback_incomplete
@@ -21,7 +20,8 @@ from reconciler.decide.in_flight import Posts, settled_at
 from reconciler.decide.observed import Absent, PodView, pod_view
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
 from reconciler.decide.preparation import preparation
-from reconciler.decide.status import failed_block, rolled_back_block, succeeded_block, unreleased_block
+from reconciler.decide.status import blocked_block, failed_block, rolled_back_block, succeeded_block, unreleased_block
+from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
@@ -169,6 +169,14 @@ class Endings:
         if dropped is not None:
             memory.wrote(request, dropped)
         await self._close(request, memory)
+
+    async def report_blocked(self, request: BindRequest, memory: Memory, why: str) -> None:
+        """Report in status and event what keeps a request from its end, other than a failed attempt."""
+        if why != memory.blocked:
+            memory.blocked = why
+            self.tell(request, Event("Warning", "BindingRetry", f"not complete yet: {why}"), on_pod=True)
+        if request.phase is Phase.PENDING:
+            memory.wrote(request, await self.writer.status(request, blocked_block(request, why, self._clock.now())))
 
     def report_failure(self, c: BindContext, condition: PodBound) -> None:
         """Report the failure in the pod's PodBound condition, if the pod is the one the request names."""

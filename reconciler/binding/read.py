@@ -64,7 +64,7 @@ class Lookout:
 
         ``newest`` may be newer than the store's; ``ask_live``: the store is known to be behind.
         """
-        sight = self._from_stores(key, newest)
+        sight = self.from_stores(key, newest)
         if ask_live:
             await self.look(sight, Target.REQUEST)
         decision = self._decide(sight, not_before)
@@ -78,7 +78,7 @@ class Lookout:
         match target:
             case Target.REQUEST:
                 raw = await self._stores.ask_for_request(sight.key)
-                fresh = self._from_stores(sight.key, decode_bind_request(raw) if raw is not None else None)
+                fresh = self.from_stores(sight.key, decode_bind_request(raw) if raw is not None else None)
                 sight.request = fresh.request if raw is not None else Absent.GONE
                 sight.pod, sight.node = fresh.pod, fresh.node
                 sight.live.clear()  # it may name another pod now
@@ -93,7 +93,8 @@ class Lookout:
                 sight.node = slim_node(raw) if raw is not None else Absent.GONE
         sight.live.add(target)
 
-    def _from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
+    def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
+        """Return what the stores show around a request."""
         if request is None:
             return Sight(key, Absent.UNSEEN)
         pod, node = self._stores.pod(request.pod_key), self._stores.node(request.selected_node)

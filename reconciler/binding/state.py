@@ -56,6 +56,8 @@ class Memory:
     has_turn: bool = False  # ``tell_at`` is a turn that was reserved
     rollback_told: bool = False
     rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
+    attempting: bool = False  # an attempt has begun and has no result yet
+    blocked: str = ""  # what was evented as keeping the request from its end
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
     not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
     prepared: bool = False  # an attempt of this process has prepared everything, and nothing is undone since

@@ -26,13 +26,15 @@ from shared.api.meta import (
     version_of,
 )
 from shared.kube.client import KubeClient, PatchType
-from shared.kube.errors import Conflict, Invalid, NotFound
+from shared.kube.errors import Conflict, Invalid, NotFound, NotStoredError
 from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
 
 # At a pod that others write at the same time, the kubelet not among them: it is bound to no node.
 _LOOKS = 5
+
+_REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
 class Writer:
@@ -66,7 +68,10 @@ class Writer:
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Record that effects may exist, before the first of them does."""
-        return await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+        written = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
+        if names.FINALIZER not in written.finalizers:
+            raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
+        return written
 
     async def take_over(self, request: BindRequest) -> BindRequest:
         """Give the request another version, so that nothing is stored that a leader before this one still says."""
@@ -86,7 +91,10 @@ class Writer:
         """Tie the request to the pod of now by an owner reference."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
-        return await self._patch(request, {"metadata": {"ownerReferences": owners}})
+        written = await self._patch(request, {"metadata": {"ownerReferences": owners}})
+        if not written.pod_uid:
+            raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
+        return written
 
     async def pod_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
         """Write the PodBound condition of the pod as it was seen; a pod that is gone or another one gets none.

@@ -44,6 +44,11 @@ def waiting_block(request: BindRequest, why: str, now: datetime) -> dict[str, An
     }
 
 
+def blocked_block(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+    """Return the status of a request whose completion fails; no attempt has failed."""
+    return _block(request, now, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
+
+
 def succeeded_block(
     request: BindRequest, prepared: Preparation, started: datetime | None, now: datetime
 ) -> dict[str, Any]:

@@ -78,8 +78,12 @@ class Observation:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
             current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
         if status.code is not Code.OK:
-            c.log.info(
-                "attempt ended", extra={"code": status.code.value, "plugin": status.plugin, "why": status.message}
+            # Of transient failures there may be thousands a minute, and they are logged together.
+            level = logging.DEBUG if status.code is Code.INFRA else logging.INFO
+            c.log.log(
+                level,
+                "attempt ended",
+                extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
             )
 
     def troubled(self, key: ObjectKey, why: str) -> None:

@@ -20,9 +20,18 @@ import orjson
 
 from shared.api.meta import ObjectKey
 from shared.kube.accounting import TimeAccount, current_account
+from shared.kube.availability import Availability
 from shared.kube.calls import Call, WriteClass, accept, object_path, query, selectors, warning_texts, write_class
 from shared.kube.config import ClusterAccess
-from shared.kube.errors import Expired, LostReply, Unreachable, decode_status, from_response, from_status
+from shared.kube.errors import (
+    Expired,
+    InfrastructureError,
+    LostReply,
+    Unreachable,
+    decode_status,
+    from_response,
+    from_status,
+)
 from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
@@ -78,6 +87,7 @@ class KubeClient:
         self._options = chosen = options or ClientOptions()
         self.clock: Clock = chosen.clock
         self.metrics = chosen.metrics
+        self.availability = Availability(chosen.clock)
         # The API server takes what stands before the slash for the field manager.
         agent = f"{chosen.name}/http1.1"
         pool = TransportOptions(agent, chosen.timeout_s, chosen.connect_timeout_s, chosen.connections)
@@ -316,8 +326,9 @@ class KubeClient:
         try:
             answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
-        except Unreachable:
-            code = "unreachable"
+        except InfrastructureError as error:
+            code = "unreachable" if isinstance(error, Unreachable) else code
+            self.availability.observe(error)
             raise
         finally:
             if options.metrics is not None:
@@ -326,8 +337,12 @@ class KubeClient:
             for text in warning_texts(answer.headers.getall("Warning")):
                 options.on_warning(call.resource, call.key, text)
         if not 200 <= answer.code < 300:
-            raise from_response(answer.code, answer.headers, answer.body)
-        return decoded(answer.body)
+            failure = from_response(answer.code, answer.headers, answer.body)
+            self.availability.observe(failure)
+            raise failure
+        found = decoded(answer.body)
+        self.availability.observe(None)
+        return found
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request by a free connection and read its reply."""

@@ -3,6 +3,7 @@
 ::
 
     KubeError
+    ├── NotStoredError            a write was accepted, but a webhook has removed what it was about
     ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
     ├── InfrastructureError       nobody's request is at fault; try again later
     │   ├── Unreachable           no connection: refused, DNS, all of the pool in use
@@ -74,6 +75,10 @@ class ApiStatus:
 
 class KubeError(Exception):
     """Base of everything that access to the API server raises."""
+
+
+class NotStoredError(KubeError):
+    """The API server has accepted a write and stored something else: an admission webhook has removed it."""
 
 
 class CredentialsError(KubeError):

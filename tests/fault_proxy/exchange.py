@@ -28,6 +28,7 @@ from tests.fault_proxy.faults import (
     Gate,
     Hold,
     LoseReply,
+    Page,
     Reset,
     WatchFault,
 )
@@ -71,11 +72,9 @@ class Relay:
         named = type(fault).__name__ if fault is not None else ""
         begun = Exchange(self._record.begin(), call, None, replied=False, fault=named)
         match fault:
-            case Answer(code, retry_after_s, message):
+            case Answer() | Page():
                 self._record.end(replace(begun, replied=True))
-                headers = {} if retry_after_s is None else {"Retry-After": str(retry_after_s)}
-                text = status_body(code, message)
-                return web.Response(status=code, headers=headers, body=text, content_type="application/json")
+                return _made_up(fault)
             case DropBefore() | Reset():
                 self._record.end(begun)
                 if isinstance(fault, DropBefore):
@@ -155,6 +154,15 @@ class Relay:
             data=body or None,
             allow_redirects=False,
         )
+
+
+def _made_up(fault: Answer | Page) -> web.Response:
+    """Return the reply that the API server has not given."""
+    if isinstance(fault, Page):
+        return web.Response(status=fault.code, text=f"<html>{fault.code}</html>", content_type="text/html")
+    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
+    text = status_body(fault.code, fault.message)
+    return web.Response(status=fault.code, headers=headers, body=text, content_type="application/json")
 
 
 async def _opened(gate: Gate) -> None:

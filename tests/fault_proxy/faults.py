@@ -57,6 +57,13 @@ class Answer:
     message: str = "the fault proxy says so"
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The request never reaches the API server; a proxy's HTML page is the reply, without a metav1.Status."""
+
+    code: int
+
+
 @dataclass(slots=True)
 class Gate:
     """Where requests stand until a test lets them go on."""
@@ -130,6 +137,6 @@ class SwapEvents:
     every: int = 2
 
 
-RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Answer | Hold
+RequestFault = Delay | DropBefore | LoseReply | AfterReply | Reset | Answer | Page | Hold
 WatchFault = CutWatch | StallWatch | ExpireWatch | FailWatch | RepeatEvents | SwapEvents
 Fault = RequestFault | WatchFault

@@ -49,13 +49,17 @@ Act = Callable[[BindContext], Awaitable[Status]]
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, with wall-clock time moved on as told; what measures durations stays."""
+    """The machine's clock, with wall-clock time moved on as told; what measures durations moves on by ``passed``."""
 
     def __init__(self) -> None:
         self.shift = timedelta()
+        self.passed = timedelta()
 
     def now(self) -> datetime:
         return super().now() + self.shift
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.passed.total_seconds()
 
 
 class Scripted(Plugin):
@@ -123,6 +127,7 @@ class Working:
 
     parts: Parts
     stop: asyncio.Event
+    client: KubeClient
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     watching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
@@ -189,7 +194,7 @@ class Stage:
         async with KubeClient(access or self.access, given) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard)
-            working = Working(parts, asyncio.Event())
+            working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
             leading = lead(key, timings or SLOW_LEASE, parts.work, working.stop)
             working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]

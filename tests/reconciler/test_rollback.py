@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from reconciler.binding.requeue import QUIET_FAILURES
+from reconciler.decide.transient import QUIET_FAILURES
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext

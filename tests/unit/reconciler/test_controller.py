@@ -11,6 +11,7 @@ from reconciler.controller import Controller, Term
 from reconciler.informers import Stores
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
+from shared.kube.availability import Availability
 from shared.runtime.workqueue import WorkQueue
 from tests.unit.reconciler.watching import Watched
 
@@ -22,6 +23,9 @@ class OneUnfinished:
 
     def unfinished(self) -> set[ObjectKey]:
         return {KEY}
+
+    async def probe(self) -> None:
+        """Succeed."""
 
     async def behind(self) -> set[ObjectKey]:
         return set()
@@ -51,7 +55,7 @@ class SoonAgain:
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     watched, work, looks_before = Watched(), SoonAgain(), 3
-    controller = Controller(4, watched.observation, watched.clock)
+    controller = Controller(4, watched.observation, Availability(watched.clock), watched.clock)
     as_it_was = WorkQueue.add_after
 
     def broken(queue: WorkQueue[ObjectKey], key: ObjectKey, delay: timedelta) -> None:

@@ -1,0 +1,67 @@
+"""Which transient failures are a request's own: pure functions over the failures in a row and the time.
+
+A call that fails without a decision of the API server (5xx, timeout, no connection, a proxy's reply, a lasting 409)
+is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down in one
+namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
+succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and ends the
+request by its backoffLimit. Time spent while the API server is unavailable is not part of it: the caller drops the
+failures then. All times are of the monotonic clock, in seconds.
+"""
+
+from dataclasses import dataclass, replace
+
+from shared.framework.status import Code, Reason, Status
+
+# A few failures in a row are nothing unusual: a lost reply, an API server that restarts beside others.
+QUIET_FAILURES = 3
+# With more of them, and other calls that succeed, a failure is the request's own after this time ...
+OWN_AFTER_S = 10.0
+# ... and without any other evidence after this one. It is also how long an authorizer may need to load its roles.
+REPORT_AFTER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """Transient failures of one request in a row. ``own``: they are the request's, and stay so."""
+
+    count: int
+    first: float
+    last: float
+    own: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """How long the request has failed."""
+        return self.last - self.first
+
+
+def extended(streak: Streak | None, now: float, last_success: float, deferred: bool) -> Streak:
+    """Return the streak with one more failure at ``now``.
+
+    ``last_success`` is when any call of this process last succeeded. ``deferred``: the API server asks to be called
+    later, which is a matter of its load and not of the object.
+    """
+    if streak is None:
+        return Streak(1, now, now)
+    others_succeed = last_success > streak.last and not deferred
+    seconds = now - streak.first
+    own = (
+        streak.own
+        or seconds >= REPORT_AFTER_S
+        or (others_succeed and streak.count >= QUIET_FAILURES and seconds >= OWN_AFTER_S)
+    )
+    return Streak(streak.count + 1, streak.first, now, own)
+
+
+def is_transient(status: Status) -> bool:
+    """Return whether a result may be transient. A 403 may come from an authorizer that is just starting."""
+    return status.code is Code.INFRA or (status.code is Code.FATAL and status.reason is Reason.RBAC_MISSING)
+
+
+def classified(status: Status, streak: Streak) -> Status:
+    """Return what a transient result of an attempt counts as: nothing yet, or a failure of the request's own."""
+    if status.code is Code.INFRA:
+        return replace(status, code=Code.RETRY) if streak.own else status
+    if streak.seconds < REPORT_AFTER_S:
+        return Status(Code.INFRA, status.reasons, status.plugin)
+    return status

@@ -1,0 +1,96 @@
+"""Whether the API server is available, as this process sees it.
+
+Fed with the end of every call of a client. A call that fails proves nothing: its object may be what fails. When
+several have failed since the last success, one probe decides, one for the whole process: if it succeeds, the API
+server is available and the failures belong to their objects; if it fails, the API server is unavailable until a call
+succeeds, the next probe above all. Time is the monotonic clock's.
+
+Nothing here knows what the process does meanwhile: the owner holds its work back while ``available`` is false.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from shared.kube.errors import ApiError, InfrastructureError, KubeError
+from shared.runtime.clock import Clock
+
+log = logging.getLogger(__name__)
+
+# Failures since the last success that call for a probe: a broken connection or two are nothing unusual.
+_SUSPICIOUS = 3
+# Between two probes; half of it is jitter, so that the replicas of a cluster do not ask in step.
+_PAUSE = timedelta(seconds=1)
+# A small list takes milliseconds; an API server that needs longer is not one to send thousands of writes to.
+_PROBE_BUDGET = timedelta(seconds=5)
+
+
+class Availability:
+    """The view of one client. ``run`` keeps it up to date; without it, ``available`` stays true."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures = 0
+        self._suspected = asyncio.Event()
+        self._recovered = asyncio.Event()
+        self.available = True
+        # When a call last succeeded, by the monotonic clock.
+        self.last_success = float("-inf")
+
+    def observe(self, error: KubeError | None) -> None:
+        """Take note of a call's end. A decision of the API server, such as 404 or 409, is a success."""
+        if error is None or isinstance(error, ApiError):
+            self.last_success = self._clock.monotonic()
+            self._failures = 0
+            self._suspected.clear()
+            self._recovered.set()
+        elif isinstance(error, InfrastructureError):
+            self._failures += 1
+            if self._failures >= _SUSPICIOUS:
+                self._suspected.set()
+
+    async def run(self, probe: Callable[[], Awaitable[object]], on_recovery: Callable[[], None]) -> None:
+        """Probe when calls fail, until cancelled. ``on_recovery`` is called when the API server is available again.
+
+        ``probe`` makes one call through the client that feeds this object; its result does not matter.
+        """
+        try:
+            while True:
+                await self._suspected.wait()
+                if not await self._succeeds(probe):
+                    await self._outage(probe)
+                    on_recovery()
+                await asyncio.sleep(_pause())
+        finally:
+            self.available = True
+
+    async def _outage(self, probe: Callable[[], Awaitable[object]]) -> None:
+        """Probe until a call succeeds, whichever it is."""
+        began = self._clock.monotonic()
+        self.available = False
+        self._recovered.clear()
+        log.warning("the API server is unavailable, requests are held back")
+        while not self._recovered.is_set():
+            try:
+                async with asyncio.timeout(_pause()):
+                    await self._recovered.wait()
+            except TimeoutError:
+                await self._succeeds(probe)
+        self.available = True
+        seconds = round(self._clock.monotonic() - began, 1)
+        log.warning("the API server is available again", extra={"seconds": seconds})
+
+    async def _succeeds(self, probe: Callable[[], Awaitable[object]]) -> bool:
+        self._recovered.clear()
+        try:
+            async with asyncio.timeout(_PROBE_BUDGET.total_seconds()):
+                await probe()
+        except (KubeError, TimeoutError) as error:
+            log.debug("probe failed", extra={"error": str(error)})
+        return self._recovered.is_set()
+
+
+def _pause() -> float:
+    return _PAUSE.total_seconds() * (0.5 + random.random())  # noqa: S311 - spreads load

@@ -1,0 +1,264 @@
+"""A call that fails for one object is that object's failure: it is reported, it ends, and it delays no other.
+
+The webhook here is a real configuration whose endpoint refuses connections, limited to one namespace by its selector.
+"""
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from shared.api import names
+from shared.api.meta import ObjectKey
+from shared.kube.client import ClientOptions
+from shared.kube.config import ClusterAccess
+from shared.kube.errors import NotFound, ServerError
+from shared.kube.metrics import KubeMetrics
+from shared.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
+from shared.testing.builders import pod
+from tests.fault_proxy.calls import Call
+from tests.fault_proxy.faults import Answer, Page
+from tests.fault_proxy.rules import Match, Rule
+from tests.fault_proxy.server import FaultProxy
+from tests.kube.objects import until, until_awaited
+from tests.reconciler.stage import Scripted, Stage, Working
+
+Proxied = tuple[FaultProxy, ClusterAccess]
+
+BINDINGS = Match(("create",), "pods", "binding")
+LABEL = "tests.bowline.dev/broken"
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
+# Nothing listens on it.
+REFUSES = "https://127.0.0.1:1/"
+# As many as there are workers.
+BROKEN = 64
+HEALTHY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A namespace whose webhook on pods/binding is down, and how to remove the webhook."""
+
+    stage: Stage
+    webhook: str
+
+    async def repair(self) -> None:
+        with suppress(NotFound):
+            await self.stage.client.delete(VALIDATING_WEBHOOKS, "", self.webhook)
+
+
+@pytest.fixture
+async def broken(stage: Stage) -> AsyncIterator[Broken]:
+    """Another namespace than the stage's."""
+    namespace = f"broken-{uuid.uuid4().hex[:8]}"
+    other = Stage(stage.client, stage.access, namespace)
+    await stage.client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": {LABEL: namespace}}})
+    hook = {
+        "name": "guard.tests.bowline.dev",
+        "clientConfig": {"url": REFUSES},
+        "rules": [RULE],
+        "namespaceSelector": {"matchLabels": {LABEL: namespace}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    await stage.client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": namespace}, "webhooks": [hook]})
+    made = Broken(other, namespace)
+    try:
+        await until_awaited(lambda: _is_in_force(other), bool)
+        yield made
+    finally:
+        await made.repair()
+        await other.clear()
+
+
+async def _is_in_force(stage: Stage) -> bool:
+    """Whether the API server calls the webhook already; it learns of it by a watch."""
+    with suppress(NotFound):
+        await stage.delete_pod("canary")
+    await stage.client.create(PODS, stage.namespace, pod("canary", stage.namespace))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "canary"}, "target": target}
+    try:
+        await stage.client.create(PODS, stage.namespace, body, name="canary", subresource="binding")
+    except ServerError as error:
+        return "failed calling webhook" in str(error) and not error.may_be_done
+    return False
+
+
+def counted(stage: Stage) -> tuple[ClientOptions, Callable[[], float]]:
+    """Options of a client, and how many of its Bindings have been answered 500."""
+    registry = CollectorRegistry()
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, metrics=KubeMetrics(registry))
+    labels = {"verb": "create", "resource": "pods/binding", "code": "500"}
+    return options, lambda: registry.get_sample_value("bowline_kube_requests_total", labels) or 0.0
+
+
+def is_idle(working: Working, delayed: int) -> bool:
+    queue = working.parts.work.controller.queue
+    return queue is not None and queue.processing == 0 and queue.delayed >= delayed
+
+
+async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, broken: Broken) -> None:
+    for number in range(BROKEN):
+        await broken.stage.create_pod(f"broken-{number}")
+        await broken.stage.request_bind(f"broken-{number}")
+    options, rejected = counted(stage)
+    async with stage.working(options=options) as working:
+        await until(lambda: rejected() >= BROKEN)
+        # Every worker has been released: the requests are delayed, none is being processed.
+        await until(lambda: is_idle(working, delayed=BROKEN))
+        for number in range(HEALTHY):
+            await stage.create_pod(f"healthy-{number}")
+            await stage.request_bind(f"healthy-{number}")
+        for number in range(HEALTHY):
+            assert (await stage.phase(f"healthy-{number}", "Succeeded")).get("failedAttempts", 0) == 0
+        # Each of the others has been posted as often as an exponential backoff allows, not in a loop.
+        assert rejected() <= BROKEN * 10
+
+
+async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(stage: Stage, broken: Broken) -> None:
+    async with stage.working(Scripted(effects=True)) as working:
+        await broken.stage.create_pod()
+        await broken.stage.request_bind(backoffLimit=1)
+        reported = await until_awaited(broken.stage.status, lambda status: status.get("failedAttempts"))
+        assert reported["reason"].startswith("Retrying: attempt 1 of 2 failed: default_binder: 500 InternalError")
+        assert 'failed calling webhook "guard.tests.bowline.dev"' in reported["reason"]
+        assert await broken.stage.event("pod", "BindingRetry")
+        status = await broken.stage.phase("pod", "Failed")
+        assert status["reason"].startswith("BackoffLimitExceeded: ")
+        assert status["failedAttempts"] == 2
+        assert await broken.stage.event("pod", "BindingFailed")
+        await until(lambda: working.sizes["trouble"] == 0)
+    assert "nodeName" not in (await broken.stage.pod())["spec"]
+    assert not (await broken.stage.request())["metadata"].get("finalizers")
+
+
+async def test_a_webhook_that_comes_back_costs_a_request_nothing(stage: Stage, broken: Broken) -> None:
+    async with stage.working() as working:
+        await broken.stage.create_pod()
+        await broken.stage.request_bind(backoffLimit=0)
+        await until(lambda: working.sizes["trouble"] == 1)
+        await broken.repair()
+        assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
+    assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        pytest.param(Answer(409, message="denied with a conflict"), "denied with a conflict", id="a lasting 409"),
+        pytest.param(Page(404), "no Kubernetes Status", id="a proxy's page"),
+    ],
+)
+async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
+    stage: Stage, proxied: Proxied, fault: Answer | Page, message: str
+) -> None:
+    proxy, access = proxied
+    proxy.add(Rule(fault, BINDINGS))
+    async with stage.working(access=access):
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=0)
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("BackoffLimitExceeded: ")
+    assert message in status["reason"]
+    assert status["failedAttempts"] == 1
+    assert "nodeName" not in (await stage.pod())["spec"]
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        pytest.param([Rule(Page(408), BINDINGS, nth=1)], id="408 to the Binding"),
+        pytest.param([Rule(Page(404), BINDINGS, nth=1)], id="404 to the Binding"),
+        pytest.param(
+            [Rule(Answer(503), BINDINGS, nth=1), Rule(Page(404), Match(("get",), "pods"), nth=1)],
+            id="404 to the look at the pod",
+        ),
+        pytest.param([Rule(Page(404), Match(("get",), "bindrequests"), nth=1)], id="404 to the look at the request"),
+        pytest.param([Rule(Page(413), Match(("patch",), "bindrequests", "status"), nth=1)], id="413 to the status"),
+        pytest.param(
+            [Rule(Answer(403, message='User "r" cannot create resource "pods/binding"'), BINDINGS, nth=1)],
+            id="403 of an authorizer that is just starting",
+        ),
+    ],
+)
+async def test_a_reply_that_is_no_decision_ends_no_request(stage: Stage, proxied: Proxied, rules: list[Rule]) -> None:
+    proxy, access = proxied
+    proxy.add(*rules)
+    async with stage.working(Scripted(effects=True), access=access):
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=0)
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert (status["phase"], status.get("failedAttempts", 0)) == ("Succeeded", 0), status.get("reason")
+
+
+async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
+    stage: Stage, proxied: Proxied, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy, access = proxied
+    count = 100
+    for number in range(count):
+        await stage.create_pod(f"pod-{number}")
+    async with stage.working(access=access) as working:
+        await until(lambda: working.parts.work.controller.queue is not None)
+        caplog.clear()
+        calls = Match(("get", "list", "create", "patch", "update", "delete"))
+        proxy.add(Rule(Answer(503, message="etcd is away"), calls))
+        for number in range(count):
+            await stage.request_bind(f"pod-{number}")
+        await until(lambda: not working.client.availability.available)
+        # What was under way has ended; from here on nothing is sent for any request.
+        await until(lambda: is_idle(working, delayed=0))
+        seen = len(proxy.exchanges())
+        await until(lambda: sum(_is_probe(e.call) for e in proxy.exchanges()[seen:]) >= 3)
+        later = [exchange.call for exchange in proxy.exchanges()[seen:]]
+        assert {call.verb for call in later} <= {"list", "watch"}, later
+        proxy.clear()
+        for number in range(count):
+            assert "failedAttempts" not in await stage.phase(f"pod-{number}", "Succeeded", "Failed")
+    lines = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(lines) <= 10, [record.getMessage() for record in lines]
+
+
+def _is_probe(call: Call) -> bool:
+    return call.verb == "list" and call.resource == "bindrequests"
+
+
+async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied: Proxied) -> None:
+    proxy, access = proxied
+    proxy.add(Rule(Answer(503, retry_after_s=1, message="unacknowledged"), BINDINGS))
+    async with stage.working(access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind()
+        memories = working.parts.work.reconciler.memories
+        key = ObjectKey(stage.namespace, "pod")
+
+        def is_between_posts() -> bool:
+            memory = memories.get(key)
+            posted = sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges())
+            return memory is not None and memory.running is not None and posted % 2 == 1
+
+        await until(is_between_posts)
+        posted = sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges())
+        await working.leave()
+        assert sum(BINDINGS.covers(exchange.call) for exchange in proxy.exchanges()) == posted
+
+
+async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stage: Stage, proxied: Proxied) -> None:
+    """429 says nothing about the object, so only time makes it the request's own."""
+    proxy, access = proxied
+    proxy.add(Rule(Answer(429, retry_after_s=1), BINDINGS))
+    async with stage.working(access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind(backoffLimit=5)
+        await until(lambda: working.sizes["trouble"] == 1)
+        assert "failedAttempts" not in await stage.status()
+        stage.clock.passed += timedelta(minutes=1)
+        status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
+    assert "429" in status["reason"]

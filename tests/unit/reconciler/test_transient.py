@@ -1,0 +1,70 @@
+"""Which transient failures are a request's own."""
+
+import pytest
+
+from reconciler.decide.transient import Streak, classified, extended, is_transient
+from shared.framework.status import Code, Reason, Status
+
+NEVER = float("-inf")
+INFRA = Status(Code.INFRA, ("500",), "default_binder")
+RBAC = Status.fatal("cannot create", Reason.RBAC_MISSING)
+
+
+def streak(times: list[float], success_before_each: bool = True, deferred: bool = False) -> Streak:
+    """Failures at these times; with or without another call's success shortly before each."""
+    result: Streak | None = None
+    for time in times:
+        result = extended(result, time, time - 0.01 if success_before_each else NEVER, deferred)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(
+    ("failures", "own"),
+    [
+        pytest.param(streak([0]), False, id="one failure"),
+        pytest.param(streak([0, 0.2, 0.6, 1, 2, 5]), False, id="many within a few seconds"),
+        pytest.param(streak([0, 5, 11]), False, id="few within many seconds"),
+        pytest.param(streak([0, 0.2, 0.6, 11]), True, id="several for ten seconds, while other calls succeed"),
+        pytest.param(streak([0, 0.2, 0.6, 11, 30], success_before_each=False), False, id="no other call succeeds"),
+        pytest.param(streak([0, 0.2, 0.6, 11, 30], deferred=True), False, id="the API server asks for time"),
+        pytest.param(streak([0, 30, 60], success_before_each=False), True, id="a minute is enough evidence"),
+        pytest.param(streak([0, 60], deferred=True), True, id="also of an API server that asks for time"),
+    ],
+)
+def test_when_failures_are_the_requests_own(failures: Streak, *, own: bool) -> None:
+    assert failures.own is own
+
+
+def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
+    failing = streak([0, 0.2, 0.6, 2], success_before_each=False)
+    assert not extended(failing, 20, last_success=1.0, deferred=False).own
+    assert extended(failing, 20, last_success=3.0, deferred=False).own
+
+
+def test_what_is_the_requests_own_stays_so() -> None:
+    own = streak([0, 0.2, 0.6, 11])
+    assert extended(own, 12, NEVER, deferred=True).own
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "expected"),
+    [
+        pytest.param(INFRA, streak([0]), Code.INFRA, id="quiet and uncounted at first"),
+        pytest.param(INFRA, streak([0, 60]), Code.RETRY, id="then it counts as an attempt"),
+        pytest.param(RBAC, streak([0]), Code.INFRA, id="an authorizer's 403 is retried"),
+        pytest.param(RBAC, streak([0, 0.2, 0.6, 11, 30]), Code.INFRA, id="for a minute, whatever else succeeds"),
+        pytest.param(RBAC, streak([0, 60]), Code.FATAL, id="and then terminal"),
+    ],
+)
+def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expected: Code) -> None:
+    assert is_transient(status)
+    result = classified(status, failures)
+    assert (result.code, result.reasons, result.plugin) == (expected, status.reasons, status.plugin)
+
+
+@pytest.mark.parametrize(
+    "status", [Status.ok(), Status.retry("x"), Status.fatal("x"), Status.wait("x"), Status(Code.CANCELLED)]
+)
+def test_other_results_are_not_transient(status: Status) -> None:
+    assert not is_transient(status)
