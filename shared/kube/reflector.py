@@ -147,6 +147,10 @@ class Reflector:
         """The resourceVersion up to which the store follows the API server; empty while it has to be listed anew."""
         return self._version
 
+    def discard(self, key: ObjectKey) -> None:
+        """Stop keeping an object that ``slim`` would leave out now. No event: nothing has happened to the object."""
+        self.store.drop(key)
+
     async def run(self) -> None:
         """Keep the store up to date until cancelled."""
         while True:

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
-from shared.framework.plugin import PluginConfig
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.client import KubeClient
 from shared.kube.resources import NODES, PODS, RESOURCECLAIMS
 from shared.plugins.dynamic_resources import DynamicResources
@@ -58,8 +58,8 @@ class CrashingClient(KubeClient):
 
 async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = None) -> DynamicResources:
     """A plugin that remembers nothing, as after a restart."""
-    plugin = DynamicResources(PluginConfig(), Settings())
-    await plugin.setup(handle_for(plugin.name, client, registry=registry))
+    plugin = DynamicResources(BindTimeoutConfig(), Settings())
+    await plugin.setup(handle_for(plugin.name, client, registry=registry, clock=client.clock))
     return plugin
 
 

@@ -8,18 +8,24 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
+from shared.api import names
 from shared.api.meta import ObjectUID
 from shared.framework.status import Code, Reason, Status
 from shared.kube.client import KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.errors import UnrecognizedReply
-from shared.kube.resources import PODS, RESOURCECLAIMS, Resource
+from shared.kube.reflector import EventType, Reflector
+from shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
+from shared.runtime.clock import SystemClock
+from shared.testing.clock import SteppedClock
+from tests.live import DEADLINE_S
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
 
@@ -386,3 +392,71 @@ async def test_a_cluster_without_claims_is_told_apart_from_one_without_this_clai
         assert (answer.code, answer.reason) == (Code.FATAL, Reason.NO_PLUGIN)
         assert "does not serve resource.k8s.io/v1, which Kubernetes 1.34 and newer do" in answer.message
         assert await plugin.rollback(context, answer) == Status.ok()
+
+
+async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
+    plugin = await new_plugin(case.client)
+    (source,) = plugin.event_sources()
+    seen: list[tuple[EventType, str]] = []
+    reflector = Reflector(
+        case.client,
+        Selection(source.resource, case.namespace),
+        on_event=lambda kind, key, *_: seen.append((kind, key.name)),
+        slim=source.slim,
+    )
+    assert source.attach is not None
+    source.attach(reflector)
+    for name in ("other-1", "other-2"):
+        await case.create(claim(name))
+    watching = asyncio.create_task(reflector.run())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await reflector.synced.wait()
+            assert len(reflector.store) == 0
+            made = await case.pod("pod", resourceClaims=CLAIMED)
+            wanted = await case.context(made, **decided("d0"))
+            assert (await plugin.pre_bind(wanted)).code is Code.WAIT
+            await case.create(claim("one"))
+            while (EventType.ADDED, "one") not in seen:  # noqa: ASYNC110 - the watch is another task's
+                await asyncio.sleep(0.02)
+            assert [key.name for key in reflector.store] == ["one"]
+            assert await plugin.pre_bind(wanted) == Status.ok()
+            assert len(reflector.store) == 0
+            waiting = await case.pod("waits", resourceClaims=[{"name": "dev", "resourceClaimName": "absent"}])
+            absent = await case.context(waiting, **decided("d1"))
+            assert (await plugin.pre_bind(absent)).code is Code.WAIT
+            await case.create(claim("absent"))
+            while (EventType.ADDED, "absent") not in seen:  # noqa: ASYNC110 - the watch is another task's
+                await asyncio.sleep(0.02)
+            # All events of the claim that was taken have come before this one, and left nothing.
+            assert [key.name for key in reflector.store] == ["absent"]
+            await plugin.forget(absent.request.key)
+            assert len(reflector.store) == 0
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+@pytest.mark.parametrize("deleted", [pytest.param(True, id="deleted"), pytest.param(False, id="not deleted")])
+async def test_a_claim_that_another_binder_left_is_removed(case: Case, deleted: bool) -> None:
+    made = await case.pod("pod", containers=LIMITED)
+    left = claim("ignored")
+    left["metadata"] = {
+        "generateName": "pod-extended-resources-",
+        "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
+        "finalizers": [names.RESOURCE_CLAIM_PROTECTION],
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": made["metadata"]["uid"], "controller": True}
+        ],
+    }
+    name = (await case.create(left))["metadata"]["name"]
+    if deleted:
+        await case.client.delete(RESOURCECLAIMS, case.namespace, name)
+    # A process that is younger than the pod; the API server counts in whole seconds.
+    case.client.clock = SteppedClock(SystemClock().now() + timedelta(seconds=2))
+    plugin = await new_plugin(case.client)
+    wanted = await case.context(made, **extended(EXTENDED))
+    assert await plugin.pre_bind(wanted) == Status.ok()
+    (taken,) = await case.claims()
+    assert taken["metadata"]["name"] != name
+    assert made["metadata"]["uid"] in reserved_by(taken)

@@ -14,11 +14,11 @@ from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.resources import CSISTORAGECAPACITIES, NODES, Resource
 from shared.plugins.volume_binding import VolumeBinding
-from shared.plugins.volume_binding.config import VolumeBindingConfig
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import SteppedClock
@@ -66,7 +66,7 @@ async def client(idle: Cluster) -> AsyncIterator[Counting]:
 
 
 async def process(client: KubeClient, **args: Any) -> VolumeBinding:
-    plugin = VolumeBinding(VolumeBindingConfig(**args), Settings())
+    plugin = VolumeBinding(BindTimeoutConfig(**args), Settings())
     await plugin.setup(handle_for(plugin.name, client, clock=client.clock))
     return plugin
 

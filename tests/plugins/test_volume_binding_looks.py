@@ -21,13 +21,13 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
 from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import LostReply
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from shared.plugins.volume_binding import VolumeBinding
-from shared.plugins.volume_binding.config import VolumeBindingConfig
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
@@ -57,7 +57,7 @@ async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
 
 async def process(client: KubeClient) -> VolumeBinding:
     """Return the plugin as a process has it."""
-    plugin = VolumeBinding(VolumeBindingConfig(), Settings())
+    plugin = VolumeBinding(BindTimeoutConfig(), Settings())
     await plugin.setup(handle_for(plugin.name, client))
     return plugin
 
@@ -94,7 +94,7 @@ async def until(done: Callable[[], bool]) -> None:
 
 
 def test_pods_without_claims_are_left_out(storage: Storage) -> None:
-    plugin = VolumeBinding(VolumeBindingConfig(), Settings())
+    plugin = VolumeBinding(BindTimeoutConfig(), Settings())
     assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
     assert not plugin.leaves_effects(context(storage, "one", "data").request)

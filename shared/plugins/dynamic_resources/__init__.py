@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from shared.api.bindrequest import BindRequest, Demand, decode_spec
 from shared.api.field_error import FieldError
-from shared.api.meta import Object
+from shared.api.meta import Object, ObjectKey, key_of
 from shared.framework.binding.handle import EventSource
 from shared.framework.binding.post import refusal
+from shared.framework.config import Settings
 from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, Plugin, Preflight
-from shared.framework.status import Reason, Status
+from shared.framework.status import Code, Reason, Status
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.errors import ApiError
+from shared.kube.reflector import Reflector
 from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources.awaited import Awaited
+from shared.plugins.dynamic_resources.extended import claims_of
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.preparation import Preparation
 from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
@@ -34,7 +39,13 @@ class DynamicResources(Plugin):
     """Allocates, reserves and releases resource claims."""
 
     name = "dynamic_resources"
+    config_model = BindTimeoutConfig
     _preparation: Preparation
+
+    def __init__(self, args: Any, settings: Settings) -> None:
+        super().__init__(args, settings)
+        self._awaited = Awaited()
+        self._watch: Reflector | None = None
 
     # --- admission ---
 
@@ -54,7 +65,13 @@ class DynamicResources(Plugin):
     # --- binding ---
 
     async def setup(self, handle: "Handle") -> None:
-        self._preparation = Preparation(handle.client, ClaimMetrics(handle.metrics))
+        self._preparation = Preparation(
+            handle.client, ClaimMetrics(handle.metrics), handle.clock, self.args.bind_timeout
+        )
+
+    async def stop(self) -> None:
+        """Await nothing: from here on another process binds."""
+        self._discard(self._awaited.clear())
 
     def preflight(self, c: "BindContext") -> Preflight:
         """Claims depend on no volume and no GPU group, so neighbours may run at the same time."""
@@ -65,12 +82,19 @@ class DynamicResources(Plugin):
     async def pre_bind(self, c: "BindContext") -> Status:
         """Take the pod's claims; a pod is never bound without all of them."""
         assert c.pod is not None  # noqa: S101 - an attempt is only made of a pod that is there
+        # Before the first read: from here on the watch keeps what happens to these claims.
+        self._discard(self._awaited.expect(c.request.key, claims_of(c.pod, c.spec)))
+        status = None
         try:
-            return await self._preparation.take(c.pod, c.node, c.spec, c.state)
+            status = await self._preparation.take(c.pod, c.node, c.spec, c.state)
         except ClaimsNotServedError:
-            return NOT_SERVED
+            status = NOT_SERVED
         except ApiError as error:
-            return refusal(error.message)
+            status = refusal(error.message)
+        finally:
+            if status is None or status.code is not Code.WAIT:
+                self._discard(self._awaited.release(c.request.key))
+        return status
 
     async def rollback(self, c: "BindContext", why: Status) -> Status:
         """Give the claims back, unless the pod is bound or gone."""
@@ -83,15 +107,31 @@ class DynamicResources(Plugin):
         except ApiError as error:
             return Status.retry(error.message)
 
+    async def forget(self, key: ObjectKey) -> None:
+        self._discard(self._awaited.release(key))
+
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch that claims change, not what they say: whoever waits for one has named it, and reads it anew."""
-        return (EventSource(RESOURCECLAIMS.as_metadata(), keys=lambda _: (), slim=identity),)
+        """Watch that claims change, not what they contain; only those that a request awaits are kept."""
+        return (
+            EventSource(
+                RESOURCECLAIMS.as_metadata(), keys=lambda _: (), slim=self._slim_claim, attach=self._attach_watch
+            ),
+        )
 
+    def _slim_claim(self, claim: dict[str, Any]) -> Object | None:
+        """Keep the version of a claim that a request awaits: a cluster may have a claim for each pod."""
+        if key_of(claim) not in self._awaited:
+            return None
+        kept = ("namespace", "name", "uid", "resourceVersion")
+        return {"metadata": {field: claim["metadata"][field] for field in kept}}
 
-def identity(claim: dict[str, Any]) -> Object:
-    """Return the least that a watch must keep of an object; a cluster may have a claim for every pod."""
-    kept = ("namespace", "name", "uid", "resourceVersion")
-    return {"metadata": {field: claim["metadata"][field] for field in kept}}
+    def _attach_watch(self, reflector: Reflector) -> None:
+        self._watch = reflector
+
+    def _discard(self, claims: Iterable[ObjectKey]) -> None:
+        if self._watch is not None:
+            for key in claims:
+                self._watch.discard(key)
 
 
 NOT_SERVED = Status.fatal(

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from shared.api import names
-from shared.api.bindrequest import ExtendedResourceClaimAllocation
+from shared.api.bindrequest import BindRequestSpec, ExtendedResourceClaimAllocation
 from shared.api.meta import Object, ObjectKey, uid_of
 from shared.api.quantity import parse_quantity
 from shared.framework.status import Reason, Status
 from shared.plugins.dynamic_resources.claim import results_of
-from shared.plugins.dynamic_resources.rules import Wanted
+from shared.plugins.dynamic_resources.rules import Wanted, wanted_claims
 
 # The API server cuts the base of a name that it makes up so that the whole has 63 characters; so does this.
 _NAME, _RANDOM, _LONGEST = 63, 10, 253
@@ -64,6 +64,15 @@ def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str
         },
         "spec": {"devices": {"requests": list(extended.device_requests)}},
     }
+
+
+def claims_of(pod: Object, spec: BindRequestSpec) -> frozenset[ObjectKey]:
+    """Return the keys of all claims that the pod needs, as far as they can be named yet."""
+    named = {one.key for one in wanted_claims(pod, spec) if isinstance(one, Wanted)}
+    extended = spec.extended_resource_claim_allocation
+    if extended is not None and extended.allocation:
+        named |= {wanted_extended(pod, extended).key, wanted_new(pod, extended).key}
+    return frozenset(named)
 
 
 def undecided(extended: ExtendedResourceClaimAllocation) -> Status | None:

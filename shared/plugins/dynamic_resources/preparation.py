@@ -7,6 +7,7 @@ is gone are kube-controller-manager's to free.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from shared.api.bindrequest import BindRequest, BindRequestSpec, ExtendedResourceClaimAllocation
@@ -14,6 +15,7 @@ from shared.api.meta import Object, is_deleting, key_of, uid_of
 from shared.api.selectors import Node, reads_labels
 from shared.framework.binding.node_labels import NodeLabels
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import PREREQUISITE
 from shared.kube.client import KubeClient
 from shared.kube.errors import Invalid, NotFound
 from shared.kube.resources import NODES, PODS
@@ -27,6 +29,7 @@ from shared.plugins.dynamic_resources.extended import (
     wanted_extended,
     wanted_new,
 )
+from shared.plugins.dynamic_resources.leftovers import Leftovers
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.rules import (
     Wanted,
@@ -37,6 +40,7 @@ from shared.plugins.dynamic_resources.rules import (
     wanted_claims,
 )
 from shared.plugins.dynamic_resources.writer import Claims, busy
+from shared.runtime.clock import Clock
 from shared.runtime.tasks import uncut
 
 # Claims of one pod that are read at the same time.
@@ -46,11 +50,14 @@ READS = 8
 class Preparation:
     """Takes and gives back the claims of pods. Methods raise what the client raises."""
 
-    def __init__(self, client: KubeClient, metrics: ClaimMetrics) -> None:
+    def __init__(
+        self, client: KubeClient, metrics: ClaimMetrics, clock: Clock, bind_timeout: timedelta | None
+    ) -> None:
         self._client = client
         self._metrics = metrics
-        self._claims = Claims(client, metrics)
+        self._claims = Claims(client, metrics, bind_timeout)
         self._node_labels = NodeLabels(client)
+        self._leftovers = Leftovers(client, self._claims, clock)
 
     # --- before the bind ---
 
@@ -139,12 +146,14 @@ class Preparation:
                 return removed
             claim = await self._claims.get(wanted.key)
         if claim is None:
+            await self._leftovers.remove(pod)
             wanted = wanted_new(pod, extended)
             claim = await self._claims.create(claim_of(pod, extended))
         if claim is None:
             return busy(wanted)
         if is_deleting(claim):
-            return Status.wait(f"{wanted.label} is still being removed", claim_ref(wanted.key, claim))
+            why = f"{wanted.label} is still being removed"
+            return Status.wait(why, claim_ref(wanted.key, claim), timeout=PREREQUISITE)
         answer = await self._claims.take(claim, wanted, pod)
         if answer.code not in (Code.OK, Code.WAIT):
             return answer

@@ -9,8 +9,8 @@ under a running pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.api import names
@@ -18,7 +18,9 @@ from shared.api.bindrequest import BindRequestSpec
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, uid_of
 from shared.api.selectors import Node, node_selector_admits
+from shared.framework.binding.groups import merge_waits
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import PREREQUISITE
 from shared.plugins.dynamic_resources.claim import (
     allocation_of,
     claim_ref,
@@ -140,7 +142,7 @@ def _named(
     if direct:
         return Wanted(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
     if name not in made:
-        return Status.wait(f"{label} is not made from its template yet", pod_ref(pod))
+        return Status.wait(f"{label} is not made from its template yet", pod_ref(pod), timeout=PREREQUISITE)
     generated = made[name].get("resourceClaimName")
     if generated:
         return Wanted(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
@@ -153,17 +155,22 @@ def _named(
 # --- taking a claim ---
 
 
-def next_take(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Write | Status:
-    """Return the next write that makes the claim the pod's; or, when there is none, what is to be said of it."""
+def next_take(
+    claim: Object, wanted: Wanted, pod: Object, now: datetime, bind_timeout: timedelta | None = None
+) -> Write | Status:
+    """Return the next write that makes the claim the pod's; or, when there is none, what is to be said of it.
+
+    ``bind_timeout`` is how long devices may take to get ready; None: the setting ``binding.waitTimeout``.
+    """
     against = objection(claim, wanted, pod)
     if against is not None:
         return against
-    return next_write(claim, wanted, pod, now) or readiness(claim, wanted)
+    return next_write(claim, wanted, pod, now) or readiness(claim, wanted, bind_timeout)
 
 
 def missing(wanted: Wanted) -> Status:
     """Return what it means that the claim is not there: somebody has still to make it."""
-    return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key))
+    return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key), timeout=PREREQUISITE)
 
 
 def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
@@ -238,7 +245,7 @@ def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Wri
     return ClaimStatus({**status_of(claim), "allocation": allocation, "reservedFor": [*others, entry_for(pod)]})
 
 
-def readiness(claim: Object, wanted: Wanted) -> Status:
+def readiness(claim: Object, wanted: Wanted, bind_timeout: timedelta | None = None) -> Status:
     """Return whether the allocated devices say that the pod may come: OK, WAIT, or FATAL if one has failed."""
     pending = []
     for result in results_of(allocation_of(claim) or {}):
@@ -256,21 +263,22 @@ def readiness(claim: Object, wanted: Wanted) -> Status:
         if lacking:
             pending.append(f"{device} to report {', '.join(lacking)}")
     if pending:
-        return Status.wait(f"{wanted.label}: waiting for device {'; '.join(pending)}", claim_ref(wanted.key, claim))
+        return Status.wait(
+            f"{wanted.label}: waiting for device {'; '.join(pending)}",
+            claim_ref(wanted.key, claim),
+            timeout=bind_timeout,
+            suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
+        )
     return Status.ok()
 
 
 def together(answers: Iterable[Status]) -> Status:
     """Return what the answers for several claims are for the pod: the first failure, else all waits, else OK."""
-    told = [answer for answer in answers if answer.code is not Code.OK]
-    failures = [answer for answer in told if answer.code is not Code.WAIT]
-    if failures or len(told) < 2:
-        return (failures or told or [Status.ok()])[0]
-    return Status(
-        Code.WAIT,
-        tuple(reason for answer in told for reason in answer.reasons),
-        wake_on=tuple(ref for answer in told for ref in answer.wake_on),
-    )
+    pending = [answer for answer in answers if answer.code is not Code.OK]
+    failures = [answer for answer in pending if answer.code is not Code.WAIT]
+    if failures or not pending:
+        return failures[0] if failures else Status.ok()
+    return replace(merge_waits(pending), plugin="")
 
 
 # --- giving it back ---

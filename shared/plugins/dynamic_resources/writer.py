@@ -7,6 +7,7 @@ once all but one would only meet a Conflict; under that lock nobody waits for an
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -41,8 +42,9 @@ class ClaimsNotServedError(Exception):
 class Claims:
     """The claims of one cluster. Methods raise what the client raises, Conflict excepted."""
 
-    def __init__(self, client: KubeClient, metrics: ClaimMetrics) -> None:
+    def __init__(self, client: KubeClient, metrics: ClaimMetrics, bind_timeout: timedelta | None) -> None:
         self._client = client
+        self._bind_timeout = bind_timeout
         self._metrics = metrics
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
 
@@ -65,7 +67,9 @@ class Claims:
             # Whoever had the lock has written: what was read before is out of date.
             current = await self.get(wanted.key) if waited else claim
             done = await self._carry_out(
-                wanted, current, lambda seen: next_take(seen, wanted, pod, self._client.clock.now())
+                wanted,
+                current,
+                lambda seen: next_take(seen, wanted, pod, self._client.clock.now(), self._bind_timeout),
             )
         return missing(wanted) if done is None else done
 

@@ -72,6 +72,10 @@ class NodeFit(Plugin):
             self._holds.drop(c.request.key)
         return status
 
+    def on_failure(self, c: "BindContext", status: Status) -> None:
+        """Release the room: a request in backoff must not keep it from others."""
+        self._holds.drop(c.request.key)
+
     async def forget(self, key: ObjectKey) -> None:
         """Give the room up: the pod is listed on its node by now, or will not come."""
         self._holds.drop(key)

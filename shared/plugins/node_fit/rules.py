@@ -4,7 +4,9 @@ What a pod occupies is the highest that it needs at any moment: its containers a
 initialization beside the sidecars started before it; then its overhead. Resources of the whole pod take the place of
 what its containers add up to. A container that is being resized counts with the larger of what it has and wants.
 
-Only what the kubelet refuses for want of room is counted: cpu, memory, GPUs (whole and MIG) and the number of pods.
+Counted are cpu, memory, GPUs (whole and MIG) and the number of pods: what a scheduler's outdated view gets wrong in
+practice. A kubelet rejects pods for more than that: ephemeral storage, huge pages, other extended resources, host
+ports, node affinity. These are left to the scheduler.
 """
 
 from collections.abc import Iterable, Mapping

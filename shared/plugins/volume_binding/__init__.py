@@ -13,9 +13,9 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import EventSource
 from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Plugin, Preflight
 from shared.framework.status import Status
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
 from shared.plugins.volume_binding.assumptions import Assumptions
-from shared.plugins.volume_binding.config import VolumeBindingConfig
 from shared.plugins.volume_binding.look import Looks, Remembered, Subject
 from shared.plugins.volume_binding.metrics import VolumeMetrics
 from shared.plugins.volume_binding.storage import Storage, slim_class, slim_volume
@@ -30,7 +30,7 @@ class VolumeBinding(Plugin):
     """Chooses volumes, asks for volumes, waits for volumes."""
 
     name = "volume_binding"
-    config_model = VolumeBindingConfig
+    config_model = BindTimeoutConfig
 
     async def setup(self, handle: "Handle") -> None:
         self._storage = Storage(handle.client, handle.clock)

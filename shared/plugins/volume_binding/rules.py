@@ -22,13 +22,9 @@ from shared.api.meta import Object, ObjectKey, ObjectRef, uid_of
 from shared.api.quantity import parse_quantity
 from shared.api.selectors import Node, selector_admits, topologies_admit
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import PREREQUISITE
 from shared.plugins.volume_binding.matching import find_volume
 from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted
-
-# How long a request waits for what the scheduler could have waited for: a claim or class that does not exist, a
-# claim that is bound without regard to the pod. Long enough for the order of `kubectl apply` and for a controller
-# under load; the room on the node is held no longer than that for a decision that may change.
-PREREQUISITE = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)

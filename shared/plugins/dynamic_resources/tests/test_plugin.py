@@ -6,10 +6,12 @@ import pytest
 
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, ExtendedResourceClaimAllocation, decode_bind_request
+from shared.api.meta import ObjectKey
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionInfo, PluginConfig
+from shared.framework.plugin import AdmissionInfo
 from shared.framework.status import Code, Reason
+from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources import DynamicResources
 from shared.plugins.dynamic_resources.extended import (
@@ -23,7 +25,7 @@ from shared.plugins.dynamic_resources.extended import (
 from shared.plugins.dynamic_resources.tests.builders import allocation, pod
 from shared.testing.builders import bind_request, stored
 
-PLUGIN = DynamicResources(PluginConfig(), Settings())
+PLUGIN = DynamicResources(BindTimeoutConfig(), Settings())
 CLAIMS: dict[str, Any] = {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation()}]}
 EXTENDED: dict[str, Any] = {
     "extendedResourceClaimAllocation": {
@@ -129,12 +131,14 @@ def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -
     assert undecided(ASKED) is None
 
 
-def test_claims_are_watched_without_what_they_say() -> None:
-    """A cluster may have a claim for every pod; memory is to follow the pending work."""
-    (source,) = PLUGIN.event_sources()
+def test_only_the_identity_of_awaited_claims_is_kept() -> None:
+    plugin = DynamicResources(BindTimeoutConfig(), Settings())
+    (source,) = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
     assert source.slim is not None
     seen = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
+    assert source.slim({"metadata": seen}) is None
+    plugin._awaited.expect(ObjectKey("ns", "request"), [ObjectKey("ns", "one")])
     kept = source.slim({"metadata": seen})
     assert kept == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
     assert not list(source.keys(kept))

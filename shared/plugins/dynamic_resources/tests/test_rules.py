@@ -1,6 +1,6 @@
 """Claim in, next write out: the plugin's decisions as tables."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.api.selectors import Node
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import PREREQUISITE
 from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
@@ -347,6 +348,18 @@ def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tu
         assert answer.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
 
+@pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
+def test_a_device_that_never_gets_ready_is_a_reason_to_choose_another_node(timeout: timedelta | None) -> None:
+    held = protected({"allocation": allocation(WAITING), "reservedFor": [user()]})
+    answer = next_take(held, wanted(allocation(WAITING)), pod(), NOW, timeout)
+    assert isinstance(answer, Status)
+    assert (answer.code, answer.timeout, answer.suggestion) == (
+        Code.WAIT,
+        timeout,
+        Suggestion.RESCHEDULE_ELSEWHERE,
+    )
+
+
 # --- giving back ---
 
 RELEASE = [
@@ -431,7 +444,7 @@ def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> No
     asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
     first, second = wanted_claims(asking, spec())
     assert isinstance(first, Status)
-    assert first.code is Code.WAIT
+    assert (first.code, first.timeout, first.suggestion) == (Code.WAIT, PREREQUISITE, None)
     assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
         ("Pod", ObjectKey("ns", "pod"), "7")
     ]
@@ -471,6 +484,7 @@ def test_a_claim_allocated_twice_is_told_with_path_rule_and_remedy() -> None:
 def test_a_missing_claim_is_waited_for_by_name() -> None:
     answer = missing(wanted(allocation()))
     assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
+    assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
 
@@ -486,7 +500,7 @@ BAD = Status.fatal("no")
         pytest.param([WAIT_A, BAD], BAD, id="a failure outweighs a wait"),
         pytest.param(
             [WAIT_A, Status.ok(), WAIT_B],
-            Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons), wake_on=WAIT_B.wake_on),
+            Status(Code.WAIT, (*WAIT_A.reasons, *WAIT_B.reasons), wake_on=WAIT_B.wake_on, timeout=PREREQUISITE),
             id="waits are one wait",
         ),
     ],

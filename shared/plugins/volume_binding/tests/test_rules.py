@@ -7,8 +7,8 @@ import pytest
 
 from shared.api.meta import ObjectKey
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import PREREQUISITE
 from shared.plugins.volume_binding.rules import (
-    PREREQUISITE,
     Asked,
     AskProvisioner,
     Bound,

@@ -1,0 +1,57 @@
+"""Claims that another binder has created for a pod's extended resources and left behind.
+
+They have generated names, so only a list of the namespace's claims finds them: by annotation and owner. They exist
+after a migration: a binder that worked before this process was interrupted, or its rollback deleted a claim whose
+finalizer it left, and the claim keeps its devices until its pod is gone. So only pods that are older than this
+process are looked up, and all pods of a namespace share a list.
+"""
+
+from datetime import datetime
+
+from shared.api import names
+from shared.api.meta import Object, ObjectKey, ObjectUID, parse_time, uid_of
+from shared.kube.client import KubeClient
+from shared.kube.resources import RESOURCECLAIMS
+from shared.plugins.dynamic_resources.extended import claim_name
+from shared.plugins.dynamic_resources.rules import Wanted
+from shared.plugins.dynamic_resources.writer import Claims
+from shared.runtime.clock import Clock
+from shared.runtime.shared_read import SharedReads
+
+TTL_S = 30.0
+
+# Claims by the UID of the pod that controls them.
+_Found = dict[ObjectUID, list[ObjectKey]]
+
+
+class Leftovers:
+    """Finds and removes them. Methods raise what the client raises."""
+
+    def __init__(self, client: KubeClient, claims: Claims, clock: Clock) -> None:
+        self._client = client
+        self._claims = claims
+        self._since: datetime = clock.now()
+        self._lists: SharedReads[str, _Found] = SharedReads(TTL_S, clock.monotonic)
+
+    async def remove(self, pod: Object) -> None:
+        """Remove what is left of the pod's; its devices are free then."""
+        created = parse_time(pod["metadata"].get("creationTimestamp"))
+        if created is None or created >= self._since:
+            return
+        namespace = pod["metadata"]["namespace"]
+        found = await self._lists.get(namespace, lambda: self._list(namespace))
+        for key in found.get(uid_of(pod), ()):
+            if key.name != claim_name(pod):
+                label = f"the claim of the pod's extended resources ({key.name})"
+                await self._claims.remove(Wanted(label, key, None, of_pod=True), uid_of(pod))
+
+    async def _list(self, namespace: str) -> _Found:
+        found: _Found = {}
+        for claim in await self._client.list_all(RESOURCECLAIMS.as_metadata(), namespace):
+            metadata = claim["metadata"]
+            if (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) != "true":
+                continue
+            for owner in metadata.get("ownerReferences") or ():
+                if owner.get("controller"):
+                    found.setdefault(owner["uid"], []).append(ObjectKey(namespace, metadata["name"]))
+        return found
