@@ -92,7 +92,7 @@ def start_with(program: str, options: CommonOptions, registry: Registry) -> tupl
     """
     try:
         settings = load_settings(options.config, options.feature_gates)
-        plugins = registry.build(settings)
+        settings, plugins = registry.configure(settings)
     except ConfigurationError as error:
         refuse_to_start(program, options.config, error)
     configure_logging(options.log_format, options.log_level)

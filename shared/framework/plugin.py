@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey
+from shared.framework.gates import Gate
 from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.status import Status
 
@@ -99,8 +100,13 @@ class Plugin:
     requires: ClassVar[tuple[str, ...]] = ()
     # Plugins that, if enabled, must come before this one.
     after: ClassVar[tuple[str, ...]] = ()
-    # A feature gate that switches alpha or beta behaviour of this plugin as a whole.
+    # Plugins that, if enabled, must come after this one.
+    before: ClassVar[tuple[str, ...]] = ()
+    # Feature gates of this plugin's own: switches of alpha or beta behaviour, read from ``handle.gates``.
+    gates: ClassVar[tuple[Gate, ...]] = ()
+    # The name of the feature gate, if any, without which this plugin as a whole does not exist.
     gate: ClassVar[str | None] = None
+    # How long its calls may take.
     budgets: ClassVar[Budgets] = Budgets()
 
     def __init__(self, args: Any, settings: "Settings") -> None:

@@ -1,27 +1,28 @@
-"""From names to plugins: which are enabled, in what order, with which arguments.
+"""From names to plugins: which are enabled, in what order, with which arguments and feature gates.
 
 Built-ins come as one tuple; others by the entry point group ``bowline.plugins``, only when the configuration names
-them. Everything that is wrong is collected and reported at once; nothing is built unless all is right.
+them. Everything that is wrong is collected and reported together, whoever has made the mistake: the configuration's
+author or a plugin's. No plugin is returned unless all is right.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shared.api.field_error import FieldError
 from shared.api.schema import schema_faults
-from shared.framework.config import ConfigurationError, Settings
-from shared.framework.gates import Gate, resolve_gates
-from shared.framework.plugin import Plugin
+from shared.framework.config import ConfigurationError, PluginEntry, Settings
+from shared.framework.gates import FeatureGates, Gate, resolve_gates
+from shared.framework.plugin import Budgets, Plugin
+from shared.framework.plugin_order import PluginClass, dependency_faults, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The plugin of last resort; plugins from outside go before it.
 LAST = "default_binder"
 
-PluginClass = type[Plugin]
 Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
 
 
@@ -36,6 +37,24 @@ class Builtin:
 
     plugin: PluginClass
     enabled: bool = True
+
+
+@dataclass(slots=True)
+class _Selection:
+    """What a configuration names: classes by name, where it does so, which are enabled, and what is wrong so far."""
+
+    faults: list[FieldError] = field(default_factory=list)
+    named: dict[str, PluginClass] = field(default_factory=dict)
+    entries: dict[str, tuple[str, PluginEntry]] = field(default_factory=dict)
+    enabled: dict[str, PluginClass] = field(default_factory=dict)
+
+    def path(self, name: str) -> str:
+        """Return where the configuration names a plugin, or would."""
+        return self.entries[name][0] if name in self.entries else f"plugins[name={name}]"
+
+    def fault(self, name: str, message: str, rule: str = "config/plugin") -> None:
+        """Add a fault of a plugin as a whole."""
+        self.faults.append(FieldError(rule, self.path(name), name, message))
 
 
 class Registry:
@@ -54,134 +73,170 @@ class Registry:
 
     def build(self, settings: Settings) -> tuple[Plugin, ...]:
         """Return the enabled plugins in order. Raises ConfigurationError with everything that is wrong."""
-        gates, faults = resolve_gates(settings.feature_gates, self._gates)
-        classes, paths = self._select(settings, faults)
-        classes = {name: found for name, found in classes.items() if found.gate is None or gates.enabled(found.gate)}
-        order = self._order(settings, classes, faults)
-        faults += dependency_faults([classes[name] for name in order], paths)
-        plugins = []
-        for name in order:
-            path, raw = paths.get(name, ("", {}))
-            try:
-                args = classes[name].config_model.model_validate(raw)
-            except ValidationError as error:
-                faults += schema_faults(f"{name}/args", f"{path}.args", error.errors())
-                continue
-            plugins.append(classes[name](args, settings))
-        if faults:
-            raise ConfigurationError(faults)
-        return tuple(plugins)
+        return self.configure(settings)[1]
 
-    def _select(
-        self, settings: Settings, faults: list[FieldError]
-    ) -> tuple[dict[str, PluginClass], dict[str, tuple[str, dict[str, Any]]]]:
-        """Return the enabled classes by name, and each configured name's path and args."""
-        enabled = {name: builtin.plugin for name, builtin in self._builtins.items() if builtin.enabled}
-        paths: dict[str, tuple[str, dict[str, Any]]] = {}
+    def configure(self, settings: Settings) -> tuple[Settings, tuple[Plugin, ...]]:
+        """Return the settings with the effective value of every feature gate, and the enabled plugins in order.
+
+        Raises ConfigurationError with everything that is wrong.
+        """
+        chosen = self._select(settings)
+        gates = self._resolve_gates(settings, chosen)
+        effective = settings.model_copy(update={"feature_gates": dict(gates.values)})
+        self._leave_out_gated(chosen, gates)
+        order = self._order(settings, chosen)
+        chosen.faults += dependency_faults(order, {found.name: chosen.path(found.name) for found in order})
+        args = {
+            name: self._args(name, chosen) for name in chosen.named if name in chosen.entries.keys() | chosen.enabled
+        }
+        plugins = []
+        for found in order:
+            try:
+                # Its arguments are wrong, and reported.
+                if args[found.name] is not None:
+                    plugins.append(found(args[found.name], effective))
+            except Exception as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+                chosen.fault(found.name, f"cannot be created: {type(error).__name__}: {error}")
+        if chosen.faults:
+            raise ConfigurationError(chosen.faults)
+        return effective, tuple(plugins)
+
+    # --- which plugins ---
+
+    def _select(self, settings: Settings) -> _Selection:
+        chosen = _Selection()
+        for name, builtin in self._builtins.items():
+            chosen.named[name] = builtin.plugin
+            if builtin.enabled:
+                chosen.enabled[name] = builtin.plugin
         installed = self._discover() if any(e.name not in self._builtins for e in settings.plugins) else {}
         for index, entry in enumerate(settings.plugins):
             path = f"plugins[{index}]"
-            if entry.name in paths:
-                faults.append(
-                    FieldError(
-                        "config/plugin", f"{path}.name", entry.name, f"is given twice, see {paths[entry.name][0]}"
-                    )
-                )
+            if entry.name in chosen.entries:
+                first = chosen.entries[entry.name][0]
+                fault = FieldError("config/plugin", f"{path}.name", entry.name, f"is given twice, see {first}")
+                chosen.faults.append(fault)
                 continue
-            paths[entry.name] = (path, entry.args)
-            found = self._find(entry.name, path, installed, faults)
-            if found is None:
-                continue
+            chosen.entries[entry.name] = (path, entry)
+            if entry.name not in self._builtins:
+                found = self._load(entry.name, installed, chosen)
+                if found is None:
+                    continue
+                chosen.named[entry.name] = found
             if entry.enabled:
-                enabled[entry.name] = found
+                chosen.enabled[entry.name] = chosen.named[entry.name]
             else:
-                enabled.pop(entry.name, None)
-        return enabled, paths
+                chosen.enabled.pop(entry.name, None)
+        return chosen
 
-    def _find(
-        self, name: str, path: str, installed: Mapping[str, Callable[[], PluginClass]], faults: list[FieldError]
+    def _load(
+        self, name: str, installed: Mapping[str, Callable[[], PluginClass]], chosen: _Selection
     ) -> PluginClass | None:
-        if name in self._builtins:
-            return self._builtins[name].plugin
+        path = f"{chosen.path(name)}.name"
         if name not in installed:
             known = ", ".join(sorted({*self._builtins, *installed}))
-            message = f"is no plugin; known: {known}. Install its distribution or mend the name"
-            faults.append(FieldError("config/plugin", f"{path}.name", name, message))
+            message = f"is no plugin; known: {known}. Install its distribution or correct the name"
+            chosen.faults.append(FieldError("config/plugin", path, name, message))
             return None
         try:
             found = installed[name]()
         except Exception as error:  # noqa: BLE001 - foreign code at import; reported, and the process does not start
-            faults.append(FieldError("config/plugin", f"{path}.name", name, f"cannot be loaded: {error!r}"))
+            chosen.faults.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
-        if not (isinstance(found, type) and issubclass(found, Plugin)) or found.name != name:
-            message = "its entry point must name a subclass of Plugin whose name is the same"
-            faults.append(FieldError("config/plugin", f"{path}.name", name, message))
+        fault = class_fault(found, name)
+        if fault is not None:
+            chosen.faults.append(FieldError("config/plugin", path, name, fault))
             return None
         return found
 
-    def _order(self, settings: Settings, classes: Mapping[str, PluginClass], faults: list[FieldError]) -> list[str]:
+    # --- feature gates ---
+
+    def _resolve_gates(self, settings: Settings, chosen: _Selection) -> FeatureGates:
+        known = {gate.name: gate for gate in self._gates}
+        for name, found in chosen.named.items():
+            for gate in found.gates:
+                if known.setdefault(gate.name, gate) != gate:
+                    message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
+                    chosen.fault(name, message, "config/feature-gate")
+        gates, faults = resolve_gates(settings.feature_gates, known.values())
+        chosen.faults += faults
+        return gates
+
+    def _leave_out_gated(self, chosen: _Selection, gates: FeatureGates) -> None:
+        """Take the plugins out whose gate is off. One that the configuration enables by name is a fault."""
+        for name, found in list(chosen.enabled.items()):
+            gate = found.gate
+            if gate is None or gates.values.get(gate):
+                continue
+            del chosen.enabled[name]
+            if gate not in gates.values:
+                message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
+                chosen.fault(name, message, "config/feature-gate")
+            elif name in chosen.entries:
+                message = (
+                    f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
+                    "the plugin to false"
+                )
+                chosen.fault(name, message, "config/feature-gate")
+
+    # --- arguments and order ---
+
+    def _args(self, name: str, chosen: _Selection) -> BaseModel | None:
+        """Return the validated arguments; None if they are wrong, which is then a fault.
+
+        Those of a plugin that is off are checked too, but may be incomplete.
+        """
+        entry = chosen.entries.get(name)
+        try:
+            return chosen.named[name].config_model.model_validate(entry[1].args if entry is not None else {})
+        except ValidationError as error:
+            errors = [one for one in error.errors() if name in chosen.enabled or one["type"] != "missing"]
+            chosen.faults += schema_faults(f"{name}/args", f"{chosen.path(name)}.args", errors)
+            return None
+
+    def _order(self, settings: Settings, chosen: _Selection) -> list[PluginClass]:
         outsiders = [entry.name for entry in settings.plugins if entry.name not in self._builtins]
-        default = [name for name in self._builtins if name != LAST] + outsiders + [LAST]
-        default = [name for name in dict.fromkeys(default) if name in classes]
+        names = [name for name in self._builtins if name != LAST] + outsiders + [LAST]
+        default = sorted_stably([chosen.enabled[name] for name in dict.fromkeys(names) if name in chosen.enabled])
         if not settings.plugin_order:
             return default
         wanted = list(settings.plugin_order)
         for name in dict.fromkeys(wanted):
-            if name not in classes or wanted.count(name) > 1:
-                message = "is not enabled" if name not in classes else "is given twice"
-                faults.append(FieldError("config/plugin-order", "pluginOrder", name, message))
-        missing = [name for name in default if name not in wanted]
+            if name not in chosen.enabled or wanted.count(name) > 1:
+                message = "is not enabled" if name not in chosen.enabled else "is given twice"
+                chosen.faults.append(FieldError("config/plugin-order", "pluginOrder", name, message))
+        missing = [found.name for found in default if found.name not in wanted]
         if missing:
             message = f"must name every enabled plugin; missing: {', '.join(missing)}"
-            faults.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(wanted), message))
+            chosen.faults.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(wanted), message))
             return default
-        return [name for name in dict.fromkeys(wanted) if name in classes]
+        return [chosen.enabled[name] for name in dict.fromkeys(wanted) if name in chosen.enabled]
 
 
-def dependency_faults(
-    order: Sequence[PluginClass], paths: Mapping[str, tuple[str, dict[str, Any]]]
-) -> list[FieldError]:
-    """Check ``requires`` and ``after`` of the ordered plugins: present, before, and without a cycle."""
-    position = {found.name: index for index, found in enumerate(order)}
-    faults = []
-    for found in order:
-        path = paths.get(found.name, (f"plugins[name={found.name}]", {}))[0]
-        for needed in found.requires:
-            if needed not in position:
-                message = f"requires plugin {needed}, which is not enabled; enable it or switch {found.name} off"
-                faults.append(FieldError("config/plugin-requires", path, found.name, message))
-    cycle = _cycle({f.name: [n for n in (*f.requires, *f.after) if n in position] for f in order})
-    if cycle:
-        message = f"plugins depend on each other in a circle: {' -> '.join(cycle)}"
-        faults.append(FieldError("config/plugin-cycle", "plugins", cycle[0], message))
-        return faults
-    for found in order:
-        path = paths.get(found.name, (f"plugins[name={found.name}]", {}))[0]
-        for earlier in dict.fromkeys((*found.requires, *found.after)):
-            if position.get(earlier, -1) > position[found.name]:
-                message = f"must come after {earlier}; set pluginOrder so that it does"
-                faults.append(FieldError("config/plugin-order", path, found.name, message))
-    return faults
+def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
 
 
-def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return one circle of names, first one repeated at the end; empty if there is none."""
-    done: set[str] = set()
+# What a plugin's class attributes must be.
+_ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
+    ("gates", "a tuple of Gate", _is_tuple_of(Gate)),
+    ("gate", "the name of a feature gate", lambda value: value is None or isinstance(value, str)),
+    ("budgets", "a Budgets", lambda value: isinstance(value, Budgets)),
+    (
+        "config_model",
+        "a subclass of PluginConfig",
+        lambda value: isinstance(value, type) and issubclass(value, BaseModel),
+    ),
+)
 
-    def walk(name: str, trail: list[str]) -> list[str]:
-        if name in trail:
-            return [*trail[trail.index(name) :], name]
-        if name in done:
-            return []
-        for needed in edges.get(name, ()):
-            circle = walk(needed, [*trail, name])
-            if circle:
-                return circle
-        done.add(name)
-        return []
 
-    for name in edges:
-        circle = walk(name, [])
-        if circle:
-            return circle
-    return []
+def class_fault(found: Any, name: str) -> str | None:
+    """Return why a class cannot be the plugin of that name; None if it can."""
+    if not (isinstance(found, type) and issubclass(found, Plugin)) or getattr(found, "name", None) != name:
+        return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"
+    for attribute, expected, is_right in _ATTRIBUTES:
+        value = getattr(found, attribute)
+        if not is_right(value):
+            return f"its class attribute `{attribute}` must be {expected}, not {value!r}"
+    return None

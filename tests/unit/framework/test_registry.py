@@ -8,7 +8,8 @@ import pytest
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
-from shared.framework.registry import LAST, Builtin, PluginClass, Registry
+from shared.framework.plugin_order import PluginClass
+from shared.framework.registry import LAST, Builtin, Registry
 
 
 class Args(PluginConfig):
@@ -147,10 +148,6 @@ def test_a_fault_of_the_configuration_is_named(wanted: Settings, expected: str) 
             id="a required one is missing",
         ),
         pytest.param([plugin("a", after=("b",))], [], id="one to come after may be missing"),
-        pytest.param([plugin("a", after=("b",)), plugin("b")], ["must come after b"], id="the order is wrong"),
-        pytest.param(
-            [plugin("a", requires=("b",)), plugin("b")], ["must come after b"], id="a required one is later"
-        ),
         pytest.param(
             [plugin("a", requires=("b",)), plugin("b", after=("a",))],
             ["in a circle: a -> b -> a"],
@@ -180,12 +177,127 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
     )
     found = faults(registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("gone",))), BUILTINS[-1]), wanted)
     parts = [
-        "featureGates.Nope",
         "plugins[0].name",
         "plugins[2].name",
+        "featureGates.Nope",
         "pluginOrder",
         "plugins[3]",
         "plugins[1].args.x",
         "plugins[1].args.y",
     ]
     assert [text.split(": ")[0] for text in found] == parts
+
+
+def depends(name: str, **attributes: Any) -> PluginClass:
+    return type(name, (plugin(name),), attributes)
+
+
+@pytest.mark.parametrize(
+    ("builtins", "entries", "expected"),
+    [
+        pytest.param([plugin("a"), plugin("b")], [], "a b", id="no dependency keeps the order"),
+        pytest.param([plugin("a", after=("b",)), plugin("b"), plugin("c")], [], "b a c", id="after"),
+        pytest.param([plugin("a", requires=("c",)), plugin("b"), plugin("c")], [], "b c a", id="requires"),
+        pytest.param([plugin("a"), plugin("b"), depends("c", before=("a",))], [], "b c a", id="before"),
+        pytest.param([plugin("a"), depends("b", before=("gone",))], [], "a b", id="before one that is not enabled"),
+        pytest.param([plugin("a")], ["two", "base"], "a base two", id="plugins from outside, in any order"),
+    ],
+)
+def test_the_default_order_follows_the_dependencies_and_is_stable(
+    builtins: list[PluginClass], entries: list[str], expected: str
+) -> None:
+    offers = {"two": lambda: plugin("two", requires=("base",)), "base": lambda: plugin("base")}
+    found = registry(*map(Builtin, [*builtins, plugin(LAST)]), offers=offers)
+    assert built(found, settings(*({"name": name} for name in entries))) == [*expected.split(), LAST]
+
+
+def test_a_configured_order_that_breaks_a_dependency_is_a_fault() -> None:
+    found = registry(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
+    assert faults(found, settings(plugin_order=("b", "a"))) == [
+        'plugins[name=b]: "b": must come after a; change pluginOrder so that it does'
+    ]
+
+
+class TestGatesOfPlugins:
+    ALPHA = Gate("MyAlpha", Stage.ALPHA, default=False, description="Mine.")
+    BETA = Gate("MyBeta", Stage.BETA, default=True, description="Mine as well.")
+
+    def offered(self, **attributes: Any) -> Registry:
+        made = depends("mine", **{"gates": (self.ALPHA, self.BETA), **attributes})
+        return registry(offers={"mine": lambda: made})
+
+    def test_a_plugin_from_outside_brings_its_gates_and_their_defaults(self) -> None:
+        wanted = settings({"name": "mine"}, feature_gates={"MyAlpha": True})
+        effective, plugins = self.offered(gate="MyAlpha").configure(wanted)
+        assert effective.feature_gates == {"MyAlpha": True, "MyBeta": True}
+        assert [made.name for made in plugins] == ["one", "mine", LAST]
+        assert all(made.settings.feature_gates == effective.feature_gates for made in plugins)
+
+    def test_a_gate_of_a_plugin_that_is_named_nowhere_does_not_exist(self) -> None:
+        (fault,) = faults(self.offered(), settings(feature_gates={"MyAlpha": True}))
+        assert fault.startswith("featureGates.MyAlpha: true: is no feature gate")
+
+    def test_a_plugin_enabled_by_name_without_its_gate_is_a_fault(self) -> None:
+        (fault,) = faults(self.offered(gate="MyAlpha"), settings({"name": "mine"}))
+        assert fault.startswith(
+            'plugins[0]: "mine": is enabled, but its feature gate MyAlpha is off; set featureGates'
+        )
+
+    def test_a_gate_that_no_plugin_declares_is_a_fault(self) -> None:
+        (fault,) = faults(self.offered(gate="Ghost"), settings({"name": "mine"}))
+        assert fault.startswith('plugins[0]: "mine": has feature gate Ghost, which does not exist')
+
+    def test_a_gate_declared_twice_with_different_meanings_is_a_fault(self) -> None:
+        other = depends("one", gates=(Gate("MyAlpha", Stage.GA, default=True, description="Another."),))
+        found = registry(
+            Builtin(other), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
+        )
+        (fault,) = faults(found, settings({"name": "mine"}))
+        assert "declares feature gate MyAlpha, which exists with another definition" in fault
+
+
+class Required(PluginConfig):
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        pytest.param({"nonsense": 1}, ["plugins[0].args.nonsense"], id="an unknown one"),
+        pytest.param({"size": "x"}, ["plugins[0].args.size"], id="a wrong one"),
+        pytest.param({}, [], id="none, though one is required"),
+    ],
+)
+def test_args_of_a_plugin_that_is_off_are_checked(args: dict[str, Any], expected: list[str]) -> None:
+    found = registry(Builtin(depends("off", config_model=Required), enabled=False), Builtin(plugin(LAST)))
+    wanted = settings({"name": "off", "enabled": False, "args": args})
+    assert ([text.split(": ")[0] for text in faults(found, wanted)] if expected else built(found, wanted)) == (
+        expected or [LAST]
+    )
+
+
+def fails(self: Plugin, args: Any, wanted: Settings) -> None:
+    raise ValueError("needs a socket")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "expected"),
+    [
+        pytest.param(
+            {"__init__": fails}, "cannot be created: ValueError: needs a socket", id="a constructor that raises"
+        ),
+        pytest.param({"requires": "base"}, "class attribute `requires` must be a tuple of names", id="requires"),
+        pytest.param({"before": ["base"]}, "class attribute `before` must be a tuple of names", id="before"),
+        pytest.param({"gates": ("MyAlpha",)}, "class attribute `gates` must be a tuple of Gate", id="gates"),
+        pytest.param({"budgets": {"call_s": 1}}, "class attribute `budgets` must be a Budgets", id="budgets"),
+        pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
+    ],
+)
+def test_a_mistake_of_the_plugin_is_a_fault_with_its_path(attributes: dict[str, Any], expected: str) -> None:
+    found = registry(
+        offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
+    )
+    shown = faults(found, settings({"name": "mine"}, {"name": "two"}))
+    assert len(shown) == 2
+    assert any(text.startswith("plugins[0]") and expected in text for text in shown)
+    assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in shown)

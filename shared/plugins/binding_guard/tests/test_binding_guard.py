@@ -4,7 +4,7 @@ import pytest
 
 from shared.api.meta import ObjectKey
 from shared.framework.admission import AdmissionChain
-from shared.framework.config import PluginEntry, Settings
+from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import GATES
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.registry import Registry
@@ -69,7 +69,6 @@ def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
     [
         pytest.param(Settings(), False, id="off as it comes"),
         pytest.param(Settings(feature_gates={"BindingGuard": True}), False, id="the gate alone switches nothing on"),
-        pytest.param(Settings(plugins=(PluginEntry(name="binding_guard"),)), False, id="nor does the plugin"),
         pytest.param(
             Settings(plugins=(PluginEntry(name="binding_guard"),), feature_gates={"BindingGuard": True}),
             True,
@@ -80,3 +79,8 @@ def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
 def test_it_is_alpha(settings: Settings, on: bool) -> None:
     names = [plugin.name for plugin in Registry(BUILTINS, GATES).build(settings)]
     assert ("binding_guard" in names) is on
+
+
+def test_enabled_without_its_gate_it_is_a_fault_that_names_the_gate() -> None:
+    with pytest.raises(ConfigurationError, match="its feature gate BindingGuard is off"):
+        Registry(BUILTINS, GATES).build(Settings(plugins=(PluginEntry(name="binding_guard"),)))

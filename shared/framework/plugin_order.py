@@ -1,0 +1,92 @@
+"""In which order plugins act: the configured one, or the default one with what plugins require of each other. Pure.
+
+``requires`` and ``after`` name plugins that come earlier, ``before`` those that come later. The default order is
+stable: plugins keep their place unless one of these moves them.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from shared.api.field_error import FieldError
+from shared.framework.plugin import Plugin
+
+PluginClass = type[Plugin]
+
+
+def predecessors(plugins: Sequence[PluginClass]) -> dict[str, tuple[str, ...]]:
+    """Return for each plugin the enabled ones that must come before it, each once."""
+    names = {found.name for found in plugins}
+    return {
+        found.name: tuple(
+            dict.fromkeys(
+                [
+                    *(name for name in (*found.requires, *found.after) if name in names),
+                    *(other.name for other in plugins if found.name in other.before),
+                ]
+            )
+        )
+        for found in plugins
+    }
+
+
+def sorted_stably(plugins: Sequence[PluginClass]) -> list[PluginClass]:
+    """Return the plugins, each after its predecessors, otherwise in the given order. With a cycle: as given."""
+    earlier = predecessors(plugins)
+    if _cycle(earlier):
+        return list(plugins)
+    order: list[PluginClass] = []
+    placed: set[str] = set()
+    waiting = list(plugins)
+    while waiting:
+        ready = next(found for found in waiting if placed.issuperset(earlier[found.name]))
+        waiting.remove(ready)
+        order.append(ready)
+        placed.add(ready.name)
+    return order
+
+
+def dependency_faults(order: Sequence[PluginClass], paths: Mapping[str, str]) -> list[FieldError]:
+    """Check the ordered plugins: what they require is enabled, comes before them, and there is no cycle.
+
+    ``paths`` is where the configuration names them.
+    """
+    position = {found.name: index for index, found in enumerate(order)}
+    faults = []
+    for found in order:
+        for needed in dict.fromkeys(found.requires):
+            if needed not in position:
+                message = f"requires plugin {needed}, which is not enabled; enable it or switch {found.name} off"
+                faults.append(FieldError("config/plugin-requires", paths[found.name], found.name, message))
+    earlier = predecessors(order)
+    cycle = _cycle(earlier)
+    if cycle:
+        message = f"plugins depend on each other in a circle: {' -> '.join(cycle)}"
+        return [*faults, FieldError("config/plugin-cycle", "plugins", cycle[0], message)]
+    for found in order:
+        for name in earlier[found.name]:
+            if position[name] > position[found.name]:
+                message = f"must come after {name}; change pluginOrder so that it does"
+                faults.append(FieldError("config/plugin-order", paths[found.name], found.name, message))
+    return faults
+
+
+def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return one circle of names, first one repeated at the end; empty if there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return [*trail[trail.index(name) :], name]
+        if name in done:
+            return []
+        for needed in edges.get(name, ()):
+            circle = walk(needed, [*trail, name])
+            if circle:
+                return circle
+        done.add(name)
+        return []
+
+    for name in edges:
+        circle = walk(name, [])
+        if circle:
+            return circle
+    return []
