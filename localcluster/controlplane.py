@@ -7,6 +7,7 @@ This module knows processes and readiness. What a cluster is for its users is in
 
 import http.client
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ from localcluster.state import save_state, state_of
 _POLL_S = 0.03
 # Short, because on a port that was taken in between somebody may listen who never answers.
 _PROBE_TIMEOUT_S = 3.0
+# What the address of a unix socket has room for, its final zero left out.
+_LONGEST_SOCKET = 107
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
 # With watches open the API server does not end by itself for a minute; it first answers 503 with
 # Retry-After, and what a restart looks like to clients is that, then broken connections.
@@ -70,7 +73,7 @@ class ControlPlane:
     def __init__(self, spec: ClusterSpec, layout: Layout, assets: Assets, watchdog: Watchdog) -> None:
         self.spec = spec
         self.layout = layout
-        self.ports = Ports(*free_ports(4))
+        self.ports = Ports(*free_ports(2))
         self.processes: dict[str, Process] = {}
         self.ca_pem = b""
         self._assets = assets
@@ -96,6 +99,11 @@ class ControlPlane:
         for folder in (self.layout.pki, self.layout.logs, self.layout.workloads):
             folder.mkdir(parents=True, exist_ok=True)
         self.layout.root.chmod(0o700)
+        longest = self.layout.etcd_socket.with_name("etcd-peer.sock")
+        if len(os.fsencode(longest)) > _LONGEST_SOCKET:
+            raise StartError(
+                f"{longest} is too long for a socket ({_LONGEST_SOCKET} bytes); choose a shorter data folder"
+            )
         authority = Authority()
         self.ca_pem = authority.pem
         (self.layout.pki / "ca.crt").write_bytes(authority.pem)
@@ -113,7 +121,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything the spec asks for and wait until it is ready."""
-        self.run(Tool.ETCD, etcd_args(self.layout, self.ports))
+        self.run(Tool.ETCD, etcd_args(self.layout))
         self._until_ready(Tool.ETCD, self._etcd_answers)
         self.start_apiserver()
         if self.spec.controllers:
@@ -186,13 +194,16 @@ class ControlPlane:
             client.close()
 
     def _etcd_answers(self) -> bool:
-        # Asked by its peer address: on a port that was taken in between, another cluster's etcd would answer,
-        # and the API server must not write there.
-        members = _plain_request(self.ports.etcd, "POST", "/v3/cluster/member/list", b"{}")
-        return f'"http://{LOOPBACK}:{self.ports.etcd_peer}"' in members
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.settimeout(_PROBE_TIMEOUT_S)
+            opened.connect(str(self.layout.etcd_socket))
+            connection = http.client.HTTPConnection("localhost")
+            connection.sock = opened
+            connection.request("GET", "/health")
+            return '"health":"true"' in connection.getresponse().read().decode("utf-8", "replace")
 
     def _kwok_answers(self) -> bool:
-        return _plain_request(self.ports.kwok, "GET", "/healthz") == "ok"
+        return _plain_request(self.ports.kwok, "/healthz") == "ok"
 
     def _until_ready(self, name: str, ready: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.spec.ready_timeout_s
@@ -218,11 +229,11 @@ class ControlPlane:
         raise kind(f"{name} ended with {process.returncode} right after its start; end of {process.log}:\n{tail}")
 
 
-def _plain_request(port: int, method: str, path: str, body: bytes | None = None) -> str:
+def _plain_request(port: int, path: str) -> str:
     """A plain HTTP request to the loopback address."""
     connection = http.client.HTTPConnection(LOOPBACK, port, timeout=_PROBE_TIMEOUT_S)
     try:
-        connection.request(method, path, body)
+        connection.request("GET", path)
         return connection.getresponse().read().decode("utf-8", "replace")
     finally:
         connection.close()

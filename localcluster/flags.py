@@ -18,8 +18,6 @@ FAKE_NODE_VALUE = "fake"
 class Ports:
     """The loopback ports of one control plane."""
 
-    etcd: int
-    etcd_peer: int
     apiserver: int
     kwok: int
 
@@ -44,6 +42,11 @@ class Layout:
     def etcd(self) -> Path:
         """etcd's data."""
         return self.root / "etcd"
+
+    @property
+    def etcd_socket(self) -> Path:
+        """Where etcd serves its client. It asks nobody for credentials, so the folder's mode is what guards it."""
+        return self.root / "etcd.sock"
 
     @property
     def audit_log(self) -> Path:
@@ -75,17 +78,21 @@ class Layout:
         return self.root / f"{user}.kubeconfig"
 
 
-def etcd_args(layout: Layout, ports: Ports) -> list[str]:
-    """A single member whose data may be lost: nothing is forced to disk, elections are short."""
-    client, peer = f"http://{LOOPBACK}:{ports.etcd}", f"http://{LOOPBACK}:{ports.etcd_peer}"
+def etcd_args(layout: Layout) -> list[str]:
+    """A single member whose data may be lost: nothing is forced to disk, elections are short.
+
+    It listens on sockets in the cluster's folder, which only its owner may enter: on a port every user of the machine
+    could read all Secrets and write any object, past the API server.
+    """
     return [
         "--name=local",
         f"--data-dir={layout.etcd}",
-        f"--listen-client-urls={client}",
-        f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=local={peer}",
+        f"--listen-client-urls=unix://{layout.etcd_socket}",
+        f"--listen-peer-urls=unix://{layout.etcd_socket.with_name('etcd-peer.sock')}",
+        # Required, and to be addresses with a port; a member that is alone calls none of them.
+        "--advertise-client-urls=http://localhost:2379",
+        "--initial-advertise-peer-urls=http://localhost:2380",
+        "--initial-cluster=local=http://localhost:2380",
         "--unsafe-no-fsync",
         # The first election waits for its timeout, a second by default, and there is nobody to lose it to.
         "--heartbeat-interval=20",
@@ -104,7 +111,7 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
     if not spec.service_account_admission:
         disabled.append("ServiceAccount")
     args = [
-        f"--etcd-servers=http://{LOOPBACK}:{ports.etcd}",
+        f"--etcd-servers=unix://{layout.etcd_socket}",
         f"--bind-address={LOOPBACK}",
         f"--secure-port={ports.apiserver}",
         f"--tls-cert-file={layout.pki / 'apiserver.crt'}",

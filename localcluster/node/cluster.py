@@ -188,7 +188,7 @@ def _plan(
         "kubectl": [str(assets.path(Tool.KUBECTL)), f"--kubeconfig={kubeconfig}"],
         "images": [str(archive) for archive in archives],
         "processes": {
-            "etcd": [str(assets.path(Tool.ETCD)), *etcd_args(layout, ports)],
+            "etcd": [str(assets.path(Tool.ETCD)), *etcd_args(layout)],
             "kube-apiserver": [str(assets.path(Tool.APISERVER)), *server],
             "containerd": containerd,
             "kube-controller-manager": [

@@ -3,8 +3,8 @@
 import http.client
 import json
 import os
-import re
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -180,35 +180,40 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
     cluster.stop()
 
 
-@pytest.mark.parametrize("taken", [0, 2, 3], ids=["etcd", "API server", "kwok"])
+@pytest.mark.parametrize("taken", [0, 1], ids=["API server", "kwok"])
 def test_a_port_that_somebody_took_in_between_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
     # 1. the ports are found free  2. somebody takes one  3. the process ends with "address already in use"
     # 4. everything is started again on other ports
     with socket.socket() as somebody:
         somebody.bind(("127.0.0.1", 0))
         somebody.listen()
-        first = free_ports(4)
+        first = free_ports(2)
         first[taken] = somebody.getsockname()[1]
         tries = iter([first])
         monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
         with Cluster.start(ClusterSpec(controllers=())) as cluster:
             assert next(tries, None) is None
             assert cluster.api.get("/readyz") == "ok"
-            assert cluster.server != f"https://127.0.0.1:{first[2]}"
+            assert cluster.server != f"https://127.0.0.1:{first[0]}"
 
 
-def test_another_clusters_etcd_on_a_taken_port_is_not_written_to(
-    own_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = own_cluster.process(Tool.ETCD).log.read_text()
-    found = re.search(r"--listen-client-urls=http://127\.0\.0\.1:(\d+)", command)
-    assert found is not None
-    first = [int(found[1]), *free_ports(3)]
-    tries = iter([first])
-    monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
-    with Cluster.start(ClusterSpec(controllers=(), kwok=False)) as cluster:
-        assert cluster.api.get("/api/v1/nodes")["items"] == []
-        assert cluster.server != f"https://127.0.0.1:{first[2]}"
+def test_no_other_user_of_the_machine_can_read_what_etcd_holds(own_cluster: Cluster) -> None:
+    """etcd asks for no credentials: it has no port, and its sockets are where only the cluster's owner may enter."""
+    listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    etcd = own_cluster.process(Tool.ETCD).pid
+    sockets = {str(found.readlink()) for found in Path(f"/proc/{etcd}/fd").iterdir() if found.is_symlink()}
+    inodes = {name.removeprefix("socket:[").removesuffix("]") for name in sockets if name.startswith("socket:[")}
+    assert inodes
+    ports = [line for line in listening.splitlines()[1:] if len(line.split()) > 9 and line.split()[9] in inodes]
+    assert ports == []
+    folder = own_cluster.layout.etcd_socket.parent
+    assert own_cluster.layout.etcd_socket.is_socket()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r"too long for a socket .* choose a shorter data folder"):
+        Cluster.start(ClusterSpec(data_dir=tmp_path / ("x" * 100)))
 
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:

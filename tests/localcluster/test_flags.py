@@ -4,17 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from localcluster.flags import Layout, Ports, apiserver_args, controller_manager_args, kwok_args
+from localcluster.flags import Layout, Ports, apiserver_args, controller_manager_args, etcd_args, kwok_args
 from localcluster.nodes import node_object
 from localcluster.spec import CONTROLLERS, ClusterSpec
 
 LAYOUT = Layout(Path("/data"))
-PORTS = Ports(1, 2, 3, 4)
+PORTS = Ports(3, 4)
 
 
 def test_everything_listens_on_loopback_only() -> None:
     assert "--bind-address=127.0.0.1" in apiserver_args(ClusterSpec(), LAYOUT, PORTS)
     assert "--server-address=127.0.0.1:4" in kwok_args(LAYOUT, PORTS)
+
+
+def test_etcd_listens_on_sockets_in_the_clusters_folder_alone() -> None:
+    listening = [argument for argument in etcd_args(LAYOUT) if argument.startswith("--listen-")]
+    assert listening == [
+        "--listen-client-urls=unix:///data/etcd.sock",
+        "--listen-peer-urls=unix:///data/etcd-peer.sock",
+    ]
+    assert "--etcd-servers=unix:///data/etcd.sock" in apiserver_args(ClusterSpec(), LAYOUT, PORTS)
 
 
 @pytest.mark.parametrize(
