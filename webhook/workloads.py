@@ -31,7 +31,7 @@ def judge_workload(
     chain: AdmissionChain, workload: Workload, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
 ) -> Judgement:
     """Judge the pod templates of an object of the kind. Their content is changed in place."""
-    if structure.is_deleting(raw):
+    if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
     faults = structure.workload_faults if workload.is_built_in else structure.foreign_workload_faults
     malformed = faults(raw)

@@ -14,6 +14,12 @@ from shared.api import names
 from shared.api.meta import Object
 
 _SHARE = frozenset(names.SHARE_ANNOTATIONS)
+# A generated prefix of ConfigMaps is <base>-<letters>-<tail>. These are the letters and digits of generated names in
+# Kubernetes: no vowels, nothing that is mistaken for another.
+GENERATED_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+GENERATED_LENGTH = 7
+GENERATED_TAIL = "shared-gpu"
+_GENERATED = re.compile(rf".+-[{GENERATED_LETTERS}]{{{GENERATED_LENGTH}}}-{GENERATED_TAIL}")
 _NOT_IN_VOLUME = re.compile(r"[^a-z0-9-]+")
 _AMOUNT = re.compile(r"[0-9]{1,19}")
 # GPU feature discovery has written bytes where MiB belong. No GPU has a TiB; KAI-Scheduler draws the line there, too.
@@ -58,6 +64,11 @@ def share_target(pod: Object) -> ShareTarget | None:
 def configmap_prefix(pod: Object) -> str:
     """Return the prefix of the pod's ConfigMaps; empty if it has none yet."""
     return str((pod["metadata"].get("annotations") or {}).get(names.SHARED_GPU_CONFIGMAP) or "")
+
+
+def is_generated(prefix: str) -> bool:
+    """Return whether the prefix of ConfigMaps has the form of a generated one."""
+    return bool(_GENERATED.fullmatch(prefix))
 
 
 def capabilities_map(prefix: str, target: ShareTarget) -> str:

@@ -110,7 +110,7 @@ class AdmissionChain:
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
         """Judge a pod as it will be stored; on UPDATE only what changed. A pod that is being deleted passes."""
-        if structure.is_deleting(raw):
+        if _is_ending(raw, info):
             return ALLOWED
         settled = self._settled(raw, info)
         if settled is not None:
@@ -194,7 +194,7 @@ class AdmissionChain:
 
     def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
         """Fill what the owner reference and the plugins know, then judge a new one. ``raw`` is changed in place."""
-        if structure.is_deleting(raw):
+        if _is_ending(raw, info):
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
         if malformed:
@@ -209,7 +209,7 @@ class AdmissionChain:
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
         """Judge what a schema sees (a foreign CRD may have none) and what it cannot; on UPDATE only what changed."""
-        if structure.is_deleting(raw):
+        if _is_ending(raw, info):
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
         if malformed:
@@ -280,6 +280,11 @@ def bind_request_faults(raw: Object) -> list[FieldError]:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
         return [FieldError("bindrequest/pod-uid", "spec.podUID", spec.pod_uid, message)]
     return []
+
+
+def _is_ending(raw: Object, info: AdmissionInfo) -> bool:
+    """Return whether the object is being deleted. A new one is not, whatever it says: the API server ignores that."""
+    return info.operation == "UPDATE" and structure.is_deleting(raw)
 
 
 def _readable(old: Object) -> Object:

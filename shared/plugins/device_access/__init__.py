@@ -7,6 +7,7 @@ or mounted device files. The rules are in ``rules``; off by default.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from shared.api.field_error import FieldError
@@ -15,7 +16,15 @@ from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo, Plugin
 from shared.plugins.device_access.config import DeviceAccessConfig
-from shared.plugins.device_access.rules import Place, faults, new_ephemeral_places, places, unprepared, voided
+from shared.plugins.device_access.rules import (
+    Place,
+    faults,
+    new_ephemeral_places,
+    places,
+    prefix_faults,
+    unprepared,
+    voided,
+)
 
 
 class DeviceAccess(Plugin):
@@ -35,7 +44,9 @@ class DeviceAccess(Plugin):
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Judge a new pod; the environment of a stored one cannot change."""
-        return _faults(places(pod, self._gpu_resources), info) if old is None else ()
+        if old is not None:
+            return ()
+        return chain(prefix_faults(pod), _faults(places(pod, self._gpu_resources), info))
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         _void(pod, new_ephemeral_places(pod.raw, old))
@@ -47,7 +58,10 @@ class DeviceAccess(Plugin):
 def _void(pod: MutablePod, found: Iterable[Place]) -> None:
     for place in found:
         env = voided(place)
-        if env is not None:
+        if env is not None and not place.entries:
+            # A new list in the patch would repeat all that the user has written.
+            pod.append(env[-1], "spec", place.field, place.index, "env")
+        elif env is not None:
             pod.set(env, "spec", place.field, place.index, "env")
 
 

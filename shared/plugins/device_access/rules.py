@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from shared.api import names
-from shared.api.field_error import FieldError
-from shared.api.gpu_share import capabilities_map, configmap_prefix, share_target, wants_share
+from shared.api.field_error import FieldError, annotation_path
+from shared.api.gpu_share import capabilities_map, configmap_prefix, is_generated, share_target, wants_share
 from shared.api.meta import Object
 from shared.api.quantity import parse_quantity
 
@@ -87,6 +87,15 @@ def voided(place: Place) -> list[Any] | None:
         return None
     kept = [entry for index, entry in enumerate(place.container.get("env") or ()) if index not in empty]
     return kept if len(empty) < len(entries) else [*kept, {"name": names.VISIBLE_DEVICES, "value": VOID}]
+
+
+def prefix_faults(pod: Object) -> Iterator[FieldError]:
+    """Yield the fault of a share whose author has chosen the ConfigMaps that name its devices."""
+    prefix = configmap_prefix(pod) if wants_share(pod) else ""
+    if prefix and not is_generated(prefix):
+        message = "must not be chosen where device_access is on; leave the annotation out and a name is made"
+        path = annotation_path(names.SHARED_GPU_CONFIGMAP)
+        yield FieldError("device_access/configmap-prefix", path, prefix, message)
 
 
 def faults(place: Place) -> Iterator[FieldError]:

@@ -56,6 +56,7 @@ class Container:
     path: str
     is_init: bool
     is_sidecar: bool
+    is_privileged: bool
     limits: Mapping[str, Amount]
     requests: Mapping[str, Amount]
     claims: tuple[str, ...]
@@ -92,6 +93,7 @@ class PodView:
     containers: tuple[Container, ...]
     target: Container | None
     pod_level: tuple[Amount, ...]
+    node_name: str = ""
 
     @property
     def whole_gpus(self) -> int:
@@ -112,6 +114,7 @@ def view_pod(pod: Object) -> PodView:
     """Read a pod, or a pod template's ``metadata`` and ``spec``."""
     spec = _mapping(_mapping(pod).get("spec"))
     annotations = owned_annotations(pod)
+    node_name = spec.get("nodeName")
     containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
     return PodView(
         annotations=annotations,
@@ -119,6 +122,7 @@ def view_pod(pod: Object) -> PodView:
         containers=containers,
         target=_target(annotations, containers),
         pod_level=_pod_level(spec["resources"]) if "resources" in spec else (),
+        node_name=node_name if isinstance(node_name, str) else "",
     )
 
 
@@ -162,6 +166,7 @@ def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
             path=path,
             is_init=is_init,
             is_sidecar=is_init and container.get("restartPolicy") == "Always",
+            is_privileged=_mapping(container.get("securityContext")).get("privileged") is True,
             limits=_amounts(resources, "limits", path),
             requests=_amounts(resources, "requests", path),
             claims=_claims(resources),

@@ -65,9 +65,9 @@ def _matches(key: str, pattern: str) -> str:
     return f"{_value(key)}.matches({_cel(pattern)})"
 
 
-def _not_positive(key: str) -> str:
-    """Return the CEL of "no whole number from 1 to 2^63-1"; texts of equal length compare as their numbers do."""
-    largest = str(wording.MAX_INT64)
+def _not_whole(key: str, most: int) -> str:
+    """Return the CEL of "no whole number from 1 to most"; texts of equal length compare as their numbers do."""
+    largest = str(most)
     shorter = _matches(key, rf"^0*[1-9][0-9]{{0,{len(largest) - 2}}}$")
     as_long = _matches(key, rf"^0*[1-9][0-9]{{{len(largest) - 1}}}$")
     tail = f"{_value(key)}.substring(size({_value(key)}) - {len(largest)})"
@@ -115,6 +115,7 @@ def policy_rules() -> tuple[PolicyRule, ...]:
     prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
     is_gpu_class = f"r.startsWith({_cel(prefix)}) && r.substring({len(prefix)}) in variables.gpuDeviceClasses"
     shares, alone, key = "variables.shareKey != ''", "variables.shareKey == ''", "variables.shareKey"
+    no_memory, no_count = _not_whole(memory, wording.MAX_INT64), _not_whole(count, wording.MAX_DEVICES)
     rows = (
         ("fraction-format", f"{_has(fraction)} && !{well_formed}", fraction, wording.FRACTION_FORMAT),
         (
@@ -124,9 +125,19 @@ def policy_rules() -> tuple[PolicyRule, ...]:
             wording.FRACTION_RANGE,
         ),
         ("memory-and-fraction", f"{_has(memory)} && {_has(fraction)}", memory, wording.MEMORY_AND_FRACTION),
-        ("memory-format", f"{_has(memory)} && {_not_positive(memory)}", memory, wording.MEMORY_FORMAT),
+        (
+            "memory-format",
+            f"{_has(memory)} && {no_memory}",
+            memory,
+            wording.MEMORY_FORMAT,
+        ),
         ("num-devices-alone", f"{_has(count)} && {alone}", count, wording.NUM_DEVICES_ALONE),
-        ("num-devices-format", f"{_has(count)} && {_not_positive(count)}", count, wording.NUM_DEVICES_FORMAT),
+        (
+            "num-devices-format",
+            f"{_has(count)} && {no_count}",
+            count,
+            wording.NUM_DEVICES_FORMAT,
+        ),
         (
             "container-name",
             f"{_has(container)} && {shares} && size(variables.target) == 0",
@@ -137,6 +148,12 @@ def policy_rules() -> tuple[PolicyRule, ...]:
         ("sharing-disabled", f"{shares} && !variables.sharing", "", wording.SHARING_DISABLED),
         ("share-and-whole", _asks(f"r == {_cel(names.RESOURCE_GPU)}"), "", wording.share_and_whole()),
         ("share-and-mig", _asks(f"r.startsWith({_cel(names.RESOURCE_MIG_PREFIX)})"), "", wording.share_and_mig()),
+        (
+            "share-and-node-name",
+            f"{shares} && has(object.spec.nodeName) && object.spec.nodeName != ''",
+            "",
+            wording.SHARE_AND_NODE_NAME,
+        ),
         (
             "share-and-dra",
             f"{shares} && variables.target.exists(c, ({_asked('c')}).exists(r, {is_gpu_class}))",

@@ -66,6 +66,11 @@ def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
         yield fault(pod, "share-and-whole", pod.share, wording.share_and_whole(listed(whole)))
     if mig:
         yield fault(pod, "share-and-mig", pod.share, wording.share_and_mig(listed(mig)))
+    if pod.node_name:
+        yield fault(pod, "share-and-node-name", pod.share, wording.SHARE_AND_NODE_NAME)
+    if pod.target is not None and pod.target.is_privileged:
+        message = f"{pod.target.label} is privileged and so can use every GPU of its node, not only its share"
+        yield fault(pod, "share-privileged", pod.share, message, is_warning=True)
     yield from _claim_faults(pod, policy)
 
 

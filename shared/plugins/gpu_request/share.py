@@ -71,7 +71,7 @@ def _memory_faults(pod: PodView, text: str, inventory: Inventory | None) -> Iter
     key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
         yield fault(pod, "memory-and-fraction", key, wording.MEMORY_AND_FRACTION)
-    if not _is_positive(text):
+    if not _is_whole(text, wording.MAX_INT64):
         yield fault(pod, "memory-format", key, wording.MEMORY_FORMAT)
     elif inventory is not None and inventory.nodes_with_memory_label == 0:
         message = (
@@ -84,7 +84,7 @@ def _num_devices_faults(pod: PodView, text: str, inventory: Inventory | None) ->
     key = names.GPU_FRACTION_NUM_DEVICES
     if not pod.share:
         yield fault(pod, "num-devices-alone", key, wording.NUM_DEVICES_ALONE)
-    if not _is_positive(text):
+    if not _is_whole(text, wording.MAX_DEVICES):
         yield fault(pod, "num-devices-format", key, wording.NUM_DEVICES_FORMAT)
     elif inventory is not None and Decimal(text) > inventory.max_gpus_per_node > 0:
         yield fault(pod, "num-devices-inventory", key, too_many(inventory), is_warning=True)
@@ -114,6 +114,6 @@ def too_many(inventory: Inventory) -> str:
     return f"is more GPUs than any node is labelled with ({most}); ask for fewer, or the pod waits for a larger node"
 
 
-def _is_positive(text: str) -> bool:
+def _is_whole(text: str, most: int) -> bool:
     # Decimal, because int() refuses texts of more than 4300 digits with an error of its own.
-    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= wording.MAX_INT64
+    return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= most

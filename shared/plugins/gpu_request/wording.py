@@ -12,6 +12,9 @@ FRACTION_GRAMMAR: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)
 # Numbers of devices and of MiB end up in int64 fields of schedulers; what is larger is lost there.
 MAX_INT64: Final = 2**63 - 1
 
+# Schedulers name a GPU group for each device; the BindRequest's CRD allows as many.
+MAX_DEVICES: Final = 1024
+
 EITHER_SHARE: Final = f"{names.GPU_FRACTION} or {names.GPU_MEMORY}"
 FRACTION_FORMAT: Final = 'must be a decimal number between 0 and 1 without unit or spaces; for half a GPU write "0.5"'
 FRACTION_RANGE: Final = (
@@ -26,7 +29,11 @@ NUM_DEVICES_ALONE: Final = (
     f"needs {EITHER_SHARE}, which give the share of each device; "
     f"add one, or for whole GPUs use limits {names.RESOURCE_GPU} instead"
 )
-NUM_DEVICES_FORMAT: Final = 'must be a whole number from 1 to 2^63-1, digits only; for two devices write "2"'
+NUM_DEVICES_FORMAT: Final = f'must be a whole number from 1 to {MAX_DEVICES}, digits only; for two devices write "2"'
+SHARE_AND_NODE_NAME: Final = (
+    "a share cannot be combined with spec.nodeName: the pod is not scheduled, so it gets no device and never starts; "
+    "remove spec.nodeName, or use a node selector"
+)
 MPS_ALONE: Final = f"needs {EITHER_SHARE}: MPS serves shares only; add one or remove this"
 SHARING_DISABLED: Final = (
     f"GPU sharing is switched off; ask for whole GPUs with limits {names.RESOURCE_GPU}, "

@@ -9,11 +9,15 @@ answer.
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from shared.api import names
 from shared.api.field_error import FieldError, annotation_path
 from shared.api.gpu_share import (
+    GENERATED_LENGTH,
+    GENERATED_LETTERS,
+    GENERATED_TAIL,
     ShareTarget,
     capabilities_map,
     configmap_prefix,
@@ -27,10 +31,7 @@ from shared.framework.mutable import MutablePod
 
 # In the order in which they are written.
 SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
-# The letters and digits of generated names in Kubernetes: no vowels, nothing that looks like another.
-ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-RANDOM_LENGTH = 7
-_TAIL = "shared-gpu"
+_REMOVED_ONE_BY_ONE = 8
 MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 # What a ConfigMap's file gets where a volume says nothing.
@@ -47,7 +48,10 @@ def prepare(pod: MutablePod, seed: str) -> None:
     target = share_target(pod.raw)
     if target is None:
         return
-    if not configmap_prefix(pod.raw):
+    _pin(pod, target)
+    if configmap_prefix(pod.raw):
+        _clean_others(pod, target)
+    else:
         pod.set_annotation(names.SHARED_GPU_CONFIGMAP, generated_prefix(pod.raw, target, seed))
     capabilities = capabilities_map(configmap_prefix(pod.raw), target)
     container = ("spec", target.field, target.index)
@@ -58,7 +62,8 @@ def prepare(pod: MutablePod, seed: str) -> None:
         # As nearly always. A new list in the patch would repeat all that the user has written.
         pod.extend(ours, *container, "env")
     elif not _has_env(env, capabilities):
-        pod.set([*kept, *ours], *container, "env")
+        _remove(pod, [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV], *container, "env")
+        pod.extend(ours, *container, "env")
     if not _has_env_from(target, capabilities):
         _remove_former(pod, _direct, target.container.get("envFrom"), *container, "envFrom")
         pod.append(_direct(capabilities), *container, "envFrom")
@@ -74,8 +79,8 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
     written = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
     base = owners[0].get("name") or written
     # The longest name made of the prefix that must fit a label: the volume's, or with "-evar" a little longer.
-    room = MAX_LABEL - len(f"-{'x' * RANDOM_LENGTH}-{_TAIL}-{target.suffix}-evar")
-    return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{_TAIL}"
+    room = MAX_LABEL - len(f"-{'x' * GENERATED_LENGTH}-{GENERATED_TAIL}-{target.suffix}-evar")
+    return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{GENERATED_TAIL}"
 
 
 def prefix_faults(pod: Object) -> Iterator[FieldError]:
@@ -137,22 +142,73 @@ def _volume(capabilities: str) -> dict[str, Any]:
     return {"name": map_volume(capabilities), "configMap": {"name": capabilities, "defaultMode": _DEFAULT_MODE}}
 
 
+def _pin(pod: MutablePod, target: ShareTarget) -> None:
+    """Write down which container the share is for: a webhook that is called later may put another one before it."""
+    name = _name(target)
+    if name and names.GPU_FRACTION_CONTAINER not in pod.annotations:
+        pod.set_annotation(names.GPU_FRACTION_CONTAINER, name)
+
+
 def _remove_former(
     pod: MutablePod,
     made: Callable[[str], dict[str, Any]],
     entries: Sequence[Object] | None,
     *array: str | int,
 ) -> None:
-    """Remove what an earlier review has made for the place where the container stood before others came in front.
+    """Remove what an earlier review has made for another place, as long as the container was there.
 
-    A ConfigMap of that place is never written, and the kubelet would wait for it for ever.
+    A ConfigMap of that place is never written, and the kubelet would wait for it indefinitely.
     """
     prefix = configmap_prefix(pod.raw)
-    for index, entry in reversed(list(enumerate(entries or ()))):
-        source = entry.get("configMapRef") or entry.get("configMap") or {}
-        name = str(source.get("name") or "").removesuffix("-evar")
-        if name.startswith(prefix) and _PLACE.fullmatch(name, len(prefix)) and entry == made(name):
+    _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, made, prefix)], *array)
+
+
+def _is_former(entry: Object, made: Callable[[str], dict[str, Any]], prefix: str) -> bool:
+    source = (
+        entry.get("configMapRef") or entry.get("configMap") or (entry.get("valueFrom") or {}).get("configMapKeyRef")
+    )
+    name = str((source or {}).get("name") or "").removesuffix("-evar")
+    return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == made(name)
+
+
+def _clean_others(pod: MutablePod, target: ShareTarget) -> None:
+    """Remove the share's environment from containers that an earlier review took for the share's.
+
+    A reference to the share as it is now is not ours there: it is left, to be denied.
+    """
+    prefix = configmap_prefix(pod.raw)
+    current = capabilities_map(prefix, target)
+    for field in ("initContainers", "containers"):
+        for index, container in enumerate(pod.raw["spec"].get(field) or ()):
+            if (field, index) == (target.field, target.index):
+                continue
+            place = ("spec", field, index)
+            former = [
+                at
+                for at, entry in enumerate(container.get("env") or ())
+                if entry.get("name") in SHARE_ENV
+                and not _refers(entry, current)
+                and _is_former(entry, partial(_env_entry, entry["name"]), prefix)
+            ]
+            if former:
+                _remove(pod, former, *place, "env")
+                _remove_former(pod, _direct, container.get("envFrom"), *place, "envFrom")
+
+
+def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
+    """Remove entries of an array: a few one by one, more by writing the array again.
+
+    The API server copies the array for each operation on it.
+    """
+    if len(indices) <= _REMOVED_ONE_BY_ONE:
+        for index in reversed(indices):
             pod.remove(*array, index)
+        return
+    entries: Any = pod.raw
+    for token in array:
+        entries = entries[token]
+    gone = set(indices)
+    pod.set([entry for index, entry in enumerate(entries) if index not in gone], *array)
 
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:
@@ -193,7 +249,7 @@ def _drawn(seed: str, metadata: Object) -> str:
     unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
     number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
     drawn = []
-    for _ in range(RANDOM_LENGTH):
-        number, index = divmod(number, len(ALPHABET))
-        drawn.append(ALPHABET[index])
+    for _ in range(GENERATED_LENGTH):
+        number, index = divmod(number, len(GENERATED_LETTERS))
+        drawn.append(GENERATED_LETTERS[index])
     return "".join(drawn)

@@ -353,6 +353,13 @@ class TestBindRequests:
         change(new)
         assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expected
 
+    def test_a_new_request_that_says_it_is_being_deleted_is_reviewed_as_any_other(self) -> None:
+        raw = owned(request())
+        raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        plain, deleting = (chain(Effects).admit_bind_request(one, CREATE) for one in (owned(request()), raw))
+        assert len(plain.patch) == 2
+        assert deleting.patch == plain.patch
+
     def test_on_update_nothing_is_filled_in(self) -> None:
         assert chain(Effects).admit_bind_request(owned(request()), UPDATE) == ALLOWED
 

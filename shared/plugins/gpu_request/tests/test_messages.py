@@ -88,7 +88,7 @@ GOLDEN = [
         DEFAULT,
         None,
         'metadata.annotations[gpu-fraction-num-devices]: "0": must be a whole number from 1 to '
-        '2^63-1, digits only; for two devices write "2"',
+        '1024, digits only; for two devices write "2"',
         id="num-devices-format",
     ),
     pytest.param(
@@ -154,6 +154,22 @@ GOLDEN = [
         'metadata.annotations[gpu-memory]: "500": a share cannot be combined with MIG devices '
         '(container "main": nvidia.com/mig-1g.10gb 1); remove the annotation or those resources',
         id="share-and-mig",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, nodeName="n"),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": a share cannot be combined with spec.nodeName: the pod is not '
+        "scheduled, so it gets no device and never starts; remove spec.nodeName, or use a node selector",
+        id="share-and-node-name",
+    ),
+    pytest.param(
+        pod({"gpu-fraction": "0.5"}, container(securityContext={"privileged": True})),
+        DEFAULT,
+        None,
+        'metadata.annotations[gpu-fraction]: "0.5": container "main" is privileged and so can use every GPU of its '
+        "node, not only its share",
+        id="share-privileged",
     ),
     pytest.param(
         pod({"gpu-fraction": "0.5"}, claiming("main", "big-gpu")),

@@ -8,14 +8,14 @@ import jsonpatch
 import pytest
 
 from shared.api import names
-from shared.api.gpu_share import capabilities_map, direct_env_map, map_volume, share_target
+from shared.api.gpu_share import GENERATED_LETTERS, capabilities_map, direct_env_map, map_volume, share_target
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import GpuSharing as Sharing
 from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo
 from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.gpu_sharing.admission import ALPHABET, prefix_faults, prepare, unprepared_faults
+from shared.plugins.gpu_sharing.admission import prefix_faults, prepare, unprepared_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
@@ -147,6 +147,45 @@ def test_a_container_put_before_the_shares_own_leaves_no_name_of_its_former_plac
     assert jsonpatch.apply_patch(between, pod.operations) == review
 
 
+@pytest.mark.parametrize("field", ["containers", "initContainers"])
+def test_the_share_stays_with_its_container_when_another_comes_before_it(field: str) -> None:
+    pod = prepared(sharing_pod(HALF))
+    assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == "main"
+    pod["spec"].setdefault(field, []).insert(0, {"name": "proxy"})
+    again = prepared(pod, "another review")
+    owner = next(one for one in again["spec"]["containers"] if one["name"] == "main")
+    proxy = again["spec"][field][0]
+    assert {entry["name"] for entry in owner["env"]} == {"NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"}
+    assert len(owner["envFrom"]) == len(again["spec"]["volumes"]) == 1
+    assert proxy == {"name": "proxy"}
+    assert not list(unprepared_faults(again))
+
+
+def test_a_container_that_loses_the_share_loses_its_environment() -> None:
+    pod = prepared(sharing_pod(HALF))
+    pod["spec"]["containers"][0]["env"].append({"name": "KEPT", "value": "x"})
+    pod["spec"]["containers"].append({"name": "other"})
+    # Its own place is another one now.
+    pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] = "other"
+    again = prepared(pod, "another review")
+    former, now = again["spec"]["containers"]
+    assert former == {"name": "main", "env": [{"name": "KEPT", "value": "x"}], "envFrom": []}
+    assert len(now["env"]) == 3
+    assert not list(unprepared_faults(again))
+
+
+def test_thousands_of_former_entries_go_in_one_operation() -> None:
+    prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
+    raw = sharing_pod(prefix)
+    raw["spec"]["volumes"] = [
+        {"name": f"p-{i}-vol", "configMap": {"name": f"p-{i}", "defaultMode": 420}} for i in range(1, 5000)
+    ]
+    pod = MutablePod(raw)
+    prepare(pod, "seed")
+    assert len(pod.operations) < 10
+    assert [volume["name"] for volume in raw["spec"]["volumes"]] == ["p-0-vol"]
+
+
 def test_the_recorded_patch_makes_the_prepared_pod() -> None:
     raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
     before, pod = copy.deepcopy(raw), MutablePod(raw)
@@ -185,7 +224,7 @@ def test_names_are_valid_whatever_the_pod_is_called(metadata: Json, base: str) -
     found, drawn, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
     assert (found, tail) == (base, "-shared-gpu")
     assert len(drawn) == 7
-    assert set(drawn) <= set(ALPHABET)
+    assert set(drawn) <= set(GENERATED_LETTERS)
     capabilities = f"{prefix}-0"
     assert SUBDOMAIN.fullmatch(direct_env_map(capabilities))
     assert len(direct_env_map(capabilities)) <= 63
