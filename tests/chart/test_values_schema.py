@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cli.main import main
 from localcluster.chart import ChartRelease
 from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
 from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
+from shared.framework.gates import GATES
 from shared.framework.workloads import TEMPLATE_PATH
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
 
@@ -65,6 +68,15 @@ REFUSED = [
     ),
     pytest.param(
         {"config": {"binding": {"waitTimeout": "10 min"}}}, "/config/binding/waitTimeout", "pattern", id="no duration"
+    ),
+    pytest.param(
+        {"config": {"binding": {"waitTimeout": "0s"}}}, "/config/binding/waitTimeout", "not", id="a wait of no time"
+    ),
+    pytest.param(
+        {"config": {"featureGates": {"Bindingguard": True}}},
+        "/config/featureGates",
+        "Bindingguard",
+        id="an unknown feature gate",
     ),
     pytest.param(
         {"config": {"workloads": [{"kind": "JobSet", "mode": "Warn"}]}},
@@ -127,6 +139,45 @@ def test_values_that_would_block_a_cluster_are_refused_with_the_remedy(
 ) -> None:
     with pytest.raises(CommandError, match=message):
         chart.render(values)
+
+
+TWICE = [
+    pytest.param({"plugins": [{"name": "node_fit"}, {"name": "node_fit"}]}, "plugins", "node_fit", id="a plugin"),
+    pytest.param({"workloads": [{"kind": "JobSet"}, {"kind": "JobSet"}]}, "workloads", "JobSet", id="a kind"),
+]
+
+
+@pytest.mark.parametrize(("config", "place", "name"), TWICE)
+def test_what_is_listed_twice_is_refused(chart: Chart, config: dict[str, Any], place: str, name: str) -> None:
+    with pytest.raises(CommandError, match=rf"config\.{place}\[1\]: {name} is listed twice"):
+        chart.render({"config": config})
+
+
+# What no schema can say, or only the plugins know.
+FOUND_BY_LINT = [
+    pytest.param({"plugins": [{"name": "no_such_plugin"}]}, "no_such_plugin", id="an unknown plugin"),
+    pytest.param(
+        {"plugins": [{"name": "node_fit", "args": {"x": 1}}]}, "plugins[0].args.x", id="an unknown argument"
+    ),
+    pytest.param({"leaderElection": {"leaseDuration": "5s"}}, "renewDeadline", id="a lease that is too short"),
+]
+
+
+@pytest.mark.parametrize(("config", "named"), FOUND_BY_LINT)
+def test_lint_finds_in_the_rendered_configuration_what_helm_accepts(
+    chart: Chart, tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, Any], named: str
+) -> None:
+    text = chart.render({"config": config}).get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    (tmp_path / "config.yaml").write_text(text)
+    pods = CHART.parents[1] / "examples" / "manifests" / "good"
+    assert main(["lint", f"--config={tmp_path / 'config.yaml'}", *map(str, sorted(pods.glob("*.yaml")))]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_the_feature_gates_are_those_of_the_code() -> None:
+    gates = SCHEMA["properties"]["config"]["properties"]["featureGates"]
+    assert gates["additionalProperties"] is False
+    assert set(gates["patternProperties"]) == {f"^{gate.name}$" for gate in GATES}
 
 
 NARROW = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}]}
