@@ -1,1 +1,1 @@
-"""What a plugin author imports in tests: control plane, builders, recording plugin."""
+"""What a plugin author imports in tests: builders, clock, handle, recording plugin."""

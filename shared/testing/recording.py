@@ -69,6 +69,9 @@ class RecordingPlugin(Plugin):
     async def stop(self) -> None:
         self._called("stop", None)
 
+    async def teardown(self) -> None:
+        self._called("teardown", None)
+
     def preflight(self, c: BindContext) -> Preflight:
         answer: Preflight = self._called("preflight", RUN)
         return answer

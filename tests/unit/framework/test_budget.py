@@ -12,6 +12,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Code, Status
 from shared.kube.accounting import api_time, current_account
+from shared.kube.client import ClientOptions
 from tests.unit.framework.test_runner import Seen, context, pre_bind
 
 pytestmark = pytest.mark.looptime
@@ -126,3 +127,8 @@ async def test_one_slow_post_bind_does_not_shorten_the_budget_of_the_next() -> N
 
     await Runner([named("slow", 3600), named("ledger", 9), named("notify", 9)], Seen()).run_post_bind(context())
     assert done == ["ledger", "notify"]
+
+
+def test_a_request_that_hangs_fails_before_the_budget_of_a_call_is_spent() -> None:
+    # 30 s: the longest timeout of an admission webhook, whose failure the API server reports itself.
+    assert 30 < ClientOptions().timeout_s <= Budgets().call_s * 2 / 3

@@ -82,13 +82,6 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
     assert plugin.looks == ["sound", "any"]
 
 
-class Recorded(RecordingPlugin):
-    """Records teardown as well."""
-
-    async def teardown(self) -> None:
-        self._called("teardown", None)
-
-
 def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
     return PluginLifecycle(plugins, NOBODY, Settings(), SystemClock(), CollectorRegistry())
 
@@ -104,7 +97,7 @@ def raises() -> None:
 
 async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_stop() -> None:
     calls: Calls = []
-    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls))
+    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls))
     await lifecycle.setup()
     for _ in range(2):
         await lifecycle.start()
@@ -132,7 +125,9 @@ async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_st
 )
 async def test_what_failed_to_begin_is_ended_all_the_same(point: str, expected: Calls) -> None:
     calls: Calls = []
-    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls, {point: raises}), Recorded("c", calls))
+    lifecycle = lifecycle_of(
+        RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}), RecordingPlugin("c", calls)
+    )
     with pytest.raises(PluginError, match=f"plugin b: {point} raised KeyError: 'typo'"):
         await begin(lifecycle)
     await lifecycle.stop()
@@ -143,7 +138,7 @@ async def test_what_failed_to_begin_is_ended_all_the_same(point: str, expected: 
 @pytest.mark.parametrize("point", ["stop", "teardown"])
 async def test_an_end_that_fails_keeps_no_other_plugin_from_its_own(point: str) -> None:
     calls: Calls = []
-    lifecycle = lifecycle_of(Recorded("a", calls), Recorded("b", calls, {point: raises}))
+    lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}))
     await lifecycle.setup()
     await lifecycle.start()
     await lifecycle.stop()
