@@ -1,0 +1,229 @@
+"""The real process under the chart's memory limit, and callers without credentials that try to stop it.
+
+Each attack comes from one address. Another address must be answered while the attack goes on, and the process must
+live through all of them. The limit is a memory cgroup where one can be made, else the address space of the process,
+which is stricter: it also counts what is never touched.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import resource
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared.api.quantity import parse_quantity
+from tests.unit.webhook.reviews import encoded, pod, review
+from tests.webhook.process import DEADLINE_S, Running, running
+from webhook.bodies import MAX_BODY, MAX_HELD
+from webhook.tls.ca import Leaf, to_pem
+
+ROOT = Path(__file__).resolve().parents[2]
+ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
+SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
+_V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+
+def memory_limit() -> int:
+    """Return the limit that the chart gives a webhook's container."""
+    values = yaml.safe_load((ROOT / "charts/bowline/values.yaml").read_text())
+    return int(parse_quantity(values["webhook"]["resources"]["limits"]["memory"]))
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[Callable[[int], None]]:
+    """Give a function that puts a process under the chart's limit."""
+    limit = memory_limit()
+    for parent, file in ((_V1, "memory.limit_in_bytes"), (_V2, "memory.max")):
+        group = parent / f"webhook-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / file).write_text(str(limit))
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+            continue
+
+        def into_group(pid: int, procs: Path = group / "cgroup.procs") -> None:
+            procs.write_text(str(pid))
+
+        yield into_group
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return
+
+    # 300 MiB are mapped at the start and never touched: libraries, and stacks of threads.
+    def bound_space(pid: int) -> None:
+        resource.prlimit(pid, resource.RLIMIT_AS, (limit + 300 * 2**20,) * 2)
+
+    yield bound_space
+
+
+@pytest.fixture(scope="module")
+def process(
+    leaf: Leaf, limited: Callable[[int], None], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("attacked")
+    (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
+    (folder / "tls.key").write_bytes(leaf.private_key)
+    flags = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
+    with running(folder, *flags) as found:
+        limited(found.popen.pid)
+        found.said("answering reviews")
+        yield found
+
+
+class Attack:
+    """What an attack has in hand: connections from its own address."""
+
+    def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext) -> None:
+        self.port, self.metrics_port, self.trust = port, metrics_port, trust
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def connect(self, source: str = ATTACKER) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a TLS connection."""
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=self.trust, local_addr=(source, 0), limit=2**20
+        )
+        self.writers.append(writer)
+        return reader, writer
+
+    async def send(self, *parts: bytes, times: int) -> None:
+        """Send this on so many connections, whatever becomes of them."""
+
+        async def one() -> None:
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(DEADLINE_S):
+                    _, writer = await self.connect()
+                    for part in parts:
+                        writer.write(part)
+                        await writer.drain()
+
+        for _ in range(0, times, 32):
+            await asyncio.gather(*(one() for _ in range(32)))
+
+    async def reviewed(self, body: bytes = SHARE) -> int:
+        """Send a review from the other address; returns the status."""
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await self.connect(CALLER)
+            writer.write(head(len(body), "?timeout=10s") + body)
+            return int((await reader.readline()).split()[1])
+
+
+def head(length: int, query: str = "", path: str = "/mutate/pods") -> bytes:
+    """Return the head of a review's request."""
+    lines = (f"POST {path}{query} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def whole(body: bytes) -> bytes:
+    return head(len(body)) + body
+
+
+def filled(filler: str, size: int) -> bytes:
+    """Return a review of a pod with a list of so many bytes."""
+    return encoded(review(pod(tolerations="HERE"))).replace(
+        b'"HERE"', f"[{(filler + ',') * (size // (len(filler) + 1))}{filler}]".encode()
+    )
+
+
+def wrong_containers(count: int) -> bytes:
+    return encoded(review(pod(containers=[1] * count)))
+
+
+def devices(count: int) -> bytes:
+    limits = {f"nvidia.com/mig-{i}": "0.5" for i in range(count)}
+    return encoded(review(pod(containers=[{"name": "m", "resources": {"limits": limits}}])))
+
+
+def long_strings() -> bytes:
+    """Return the largest body, in which each character takes four bytes of memory."""
+    return encoded(review(pod({"note": "\U0001f600" + "x" * (MAX_BODY - 2000)})))
+
+
+@pytest.fixture
+async def attack(process: Running, leaf: Leaf) -> AsyncIterator[Attack]:
+    trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
+    metrics = process.said("serving probes and metrics")["address"].rpartition(":")[2]
+    made = Attack(process.port, int(metrics), trust)
+    yield made
+    for writer in made.writers:
+        writer.transport.abort()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await writer.wait_closed()
+    assert process.popen.poll() is None, "the process has ended"
+
+
+@pytest.mark.parametrize(
+    ("parts", "times"),
+    [
+        pytest.param((head(10, "?timeout=30s"),), 600, id="heads without their bodies"),
+        pytest.param((head(10, f"?{'a=1&' * 900}timeout=30s"),), 400, id="heads with a long query"),
+        pytest.param((b"POST /mut",), 600, id="parts of heads"),
+        pytest.param((b"GET / HTTP/1.1\r\n\r\n" * 10_000,), 64, id="requests that are pipelined"),
+        pytest.param((head(MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8, id="bodies but for a byte"),
+        pytest.param((whole(wrong_containers(500_000)),), 32, id="a value in the place of each container"),
+        pytest.param((whole(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
+        pytest.param((whole(filled("{}", MAX_BODY - 2000)),), 32, id="empty objects"),
+        pytest.param((whole(filled('{"a":1}', 500_000)),), 64, id="as many values as are decoded"),
+        pytest.param((whole(long_strings()),), 64, id="wide characters"),
+        pytest.param((whole(devices(30_000)),), 32, id="thousands of resources"),
+        pytest.param((whole(encoded(review(pod(), name="n" * 3_000_000))),), 32, id="a name of 3 MB"),
+        pytest.param((whole(b"[" * 3_000_000),), 32, id="deep nesting"),
+    ],
+)
+async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[bytes, ...], times: int) -> None:
+    sending = asyncio.create_task(attack.send(*parts, times=times))
+    assert await attack.reviewed() == 200
+    await sending
+    assert await attack.reviewed() == 200
+    assert await attack.reviewed(encoded(review(pod({"note": "x" * 500_000})))) == 200
+
+
+async def test_another_caller_is_answered_during_thousands_of_connections_without_a_byte(attack: Attack) -> None:
+    for _ in range(0, 3000, 100):
+        with contextlib.suppress(OSError):
+            opened = await asyncio.gather(
+                *(asyncio.open_connection("127.0.0.1", attack.port, local_addr=(ATTACKER, 0)) for _ in range(100)),
+                return_exceptions=True,
+            )
+            attack.writers += [one[1] for one in opened if isinstance(one, tuple)]
+    assert await attack.reviewed() == 200
+
+
+async def test_another_caller_is_answered_while_metrics_are_scraped_without_end(attack: Attack) -> None:
+    done = asyncio.Event()
+
+    async def scrape() -> None:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", attack.metrics_port)
+            attack.writers.append(writer)
+            while not done.is_set():
+                writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+                await reader.read(2**16)
+
+    scraping = [asyncio.create_task(scrape()) for _ in range(50)]
+    for _ in range(20):
+        assert await attack.reviewed() == 200
+    done.set()
+    for task in scraping:
+        task.cancel()
+    await asyncio.gather(*scraping, return_exceptions=True)
+
+
+def test_no_line_of_the_log_is_long_and_nothing_crashed(process: Running) -> None:
+    assert max(map(len, process.log.read_text().split("\n"))) < 10_000
+    assert not [line for line in process.lines() if "traceback" in line]
+
+
+def test_the_most_memory_taken_stays_below_the_limit(process: Running) -> None:
+    status = Path(f"/proc/{process.popen.pid}/status").read_text()
+    peak = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert peak is not None
+    assert int(peak[1]) * 1024 < memory_limit() * 3 // 4, "there is room for what the next release adds"
