@@ -168,9 +168,8 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "done": memory.done,
         "pastThePointOfNoReturn": memory.running is not None and memory.running.past_point,
         "attemptToBeWritten": memory.unsaved is not None,
-        "waitBegan": memory.wait_began,
+        "waitsFor": memory.wait_name or None,
         "waitTold": memory.wait_told or None,
-        "notBefore": memory.not_before,
         "unansweredBindingAt": memory.unknown_binding,
         "asksTheApiServer": memory.ask_live,
     }

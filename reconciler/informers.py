@@ -6,7 +6,7 @@ Handlers here only keep an index and pass keys on; looking, judging and writing 
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import timedelta
 from typing import Any, Protocol
 
 from reconciler.decide.decide import must_cancel
@@ -116,9 +116,9 @@ class Stores:
         """The stores by what they hold."""
         return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
 
-    def contact_since(self, now: datetime) -> datetime:
-        """Return since when all three have been in contact with the API server; ``now`` if one is not."""
-        return max(reflector.contact_since or now for reflector in self.reflectors.values())
+    def in_contact(self) -> timedelta:
+        """Return for how long all three have been in contact with the API server; zero if one is not."""
+        return min(reflector.in_contact() for reflector in self.reflectors.values())
 
     async def behind(self) -> Collection[ObjectKey]:
         """Return the keys of which the API server says something else than the store. Raises what the client raises.

@@ -17,6 +17,7 @@ from reconciler.binding.deferred import still_to_finish
 from reconciler.binding.read import Lookout, Sight
 from reconciler.binding.requeue import AT_ONCE, DONE, Again, TransientFailures
 from reconciler.binding.state import Memories, Memory
+from reconciler.binding.timing import Timing
 from reconciler.binding.waits import decided_wait
 from reconciler.decide.decide import (
     Attempt,
@@ -30,10 +31,11 @@ from reconciler.decide.decide import (
     Requeue,
     RollBack,
     Wait,
+    WaitCause,
     is_bound_as_asked,
 )
-from reconciler.decide.observed import Policy, Target
-from reconciler.decide.outcome import Outcome, backoff
+from reconciler.decide.observed import Policy, Target, Times
+from reconciler.decide.outcome import Outcome
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.status import Reason, Status
@@ -53,10 +55,11 @@ class Reconciler:
         policy = Policy(tools.settings.scheduler_names, tools.settings.binding.wait_timeout)
         self._lookout = Lookout(tools.client, tools.stores, tools.runner, policy, tools.clock)
         self._failures = TransientFailures(tools.observation.troubled, tools.client.availability, tools.clock)
-        self._attempts = Attempts(tools, self._lookout, self._failures)
+        self.memories = Memories(tools.clock.monotonic)
+        self._timing = Timing(self.memories, tools.clock, tools.stores.in_contact, tools.limits)
+        self._attempts = Attempts(tools, self._lookout, self._failures, self._timing)
         # Keys whose request in the store may be older than what the last leader has written.
         self._doubtful: set[ObjectKey] = set()
-        self.memories = Memories()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -165,7 +168,7 @@ class Reconciler:
             return await self._attempts.finish_later(bound, to_finish, known)
         newest = known.newest(stored) if known is not None else stored
         ask_live = key in self._doubtful or (known is not None and known.ask_live)
-        sight, decision = await self._lookout.see(key, newest, ask_live, self._not_before)
+        sight, decision = await self._lookout.see(key, newest, ask_live, self._times)
         self._doubtful.discard(key)
         request = sight.request if isinstance(sight.request, BindRequest) else None
         predecessor = self.memories.get(key)
@@ -182,7 +185,6 @@ class Reconciler:
         return await self._carry_out(decision, sight, request, memory)
 
     async def _carry_out(self, decision: Decision, sight: Sight, request: BindRequest, memory: Memory) -> Again:
-        now = self._clock.now()
         self._tools.observation.decided(request, decision)
         match decision:
             case Forget():
@@ -204,10 +206,15 @@ class Reconciler:
                 memory.wrote(request, await self._ending.writer.pin(request, decision.pod_uid))
                 return AT_ONCE
             case Wait():
-                return await self._attempts.waits.wait(request, memory, decided_wait(request, decision, now), now)
+                self._timing.begin_wait(request, memory, decision.cause.value)
+                since = self._timing.waiting_since(memory)
+                waiting = decided_wait(request, decision, since, self._clock.now())
+                return await self._attempts.waits.wait(request, memory, waiting)
             case Requeue():
-                memory.not_before = decision.at
-                return Again(decision.at - now, inconclusive=True)
+                if request.failed_attempts and not decision.why and memory.retry_at is None:
+                    # From here on by the monotonic clock.
+                    self._timing.delay_retry(memory, decision.after)
+                return Again(decision.after, inconclusive=True)
             case Attempt():
                 return await self._attempts.attempt(sight, request, memory)
             case Look():
@@ -257,14 +264,8 @@ class Reconciler:
         pause = await self._ending.undo(self._attempts.context(sight, request), memory, why)
         return None if pause is None else self._failures.unfinished(request.key, pause)
 
-    def _not_before(self, request: BindRequest) -> datetime | None:
-        """Return the next attempt's time, also where the API server does not keep what was written of it."""
-        if request.next_attempt is not None or not request.failed_attempts:
-            return request.next_attempt
-        memory = self.memories.get(request.key)
-        if memory is not None and memory.uid == request.uid and memory.not_before is not None:
-            return memory.not_before
-        return self._clock.now() + backoff(request.failed_attempts, self._tools.limits())
+    def _times(self, request: BindRequest) -> Times:
+        return self._timing.times(request, WaitCause.GATES.value)
 
     async def _failed(self, key: ObjectKey, error: KubeError) -> Again:
         """Requeue a pass that a call has ended; report it if the failure is found to be the request's own."""

@@ -17,9 +17,10 @@ from reconciler.binding.read import Lookout, Sight
 from reconciler.binding.requeue import DONE, Again, TransientFailures
 from reconciler.binding.run_attempt import run_attempt
 from reconciler.binding.state import Memory, Running, Unsaved
+from reconciler.binding.timing import Timing
 from reconciler.binding.wait_index import Sleepers
 from reconciler.binding.waits import Waits
-from reconciler.decide.decide import Fail, Finish, is_bound_as_asked, wait_deadline
+from reconciler.decide.decide import Fail, Finish, WaitCause, is_bound_as_asked, wait_left
 from reconciler.decide.observed import Absent, Target
 from reconciler.decide.outcome import Infrastructure, Limits, LookAgain, Outcome, RetryAt, Waiting, settle
 from reconciler.decide.transient import classified, is_transient
@@ -57,25 +58,29 @@ class Tools:
     def limits(self) -> Limits:
         """Return what outcomes depend on, with a number drawn."""
         binding = self.settings.binding
-        return Limits(binding.backoff_limit, binding.backoff.base, binding.backoff.max, self.jitter())
+        return Limits(
+            binding.backoff_limit, binding.backoff.base, binding.backoff.max, binding.wait_timeout, self.jitter()
+        )
 
 
 class Attempts:
     """Carries attempts out. Raises what the client raises; a pass that is repeated takes up where it stopped."""
 
-    def __init__(self, tools: Tools, lookout: Lookout, failures: TransientFailures) -> None:
+    def __init__(self, tools: Tools, lookout: Lookout, failures: TransientFailures, timing: Timing) -> None:
         self._tools = tools
         self._runner = tools.runner
         self._ending = tools.ending
         self._clock = tools.clock
         self._lookout = lookout
         self._failures = failures
-        self.waits = Waits(tools.ending, tools.sleepers, tools.jitter)
+        self.timing = timing
+        self.waits = Waits(tools.ending, tools.sleepers, tools.jitter, tools.clock.monotonic)
 
     def context(self, sight: Sight, request: BindRequest) -> BindContext:
         """Return what plugins are given of a request and its surroundings."""
         attempt = attempt_id(request)
-        contact = self._tools.stores.contact_since(self._clock.now())
+        timeout = self._tools.settings.binding.wait_timeout
+        left = wait_left(timeout, self.timing.times(request))
         return BindContext(
             request=replace(request, raw=copied(request.raw)),
             # The cache's own objects stay as they are, whatever a plugin writes into these.
@@ -84,7 +89,7 @@ class Attempts:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=wait_deadline(request, self._tools.settings.binding.wait_timeout, contact),
+            deadline=self._clock.now() + left,
             client=self._tools.client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
@@ -157,7 +162,11 @@ class Attempts:
         """Carry out what an attempt's end means. ``c`` is the attempt's own, up to its post_bind."""
         memory.attempting = False
         now, request = self._clock.now(), c.request
-        settlement = settle(request, outcome, self._tools.limits(), c.deadline, now)
+        wait = f"{WaitCause.PLUGIN.value} {outcome.status.plugin}"
+        if outcome.status.code is Code.WAIT:
+            self.timing.begin_wait(request, memory, wait)
+        times, since = self.timing.times(request, wait), self.timing.waiting_since(memory)
+        settlement = settle(request, outcome, self._tools.limits(), times, now, since)
         match settlement:
             case Finish():
                 later = self._tools.afterwards.put_off(request.key, Bound(sight, outcome.started, c))
@@ -168,14 +177,15 @@ class Attempts:
             case RetryAt():
                 memory.unsaved = Unsaved(outcome, request.failed_attempts)
                 memory.wrote(request, await self._ending.writer.status(request, settlement.status))
-                memory.retried(settlement.at)
+                memory.retried()
+                self.timing.delay_retry(memory, settlement.pause)
                 self._ending.tell(request, settlement.event, on_pod=True)
                 self._ending.report_failure(c, settlement.condition)
-                return Again(settlement.at - now)
+                return Again(settlement.pause)
             case Waiting():
                 # A wait whose end could not be written, and that goes on after the outage: nothing has ended.
                 memory.unsaved = None
-                return await self.waits.wait(request, memory, settlement, now)
+                return await self.waits.wait(request, memory, settlement)
             case Infrastructure():
                 return self._failures.again(request.key, settlement.why, settlement.after)
             case LookAgain():

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from reconciler.decide.decide import Decision, Look, decide
-from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, node_view, pod_view
+from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, Times, node_view, pod_view
 from reconciler.informers import Stores, slim_node, slim_pod
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey
@@ -16,8 +15,8 @@ from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS, Resource
 from shared.runtime.clock import Clock
 
-# When a request may be attempted again.
-NotBefore = Callable[[BindRequest], datetime | None]
+# How long a request has been known, has waited and must still wait.
+TimesOf = Callable[[BindRequest], Times]
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class Lookout:
         self._clock = clock
 
     async def see(
-        self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, not_before: NotBefore
+        self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, times: TimesOf
     ) -> tuple[Sight, Decision]:
         """Look at the stores, and at the API server as often as the decision table asks; return its verdict.
 
@@ -67,10 +66,10 @@ class Lookout:
         sight = self.from_stores(key, newest)
         if ask_live:
             await self.look(sight, Target.REQUEST)
-        decision = self._decide(sight, not_before)
+        decision = self._decide(sight, times)
         while isinstance(decision, Look):
             await self.look(sight, decision.target)
-            decision = self._decide(sight, not_before)
+            decision = self._decide(sight, times)
         return sight, decision
 
     async def look(self, sight: Sight, target: Target) -> None:
@@ -105,25 +104,23 @@ class Lookout:
             node if node is not None else Absent.UNSEEN,
         )
 
-    def _decide(self, sight: Sight, not_before: NotBefore) -> Decision:
-        older, served, earliest = None, Served(frozenset()), None
+    def _decide(self, sight: Sight, times: TimesOf) -> Decision:
+        older, served, lasted = None, Served(frozenset()), Times()
         if isinstance(sight.request, BindRequest):
             older = self._stores.older(sight.request)
             served = self._runner.served(sight.request) if sight.request.spec is not None else served
-            earliest = not_before(sight.request)
-        now = self._clock.now()
+            lasted = times(sight.request)
         seen = Observed(
             sight.request,
             sight.pod_view,
             sight.node_view,
             older,
             served.demands,
-            self._stores.contact_since(now),
-            earliest,
+            lasted,
             frozenset(sight.live),
             served.errors,
         )
-        return decide(seen, self._policy, now)
+        return decide(seen, self._policy)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:

@@ -5,7 +5,8 @@ by UID, and nothing else is.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -42,24 +43,31 @@ class Unsaved:
     failed_before: int
 
 
+# After a failed attempt: no wait, and none to be restored from the status either.
+NO_WAIT = "nothing"
+
+
 @dataclass(slots=True)
 class Memory:
     """One request's."""
 
     uid: ObjectUID
+    since: float = 0.0  # when this process first saw the request; this and other times by the monotonic clock
     done: bool = False  # ended by us; whatever the store still shows is old
     running: Running | None = None
     unsaved: Unsaved | None = None
-    wait_began: datetime | None = None
+    wait_name: str = ""  # what the request waits for, or has last waited for
+    wait_began: float = 0.0
+    wait_restored_at: float = 0.0  # when the wait was taken over from the status; 0 if it was not
     wait_told: str = ""  # what has been written and evented about the wait
-    tell_at: datetime | None = None  # when to tell of the wait
+    tell_at: float | None = None  # when to tell of the wait
     has_turn: bool = False  # ``tell_at`` is a turn that was reserved
     rollback_told: bool = False
     rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
     attempting: bool = False  # an attempt has begun and has no result yet
     blocked: str = ""  # what was evented as keeping the request from its end
     unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
-    not_before: datetime | None = None  # the next attempt's time, where the API server does not keep it
+    retry_at: float | None = None  # no attempt before this
     prepared: bool = False  # an attempt of this process has prepared everything, and nothing is undone since
     rolled_back: bool = False  # every effect of the attempts so far is undone
     effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has
@@ -87,11 +95,10 @@ class Memory:
         if stored is not None and stored.resource_version != live.resource_version:
             self.wrote(stored, live)
 
-    def retried(self, not_before: datetime) -> None:
+    def retried(self) -> None:
         """The attempt's failure is written; another one comes, and a wait in it is a new one."""
         self.unsaved = None
-        self.not_before = not_before
-        self.wait_began = None
+        self.wait_name = NO_WAIT
         self.wait_told = ""
         self.tell_at = None
         self.has_turn = False
@@ -115,7 +122,8 @@ class Memory:
 class Memories:
     """Memory by key. A request that was remade under its name starts with a new one when the old one is let go."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._by_key: dict[ObjectKey, Memory] = {}
 
     def __len__(self) -> int:
@@ -133,7 +141,7 @@ class Memories:
         """Return the request's memory, a new one if need be."""
         known = self._by_key.get(request.key)
         if known is None or known.uid != request.uid:
-            known = self._by_key[request.key] = Memory(request.uid)
+            known = self._by_key[request.key] = Memory(request.uid, self._monotonic())
         return known
 
     def drop(self, key: ObjectKey) -> None:

@@ -7,10 +7,11 @@ rollback) and what is tried again is never decided on the word of a store: it ma
 """
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from enum import Enum
 
 from reconciler.decide.conditions import BOUND, ROLLED_BACK, condition_of
-from reconciler.decide.observed import Absent, Observed, PodView, Policy, Target, pod_ref
+from reconciler.decide.observed import FRESH_CONTACT, Absent, Observed, PodView, Policy, Target, Times, pod_ref
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectRef, ObjectUID
@@ -18,8 +19,14 @@ from shared.framework.status import Reason, Suggestion
 
 # The order of `kubectl apply -f` files: a request may come a moment before its pod.
 POD_GRACE = timedelta(seconds=10)
-# After contact with the API server returned, what a request waits for gets this long to show up.
-FRESH_CONTACT = timedelta(seconds=60)
+
+
+class WaitCause(Enum):
+    """What a request waits for; a wait for something else is another wait, with a time of its own."""
+
+    PRECEDING = "preceding request"
+    GATES = "scheduling gates"
+    PLUGIN = "plugin"
 
 
 # --- decisions -------------------------------------------------------------------------------------------
@@ -73,18 +80,19 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else must act first; look again when the object changes, at the latest ``until``."""
+    """Blocked on an object: decide again when it changes, at the latest after ``left``. ``cause`` names the wait."""
 
     on: ObjectRef
     why: str
-    until: datetime
+    left: timedelta
+    cause: WaitCause
 
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Too early: look again then. ``why`` only where nobody would guess it."""
+    """Too early: decide again after that time. ``why`` only where it is not obvious."""
 
-    at: datetime
+    after: timedelta
     why: str = ""
 
 
@@ -108,9 +116,9 @@ _GROUNDS = {
 }
 
 
-def decide(seen: Observed, policy: Policy, now: datetime) -> Decision:
+def decide(seen: Observed, policy: Policy) -> Decision:
     """Return what to do: the table's first row that applies, or a look at what that row may not take on trust."""
-    decision = _first_row(seen, policy, now)
+    decision = _first_row(seen, policy)
     unproven = {target for target in _grounds(decision, seen.request) if target not in seen.live}
     return Look(min(unproven, key=lambda target: target.value)) if unproven else decision
 
@@ -138,41 +146,40 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
     return grounds
 
 
-def _first_row(seen: Observed, policy: Policy, now: datetime) -> Decision:
+def _first_row(seen: Observed, policy: Policy) -> Decision:
     request = seen.request
     if request is Absent.UNSEEN:
         return Look(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
     if request.deleting or request.phase is not Phase.PENDING:
-        return _ended(request, seen, now)
+        return _ended(request, seen)
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
-        return _unpinned(request, seen.pod, now)
+        return _unpinned(request, seen.pod, seen.times)
     if seen.older is not None:
         ref = ObjectRef(names.API_VERSION, names.KIND, seen.older)
-        return Wait(ref, f"BindRequest {seen.older} for the same pod came first", now + FRESH_CONTACT)
+        return Wait(ref, f"BindRequest {seen.older} for the same pod came first", FRESH_CONTACT, WaitCause.PRECEDING)
     if seen.pod is Absent.UNSEEN:
         return Look(Target.POD)
     on_pod = _of_pod(request, seen.pod)
     if on_pod is not None:
         return on_pod
     assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has answered for an absent one
-    return _of_attempt(request, seen.pod, seen, policy, now)
+    return _of_attempt(request, seen.pod, seen, policy)
 
 
-def wait_deadline(request: BindRequest, timeout: timedelta, contact_since: datetime | None) -> datetime:
-    """Return when waiting ends: counted from creation, which survives restarts and needs no write.
+def wait_left(timeout: timedelta, times: Times) -> timedelta:
+    """Return how long a wait may still last; not positive if it has expired.
 
-    Never sooner than FRESH_CONTACT after the API server came back: an outage of ours is no fault of the object's.
+    What counts is how long the request has waited, never its age. A wait does not expire before FRESH_CONTACT has
+    passed in which what it waits for would have been seen.
     """
-    # The API server sets creationTimestamp on every object; the fallback ends a wait rather than never.
-    deadline = (request.created or datetime.min.replace(tzinfo=UTC)) + timeout
-    return deadline if contact_since is None else max(deadline, contact_since + FRESH_CONTACT)
+    return max(timeout - times.waited, FRESH_CONTACT - times.watched)
 
 
-def _ended(request: BindRequest, seen: Observed, now: datetime) -> Decision:
+def _ended(request: BindRequest, seen: Observed) -> Decision:
     """Rows for a request that is deleting, Succeeded or Failed."""
     if names.FINALIZER not in request.finalizers:
         return Forget()
@@ -185,20 +192,19 @@ def _ended(request: BindRequest, seen: Observed, now: datetime) -> Decision:
     if seen.older is not None:
         # What is on the pod is that one's; its end brings this one's turn. Not a Wait: nothing is to be told of it.
         why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
-        return Requeue(now + FRESH_CONTACT, why)
+        return Requeue(FRESH_CONTACT, why)
     if request.deleting:
         return RollBack("the request was deleted")
     return RollBack("the request has failed for good", _told_reason(request))
 
 
-def _unpinned(request: BindRequest, pod: PodView | Absent, now: datetime) -> Decision:
+def _unpinned(request: BindRequest, pod: PodView | Absent, times: Times) -> Decision:
     if pod is Absent.UNSEEN:
         return Look(Target.POD)
     if isinstance(pod, PodView):
         return Pin(pod.uid)
-    expected_by = (request.created or now) + POD_GRACE
-    if now < expected_by:
-        return Requeue(expected_by)
+    if times.known < POD_GRACE:
+        return Requeue(POD_GRACE - times.known)
     return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
 
 
@@ -222,7 +228,7 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
     return None
 
 
-def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy, now: datetime) -> Decision:
+def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy) -> Decision:
     """Rows between a pod that may be bound and an attempt to do so."""
     failure = pending_failure(request)
     if failure is not None:
@@ -238,20 +244,20 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
     if pod.gated:
-        deadline = wait_deadline(request, policy.wait_timeout, seen.contact_since)
+        left = wait_left(policy.wait_timeout, seen.times)
         why = f"pod {request.pod_key} still has scheduling gates"
-        if now >= deadline:
-            why = f"{why} after {policy.wait_timeout.total_seconds():g} s"
+        if left <= timedelta():
+            why = f"{why} after {seen.times.waited.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
-        return Wait(pod_ref(request, pod), why, deadline)
+        return Wait(pod_ref(request, pod), why, left, WaitCause.GATES)
     if seen.node is Absent.UNSEEN:
         return Look(Target.NODE)
     if isinstance(seen.node, Absent) or seen.node.deleting:
         what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
-    if seen.not_before is not None and seen.not_before > now:
-        return Requeue(seen.not_before)
+    if seen.times.retry_in > timedelta():
+        return Requeue(seen.times.retry_in)
     return Attempt()
 
 

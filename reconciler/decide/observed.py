@@ -5,12 +5,16 @@ object or it merely is not in a store.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, uid_of, version_of
+
+# A wait is not ended before this process has been in contact with the API server for so long: an outage or a restart
+# of ours is no fault of the request's.
+FRESH_CONTACT = timedelta(seconds=60)
 
 
 class Absent(Enum):
@@ -49,6 +53,16 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """How long things have lasted, by this process's monotonic clock: a clock that is set changes no decision."""
+
+    known: timedelta = timedelta()  # since this process first saw the request
+    waited: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
+    watched: timedelta = FRESH_CONTACT  # since when what is waited for would have been seen
+    retry_in: timedelta = timedelta()  # no attempt sooner than this
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything a decision rests on."""
 
@@ -57,8 +71,7 @@ class Observed:
     node: NodeView | Absent = Absent.UNSEEN
     older: ObjectKey | None = None  # a request for the same pod that goes first: unfinished, or not undone yet
     served: frozenset[Demand] = frozenset()  # demands that enabled plugins fulfil
-    contact_since: datetime | None = None  # since when the API server has answered without a break
-    not_before: datetime | None = None  # no attempt sooner than this
+    times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what the API server itself said just now; the rest is the stores' word
     serves_errors: tuple[str, ...] = ()  # of plugins that could not be asked what they serve
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, assert_never
 
-from reconciler.decide.decide import Fail, Finish
+from reconciler.decide.decide import Fail, Finish, wait_left
+from reconciler.decide.observed import Times
 from reconciler.decide.status import retrying_block, waiting_block
 from shared.api import names
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object, ObjectRef, format_time
+from shared.api.meta import Object, ObjectRef
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
 
@@ -28,6 +29,7 @@ class Limits:
     backoff_limit: int
     backoff_base: timedelta
     backoff_max: timedelta
+    wait_timeout: timedelta
     jitter: float
 
 
@@ -59,9 +61,9 @@ class PodBound:
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
-    """Written: tried again at that time."""
+    """Reported and attempted again after the pause."""
 
-    at: datetime
+    pause: timedelta
     status: Mapping[str, Any]
     event: Event
     condition: PodBound
@@ -72,10 +74,11 @@ class Waiting:
     """Somebody else must act first. Written and told only once the wait is no longer short."""
 
     on: tuple[ObjectRef, ...]
-    until: datetime
+    left: timedelta  # until the wait expires
     why: str
     status: Mapping[str, Any]
     event: Event
+    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +97,19 @@ class LookAgain:
 Settlement = Finish | Fail | RetryAt | Waiting | Infrastructure | LookAgain
 
 
-def settle(request: BindRequest, outcome: Outcome, limits: Limits, deadline: datetime, now: datetime) -> Settlement:
-    """Return what an attempt's end means for the request. ``deadline`` is when waiting ends."""
+def settle(
+    request: BindRequest, outcome: Outcome, limits: Limits, times: Times, now: datetime, since: datetime
+) -> Settlement:
+    """Return what an attempt's end means for the request.
+
+    ``times``: how long it has waited, if it waits. ``now`` and ``since``, when the wait began, are only written.
+    """
     status = outcome.status
     match status.code:
         case Code.OK:
             return Finish()
         case Code.WAIT:
-            return _wait(request, outcome, deadline, now)
+            return _wait(request, outcome, limits.wait_timeout, times, now, since)
         case Code.RETRY:
             return _retry(request, outcome, limits, now)
         case Code.FATAL:
@@ -129,26 +137,28 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime
     pause = backoff(failed, limits)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
-    at = now + pause
     why = f"attempt {failed} of {limit + 1} failed: {_by(status)}"
     return RetryAt(
-        at,
-        retrying_block(request, failed, why, outcome.started, now, at),
+        pause,
+        retrying_block(request, failed, why, outcome.started, now, now + pause),
         Event("Warning", "BindingRetry", f"{why}; trying again in {pause.total_seconds():.1f} s"),
         PodBound("False", "BindingRetry", why),
     )
 
 
-def _wait(request: BindRequest, outcome: Outcome, deadline: datetime, now: datetime) -> Waiting | Fail:
+def _wait(
+    request: BindRequest, outcome: Outcome, timeout: timedelta, times: Times, now: datetime, since: datetime
+) -> Waiting | Fail:
     status = outcome.status
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
-    if now >= deadline:
-        # Nothing is wrong with the node: what was waited for may still come.
-        why = f"waited until {format_time(deadline)}: {why}"
+    left = wait_left(status.timeout or timeout, times)
+    if left <= timedelta():
+        # Nothing is known to be wrong with the node unless the plugin suggests so: what was awaited may still come.
+        why = f"waited for {times.waited.total_seconds():.0f} s: {why}"
         return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
-    block = waiting_block(request, why, now)
-    return Waiting(status.wake_on, deadline, why, block, Event("Normal", "BindingWaiting", why))
+    block = waiting_block(request, why, since, now)
+    return Waiting(status.wake_on, left, why, block, Event("Normal", "BindingWaiting", why), status.retry_after)
 
 
 def success_event(request: BindRequest) -> Event:

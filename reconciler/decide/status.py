@@ -8,16 +8,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.conditions import BOUND, PREPARED, ROLLED_BACK
+from reconciler.decide.conditions import BOUND, PREPARED, ROLLED_BACK, condition_of
 from reconciler.decide.decide import Fail
 from reconciler.decide.preparation import Preparation
 from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import Object, format_time
+from shared.api.meta import Object, format_time, parse_time
 from shared.framework.status import Reason, Status
 
 # status.reason is at most 1 KB.
 MAX_REASON = 1024
 
+# When a wait began is measured anew by each process; this close it is the same beginning.
+_SAME_MOMENT = timedelta(seconds=10)
 _UNDONE = ("True", "RolledBack", "all preparations are undone")
 
 
@@ -35,12 +37,19 @@ def retrying_block(
     }
 
 
-def waiting_block(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
-    """Return the status of a request that waits."""
+def waiting_block(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
+    """Return the status of a request that has waited since then."""
+    stored = condition_of(request, PREPARED)
+    began = parse_time(stored.get("lastTransitionTime"))
+    if stored.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
+        since = began
+    merged = conditions(request, {PREPARED: ("False", "Waiting", why)}, now)
+    # A wait that begins is a transition, also from a failed attempt: a restart measures the wait by it.
+    times = {"lastTransitionTime": format_time(since)}
     return _block(request, now, None) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Waiting", why),
-        "conditions": conditions(request, {PREPARED: ("False", "Waiting", why)}, now),
+        "conditions": [{**one, **times} if one["type"] == PREPARED else one for one in merged],
     }
 
 

@@ -110,7 +110,7 @@ class Binding(_Section):
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
     """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
-    """How long a request may wait for an object, from its creation; a slow volume provisioner takes minutes."""
+    """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
     """When a Succeeded request is removed, or a Failed one that nobody owns; 0s keeps them until their pods go."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64

@@ -130,6 +130,8 @@ class Reflector:
         self.contact_since: datetime | None = None
         # When contact was lost, and since when there had been some.
         self._lost: tuple[datetime, datetime] | None = None
+        # The same by the monotonic clock: a clock that is set makes contact neither older nor newer.
+        self._contact_from: float | None = None
         self._client = client
         self.on_event = on_event
         self._slim = slim
@@ -290,10 +292,19 @@ class Reflector:
     def _contacted(self) -> None:
         now = self._client.clock.now()
         if self.contact_since is None:
-            self.contact_since = self._before_a_blink(now) or now
+            before = self._before_a_blink(now)
+            self.contact_since = before or now
+            if before is None or self._contact_from is None:
+                self._contact_from = self._client.clock.monotonic()
         self.last_contact = now
         if self._version:
             self.problem = None
+
+    def in_contact(self) -> timedelta:
+        """Return for how long contact with the API server has been uninterrupted; zero without contact."""
+        if self.contact_since is None or self._contact_from is None:
+            return timedelta()
+        return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
 
     def _before_a_blink(self, now: datetime) -> datetime | None:
         """Return since when there had been contact, if it was lost only for a moment; None if not."""

@@ -49,14 +49,14 @@ Act = Callable[[BindContext], Awaitable[Status]]
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock, with wall-clock time moved on as told; what measures durations moves on by ``passed``."""
+    """The machine's clock: ``passed`` is time that passes, ``shift`` is how far the wall clock alone is set."""
 
     def __init__(self) -> None:
         self.shift = timedelta()
         self.passed = timedelta()
 
     def now(self) -> datetime:
-        return super().now() + self.shift
+        return super().now() + self.shift + self.passed
 
     def monotonic(self) -> float:
         return super().monotonic() + self.passed.total_seconds()
@@ -268,7 +268,7 @@ class Stage:
         """Let waits grow so old that they are told about; from then on only a change wakes them."""
         sleepers = working.parts.work.sleepers
         await until(lambda: len(sleepers) >= len(names))
-        self.clock.shift += timedelta(seconds=6)
+        self.clock.passed += timedelta(seconds=6)
         for name in names:
             body = {"metadata": {"labels": {"look": "again"}}}
             await self.client.patch(BINDREQUESTS, self.namespace, name, body)

@@ -12,7 +12,7 @@ from reconciler.informers import Stores
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
-from shared.framework.config import Binding
+from shared.framework.config import Backoff, Binding
 from shared.framework.plugin import RUN_PARALLEL, Preflight
 from shared.framework.status import Reason, Status, Suggestion
 from shared.kube.calls import WriteClass
@@ -30,12 +30,14 @@ async def fails_first(c: BindContext) -> Status:
 
 async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
     plugin = Scripted(pre_bind=fails_first)
-    async with stage.working(plugin) as working:
+    slow = Backoff(base=timedelta(hours=1), max=timedelta(hours=1))
+    binding = Binding(backoff=slow, in_flight_timeout=timedelta(milliseconds=1))
+    async with stage.working(plugin, binding=binding) as working:
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
-        # By this clock the next attempt is an hour away, however often something wakes the request.
-        stage.clock.shift -= timedelta(hours=1)
+        # The next attempt is minutes away, however often something wakes the request, whatever the wall clock shows.
+        stage.clock.shift += timedelta(hours=3)
         key = ObjectKey(stage.namespace, "pod")
         for label in ("1", "2", "3"):
             body = {"metadata": {"labels": {"touched": label}}}
@@ -44,7 +46,7 @@ async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
             await until(partial(_is_labelled, working.parts.stores, key, label))
         assert plugin.points("pod") == ["pre_bind"]
         assert (await stage.status())["failedAttempts"] == 1
-        stage.clock.shift += timedelta(hours=2)
+        stage.clock.passed += timedelta(hours=2)
         await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "4"}}})
         await stage.phase("pod", "Succeeded")
     assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]

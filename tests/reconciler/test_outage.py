@@ -25,7 +25,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         hold.go.set()
         # The Binding cannot be sent, nor can anything be looked at.
         await until(lambda: working.sizes["trouble"] == 1)
-        stage.clock.shift += timedelta(minutes=20)
+        stage.clock.passed += timedelta(minutes=20)
         await wire.mend()
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -42,7 +42,7 @@ async def test_a_wait_that_ran_out_during_an_outage_goes_on_for_a_minute(stage: 
         await until(lambda: working.sizes["sleepers"] == 1)
         await wire.cut()
         await until(lambda: all(r.contact_since is None for r in working.parts.stores.reflectors.values()))
-        stage.clock.shift += timedelta(minutes=20)
+        stage.clock.passed += timedelta(minutes=20)
         await wire.mend()
         await until(lambda: all(r.contact_since for r in working.parts.stores.reflectors.values()))
         looks = len(plugin.calls)
@@ -62,7 +62,7 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
-        stage.clock.shift += timedelta(seconds=80)
+        stage.clock.passed += timedelta(seconds=80)
         began = stage.clock.now()
         for resource, name in ((BINDREQUESTS, "pod"), (PODS, "pod"), (NODES, "gpu-node-0")):
             touched = {"metadata": {"labels": {"touched": stage.namespace}}}
@@ -73,7 +73,7 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
         await until(lambda: all(r.contact_since is None for r in reflectors))
         await wire.mend()
         await until(lambda: all(r.contact_since for r in reflectors))
-        stage.clock.shift += timedelta(seconds=30)
+        stage.clock.passed += timedelta(seconds=30)
         looks = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: len(plugin.calls) > looks and not working.parts.observation.passes)
@@ -96,7 +96,7 @@ async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_a
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
-        stage.clock.shift += timedelta(minutes=20)
+        stage.clock.passed += timedelta(minutes=20)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: plugin.points("pod")[-1] == "rollback")
         await until(lambda: all(r.contact_since is None for r in reflectors))

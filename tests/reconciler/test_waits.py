@@ -3,14 +3,17 @@
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion, version_of
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
 from shared.framework.config import Binding
-from shared.framework.status import Status
+from shared.framework.status import Status, Suggestion
 from shared.kube.client import PatchType
 from shared.kube.errors import NotFound
-from shared.kube.resources import CONFIGMAPS, NODES, PODS
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
+from shared.testing.builders import bind_request
 from tests.kube.objects import configmap, until
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
@@ -117,7 +120,7 @@ async def test_a_long_wait_is_written_and_told_once(stage: Stage) -> None:
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
         assert await stage.status() == {}, "a short wait leaves no trace"
-        stage.clock.shift += timedelta(seconds=6)
+        stage.clock.passed += timedelta(seconds=6)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await stage.event("pod", "BindingWaiting")
         status = await stage.status()
@@ -129,7 +132,7 @@ async def test_a_long_wait_is_written_and_told_once(stage: Stage) -> None:
     # The process after it finds what has been told.
     async with stage.working(needs("data")) as working:
         await until(lambda: working.sizes["sleepers"] == 1)
-        stage.clock.shift += timedelta(seconds=6)
+        stage.clock.passed += timedelta(seconds=6)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": "3"}})
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         await stage.phase("pod", "Succeeded")
@@ -137,25 +140,99 @@ async def test_a_long_wait_is_written_and_told_once(stage: Stage) -> None:
     assert await stage.events() == ["BindingWaiting", "Bound"]
 
 
-async def test_a_wait_ends_at_its_deadline_also_after_a_restart(stage: Stage) -> None:
-    """Counted from the request's creation; a process that has only just started gives what it watches a minute."""
+async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -> None:
+    """Counted from the stored condition; a process that has only just started gives it a minute at least."""
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
-    stage.clock.shift += timedelta(seconds=601)
+        await stage.past_the_quiet(working, "pod")
+    stage.clock.passed += timedelta(seconds=601)
     plugin = needs("data")
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["sleepers"] == 1)
-        assert plugin.points("pod") == ["pre_bind"], "overdue, but contact is new: it is looked at and waits on"
-        stage.clock.shift += timedelta(seconds=61)
+        assert plugin.points("pod") == ["pre_bind"], "overdue, but restored just now: it is looked at and waits on"
+        stage.clock.passed += timedelta(seconds=61)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         status = await stage.phase("pod", "Failed")
         await until(lambda: not working.parts.observation.passes)
         assert not working.parts.observation.waiting, "it waits no more"
-    assert status["reason"].startswith("WaitTimeout: waited until ")
+    assert status["reason"].startswith("WaitTimeout: waited for 66")
     assert "scripted: it is not ready" in status["reason"]
     assert "failedAttempts" not in status or status["failedAttempts"] == 0
+
+
+async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Stage) -> None:
+    """As of the second request for a pod, whose first one has waited for ten minutes."""
+    plugin = needs("data")
+    async with stage.working(plugin) as working:
+        await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
+        await stage.request_bind()
+        await until(lambda: working.sizes["sleepers"] == 1)
+        stage.clock.passed += timedelta(seconds=599)
+        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
+        await until(lambda: bool(plugin.points("pod")) and working.sizes["sleepers"] == 1)
+        stage.clock.passed += timedelta(seconds=300)
+        looks = len(plugin.points("pod"))
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        await until(lambda: len(plugin.points("pod")) > looks and working.sizes["sleepers"] == 1)
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded"
+
+
+async def test_a_plugin_polls_at_its_own_interval_and_its_wait_has_a_timeout_of_its_own(stage: Stage) -> None:
+    async def polls(c: BindContext) -> Status:
+        if len(plugin.points("pod")) > 3:
+            stage.clock.passed += timedelta(hours=1)
+        return Status.wait(
+            "not yet",
+            retry_after=timedelta(milliseconds=10),
+            timeout=timedelta(minutes=30),
+            suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
+        )
+
+    plugin = Scripted(pre_bind=polls)
+    async with stage.working(plugin):
+        await stage.create_pod()
+        await stage.request_bind()
+        status = await stage.phase("pod", "Failed")
+    assert status["reason"].startswith("WaitTimeout: ")
+    assert status["suggestion"] == "RescheduleElsewhere"
+    assert len(plugin.points("pod")) >= 4
+
+
+@pytest.mark.parametrize("minutes", [10, -10])
+async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int) -> None:
+    async def by_name(c: BindContext) -> Status:
+        if c.request.key.name == "retries" and c.attempt == 1:
+            return Status.retry("no luck")
+        return await waits.on_pre_bind(c) if c.request.key.name == "waits" and waits.on_pre_bind else Status.ok()
+
+    waits = needs("data")
+    plugin = Scripted(pre_bind=by_name, sources=waits.sources)
+    async with stage.working(plugin) as working:
+        for name in ("waits", "retries"):
+            await stage.create_pod(name)
+        await stage.request_bind("waits")
+        await stage.past_the_quiet(working, "waits")
+        stage.clock.shift += timedelta(minutes=minutes)
+        await stage.request_bind("retries")
+        lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
+        await stage.client.create(BINDREQUESTS, stage.namespace, lonely)
+        key = ObjectKey(stage.namespace, "lonely")
+        await until(lambda: working.parts.work.reconciler.memories.get(key) is not None)
+        await stage.create_pod("lonely")
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
+        assert (await stage.phase("retries", "Succeeded", "Failed"))["phase"] == "Succeeded"
+        assert (await stage.phase("lonely", "Succeeded", "Failed"))["phase"] == "Succeeded"
+        assert (await stage.status("waits"))["phase"] == "Pending"
+    stage.clock.shift -= timedelta(minutes=2 * minutes)
+    # A process on a machine whose clock differs from that of the one before.
+    async with stage.working(plugin) as working:
+        await until(lambda: working.sizes["sleepers"] == 1)
+        await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
+        assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
 
 
 async def test_what_is_there_when_the_deadline_has_passed_is_bound_all_the_same(stage: Stage) -> None:
@@ -163,7 +240,7 @@ async def test_what_is_there_when_the_deadline_has_passed_is_bound_all_the_same(
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
-        stage.clock.shift += timedelta(hours=1)
+        stage.clock.passed += timedelta(hours=1)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
         await stage.phase("pod", "Succeeded")
 

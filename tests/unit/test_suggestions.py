@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.decide.decide import Fail, decide
-from reconciler.decide.observed import NodeView, Observed, Policy, Target, pod_view
+from reconciler.decide.observed import NodeView, Observed, Policy, Target, Times, pod_view
 from reconciler.decide.outcome import Limits, Outcome, failure_event, settle
 from shared.api.bindrequest import Demand, decode_bind_request
 from shared.framework.binding.post import binding_status
@@ -96,7 +96,8 @@ def test_every_reason_and_suggestion_is_documented_once() -> None:
 # --- what is decided there where several failures meet ---
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LIMITS = Limits(0, timedelta(seconds=1), timedelta(seconds=60), jitter=0.5)
+LIMITS = Limits(0, timedelta(seconds=1), timedelta(seconds=60), timedelta(seconds=1), jitter=0.5)
+WAITED = Times(waited=timedelta(seconds=1))
 ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
 
 
@@ -122,7 +123,7 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
     ],
 )
 def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
-    end = settle(decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, NOW, NOW)
+    end = settle(decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, WAITED, NOW, NOW)
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (reason, suggestion)
     told = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
@@ -162,6 +163,6 @@ def test_a_pod_that_stays_gated_may_be_decided_upon_again() -> None:
     seen = Observed(
         request, gated, NodeView(deleting=False), served=frozenset({Demand.REGULAR}), live=frozenset(Target)
     )
-    end = decide(seen, Policy(("bowline",), timedelta(0)), NOW + timedelta(days=1))
+    end = decide(seen, Policy(("bowline",), timedelta(0)))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

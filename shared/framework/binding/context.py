@@ -48,7 +48,7 @@ class BindContext:
     node: Object | None
     attempt: int  # 1 for the first
     attempt_id: str  # on every log line
-    deadline: datetime  # of all waiting, from the request's creation
+    deadline: datetime  # when the present wait expires, or one that began now
     client: KubeClient
     log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)

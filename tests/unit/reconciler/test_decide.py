@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reconciler.decide.decide import (
-    FRESH_CONTACT,
     Attempt,
     Decision,
     DropFinalizer,
@@ -21,9 +20,8 @@ from reconciler.decide.decide import (
     Wait,
     decide,
     must_cancel,
-    wait_deadline,
 )
-from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target
+from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Policy, Target, Times
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
@@ -50,8 +48,7 @@ LIVE = frozenset(Target)
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
     """What is seen when the API server itself has just been asked for everything."""
     found = req if req is not None else request()
-    not_before = found.next_attempt if isinstance(found, BindRequest) else None
-    whole = Observed(found, POD, NODE, served=SERVED, not_before=not_before, live=LIVE)
+    whole = Observed(found, POD, NODE, served=SERVED, live=LIVE)
     return replace(whole, **change)
 
 
@@ -110,14 +107,9 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(pod=replace(ON_NODE, finished=True)), Finish(), id="on the node though ended: success"),
         pytest.param(seen(node=Absent.UNSEEN), Look(Target.NODE), id="an unseen node is asked for"),
         pytest.param(
-            seen(request({"nextAttemptTime": "2026-01-01T00:05:00Z"})),
-            Requeue(CREATED + timedelta(minutes=5)),
+            seen(times=Times(retry_in=timedelta(seconds=5))),
+            Requeue(timedelta(seconds=5)),
             id="a backoff is kept",
-        ),
-        pytest.param(
-            seen(request({"nextAttemptTime": "2026-01-01T00:00:59Z"})),
-            Attempt(),
-            id="a backoff that is over",
         ),
         pytest.param(seen(request({"phase": ""})), Attempt(), id="an empty phase reads as Pending"),
         pytest.param(seen(request({"phase": "Strange"})), Attempt(), id="another's phase reads as Pending"),
@@ -125,7 +117,7 @@ ON_NODE = replace(POD, node="node-0")
     ],
 )
 def test_decision(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY, NOW) == expected
+    assert decide(observed, POLICY) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,24 +145,25 @@ def test_decision(observed: Observed, expected: Decision) -> None:
     ],
 )
 def test_final_failures(observed: Observed, reason: Reason) -> None:
-    assert fails(reason, decide(observed, POLICY, NOW))
+    assert fails(reason, decide(observed, POLICY))
 
 
 def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
     lonely = seen(request(uid=""), pod=Absent.GONE)
-    assert decide(lonely, POLICY, CREATED + timedelta(seconds=9)) == Requeue(CREATED + timedelta(seconds=10))
-    assert fails(Reason.POD_GONE, decide(lonely, POLICY, CREATED + timedelta(seconds=10)))
+    early = replace(lonely, times=Times(known=timedelta(seconds=9)))
+    assert decide(early, POLICY) == Requeue(timedelta(seconds=1))
+    assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(known=timedelta(seconds=10))), POLICY))
 
 
 def test_the_older_request_for_a_pod_goes_first() -> None:
     older = ObjectKey("default", "first")
-    decision = decide(seen(older=older, pod=ON_NODE), POLICY, NOW)
+    decision = decide(seen(older=older, pod=ON_NODE), POLICY)
     assert isinstance(decision, Wait)
     assert decision.on.key == older
 
 
 LATER_THAN_FIRST = Requeue(
-    NOW + FRESH_CONTACT,
+    FRESH_CONTACT,
     "BindRequest default/first for the same pod comes first: what is prepared on the pod is its own",
 )
 
@@ -201,23 +194,24 @@ LATER_THAN_FIRST = Requeue(
     ],
 )
 def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY, NOW) == expected
+    assert decide(observed, POLICY) == expected
 
 
-def test_a_gated_pod_is_waited_for_until_the_deadline() -> None:
-    gated = seen(pod=replace(POD, gated=True))
-    decision = decide(gated, POLICY, NOW)
+def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
+    return seen(pod=replace(POD, gated=True), times=Times(timedelta(days=9), waited, watched))
+
+
+def test_a_gated_pod_is_waited_for_until_it_has_waited_long_enough() -> None:
+    decision = decide(gated(timedelta()), POLICY)
     assert isinstance(decision, Wait)
-    assert decision.until == CREATED + timedelta(seconds=600)
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated, POLICY, CREATED + timedelta(seconds=600)))
+    assert decision.left == timedelta(seconds=600), "the age of the request does not count"
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated(timedelta(seconds=600)), POLICY))
 
 
 def test_an_outage_of_the_api_server_extends_a_wait() -> None:
-    back = CREATED + timedelta(seconds=1000)
-    gated = seen(pod=replace(POD, gated=True), contact_since=back)
-    assert isinstance(decide(gated, POLICY, back + timedelta(seconds=59)), Wait)
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated, POLICY, back + timedelta(seconds=60)))
-    assert wait_deadline(request(), POLICY.wait_timeout, None) == CREATED + timedelta(seconds=600)
+    long = timedelta(seconds=1000)
+    assert isinstance(decide(gated(long, timedelta(seconds=59)), POLICY), Wait)
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated(long, timedelta(seconds=60)), POLICY))
 
 
 UNRELEASED: dict[str, Any] = {
@@ -248,7 +242,7 @@ UNRELEASED: dict[str, Any] = {
     ],
 )
 def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY, NOW) == expected
+    assert decide(observed, POLICY) == expected
 
 
 @pytest.mark.parametrize(
@@ -274,33 +268,32 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
     ],
 )
 def test_what_cannot_be_taken_back_is_not_decided_on_a_stores_word(observed: Observed, target: Target) -> None:
-    assert decide(replace(observed, live=frozenset()), POLICY, NOW) == Look(target)
-    assert not isinstance(decide(observed, POLICY, NOW), Look)
+    assert decide(replace(observed, live=frozenset()), POLICY) == Look(target)
+    assert not isinstance(decide(observed, POLICY), Look)
 
 
 def test_a_first_attempt_asks_nothing() -> None:
-    assert decide(seen(live=frozenset()), POLICY, NOW) == Attempt()
+    assert decide(seen(live=frozenset()), POLICY) == Attempt()
 
 
-def test_a_wait_is_given_up_only_after_a_look() -> None:
-    late = CREATED + timedelta(seconds=600)
-    gated = seen(pod=replace(POD, gated=True), live=frozenset())
-    assert decide(gated, POLICY, late) == Look(Target.POD)
-    assert isinstance(decide(gated, POLICY, late - timedelta(seconds=1)), Wait)
+def test_a_wait_expires_only_after_a_live_look() -> None:
+    late = replace(gated(timedelta(seconds=600)), live=frozenset())
+    assert decide(late, POLICY) == Look(Target.POD)
+    assert isinstance(decide(replace(gated(timedelta(seconds=599)), live=frozenset()), POLICY), Wait)
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
     failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
-    assert decide(seen(failed), POLICY, NOW) == RollBack("the request has failed for good", Reason.DEVICE_CONFLICT)
+    assert decide(seen(failed), POLICY) == RollBack("the request has failed for good", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:
     policy = replace(POLICY, scheduler_names=("*",))
-    assert decide(seen(pod=replace(POD, scheduler="anyone")), policy, NOW) == Attempt()
+    assert decide(seen(pod=replace(POD, scheduler="anyone")), policy) == Attempt()
 
 
 def test_a_gone_node_is_told_to_the_scheduler() -> None:
-    decision = decide(seen(node=Absent.GONE), POLICY, NOW)
+    decision = decide(seen(node=Absent.GONE), POLICY)
     assert isinstance(decision, Fail)
     assert decision.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
@@ -326,7 +319,7 @@ def test_a_gone_node_is_told_to_the_scheduler() -> None:
     ],
 )
 def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, Any], reason: Reason) -> None:
-    assert fails(reason, decide(replace(seen(), **(lower | upper)), POLICY, NOW))
+    assert fails(reason, decide(replace(seen(), **(lower | upper)), POLICY))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +343,7 @@ def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expe
 
 def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     observed = seen(served=frozenset(), serves_errors=("author: serves raised KeyError: 'typo'",))
-    decision = decide(observed, POLICY, NOW)
+    decision = decide(observed, POLICY)
     assert isinstance(decision, Fail)
     assert decision.reason is Reason.NO_PLUGIN
     assert decision.message.endswith("; author: serves raised KeyError: 'typo'")

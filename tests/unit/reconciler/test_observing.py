@@ -4,10 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.decide.decide import Attempt, Decision, Fail, Finish, Requeue, Wait
+from reconciler.decide.decide import Attempt, Decision, Fail, Finish, Requeue, Wait, WaitCause
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status
-from shared.testing.clock import START
 from tests.unit.reconciler.watching import Watched, context
 
 CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
@@ -37,7 +36,7 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     assert watched.value("bowline_requests_waiting", plugin="volumes") == 0
     passed(watched, Attempt(), WAITING)
     passed(watched, Attempt(), WAITING)
-    passed(watched, Wait(CLAIM, "gated", START), name="second")
+    passed(watched, Wait(CLAIM, "gated", timedelta(minutes=1), WaitCause.GATES), name="second")
     both = Status(Code.WAIT, ("two",), plugin="devices,volumes", wake_on=(CLAIM,))
     passed(watched, Attempt(), both, name="third")
     assert waiting(watched) == {"volumes": 1, "bowline": 1, "devices": 1}
@@ -126,7 +125,7 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     ("decision", "why"),
     [
         pytest.param(Fail(Reason.NODE_GONE, "node n is gone"), "NodeGone: node n is gone", id="a final failure"),
-        pytest.param(Wait(CLAIM, "gated", START), "gated", id="a wait"),
+        pytest.param(Wait(CLAIM, "gated", timedelta(minutes=1), WaitCause.GATES), "gated", id="a wait"),
         pytest.param(Finish(), "", id="a success speaks for itself"),
     ],
 )
@@ -139,7 +138,7 @@ def test_the_journal_says_why_a_decision_was_taken(decision: Decision, why: str)
 
 def test_a_pass_that_came_too_early_is_no_news() -> None:
     watched = Watched()
-    passed(watched, Requeue(START))
+    passed(watched, Requeue(timedelta(seconds=1)))
     assert len(watched.observation.journal) == 0
 
 

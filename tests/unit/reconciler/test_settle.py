@@ -1,11 +1,13 @@
 """What an attempt's end means: every code, the limits, the blocks that are written."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from reconciler.decide.decide import Fail, Finish, pending_failure
+from reconciler.decide.observed import Times
 from reconciler.decide.outcome import (
     Infrastructure,
     Limits,
@@ -36,16 +38,17 @@ from shared.testing.builders import bind_request, pod, stored
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STARTED = NOW - timedelta(seconds=2)
-DEADLINE = NOW + timedelta(minutes=9)
-LIMITS = Limits(6, timedelta(seconds=1), timedelta(seconds=60), jitter=0.5)
+TIMEOUT = timedelta(minutes=10)
+LIMITS = Limits(6, timedelta(seconds=1), timedelta(seconds=60), TIMEOUT, jitter=0.5)
+WAITED = Times(waited=timedelta(minutes=1))
 
 
 def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
     return decode_bind_request(stored(bind_request(uid="pod-uid", **spec)) | {"status": status or {}})
 
 
-def settled(status: Status, req: BindRequest | None = None, deadline: datetime = DEADLINE) -> Settlement:
-    return settle(req or request(), Outcome(status, STARTED), LIMITS, deadline, NOW)
+def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> Settlement:
+    return settle(req or request(), Outcome(status, STARTED), LIMITS, times, NOW, NOW - times.waited)
 
 
 def condition(block: Any, kind: str) -> dict[str, Any]:
@@ -96,7 +99,7 @@ def test_fault_03_retries_end(spec: dict[str, Any], failed: int, final: bool) ->
 def test_a_plugins_own_pause_is_honoured() -> None:
     end = settled(Status.retry("later", after=timedelta(seconds=30)))
     assert isinstance(end, RetryAt)
-    assert end.at == NOW + timedelta(seconds=30)
+    assert end.pause == timedelta(seconds=30)
 
 
 def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
@@ -122,15 +125,54 @@ def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     end = settled(Status.wait("unbound", claim).from_plugin("volumes"))
     assert isinstance(end, Waiting)
     assert end.on == (claim,)
-    assert end.until == DEADLINE
+    assert end.left == timedelta(minutes=9)
+    assert condition(end.status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "as it began"
     assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
     assert "failedAttempts" not in end.status
     assert end.event.reason == "BindingWaiting"
 
 
+@pytest.mark.parametrize(
+    ("times", "expired"),
+    [
+        pytest.param(Times(waited=timedelta(seconds=599)), False, id="not yet"),
+        pytest.param(Times(waited=timedelta(seconds=600)), True, id="waited long enough"),
+        pytest.param(Times(known=timedelta(days=9)), False, id="an old request that begins to wait"),
+        pytest.param(
+            Times(waited=timedelta(days=9), watched=timedelta(seconds=59)),
+            False,
+            id="a minute after contact returned",
+        ),
+        pytest.param(Times(waited=timedelta(days=9), watched=timedelta(seconds=60)), True, id="and no longer"),
+    ],
+)
+def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -> None:
+    assert isinstance(settled(Status.wait("unbound"), times=times), Fail) is expired
+
+
+def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_wait() -> None:
+    minute, hour = timedelta(minutes=1), timedelta(hours=1)
+    own = Status.wait("x", retry_after=timedelta(seconds=2), timeout=hour, suggestion=Suggestion.DELETE_POD)
+    end = settled(own, times=Times(waited=TIMEOUT))
+    assert isinstance(end, Waiting)
+    assert (end.left, end.poll) == (hour - TIMEOUT, timedelta(seconds=2))
+    end = settled(replace(own, timeout=minute), times=Times(waited=minute))
+    assert isinstance(end, Fail)
+    assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
+    assert "waited for 60 s" in end.message
+
+
+def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:
+    failed = settled(Status.retry("no luck"))
+    assert isinstance(failed, RetryAt)
+    began = NOW + timedelta(minutes=3)
+    block = waiting_block(request(dict(failed.status)), "a", began, began + timedelta(seconds=6))
+    assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
+
+
 def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
-    end = settled(Status.wait("unbound", claim).from_plugin("volumes"), deadline=NOW)
+    end = settled(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(waited=TIMEOUT))
     assert isinstance(end, Fail)
     assert end.reason is Reason.WAIT_TIMEOUT
     assert "volumes" in end.message
@@ -148,7 +190,7 @@ def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None
     ],
 )
 def test_backoff(failed: int, jitter: float, seconds: float) -> None:
-    limits = Limits(6, timedelta(seconds=1), timedelta(seconds=60), jitter)
+    limits = Limits(6, timedelta(seconds=1), timedelta(seconds=60), TIMEOUT, jitter)
     assert backoff(failed, limits).total_seconds() == pytest.approx(seconds)
 
 
@@ -243,19 +285,24 @@ def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
 
 
 def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
-    first = waiting_block(request(), "a", NOW)
+    first = waiting_block(request(), "a", NOW, NOW)
     again = conditions(request(first), {"Prepared": ("False", "Waiting", "b")}, NOW + timedelta(seconds=5))
     assert again[0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
     assert again[0]["message"] == "b"
 
 
 def test_no_difference_is_no_patch() -> None:
-    block = waiting_block(request(), "a", NOW)
-    assert status_patch(block, waiting_block(request(block), "a", NOW + timedelta(seconds=5))) is None
+    block = waiting_block(request(), "a", NOW, NOW)
+    assert (
+        status_patch(
+            block, waiting_block(request(block), "a", NOW + timedelta(seconds=5), NOW + timedelta(seconds=5))
+        )
+        is None
+    )
 
 
 def test_what_others_wrote_survives() -> None:
-    block = waiting_block(request({"theirs": 1}), "a", NOW)
+    block = waiting_block(request({"theirs": 1}), "a", NOW, NOW)
     assert block["theirs"] == 1
 
 

@@ -1,6 +1,7 @@
 """Telling of waits: once it takes a while, once per cause, and not of a crowd all at once."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from reconciler.binding.complete import Endings
 from reconciler.binding.state import Memory
 from reconciler.binding.wait_index import Sleepers
 from reconciler.binding.waits import TOLD_QPS, Waits, decided_wait
-from reconciler.decide.decide import Wait
+from reconciler.decide.decide import Wait, WaitCause
 from reconciler.decide.outcome import QUIET_WAIT, Event
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
@@ -18,9 +19,10 @@ from shared.testing.builders import bind_request, stored
 
 pytestmark = pytest.mark.looptime
 
-BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+BEGAN = timedelta(days=1)
 DUE = BEGAN + QUIET_WAIT
 UNTIL = BEGAN + timedelta(minutes=10)
+WALL = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Told:
@@ -44,16 +46,23 @@ class Crowd:
 
     def __init__(self, count: int, jitter: float = 0.0) -> None:
         self.told = Told()
-        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: jitter)
+        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: jitter, self._monotonic)
+        self._now = BEGAN
         self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
         self._memories = [Memory(request.uid) for request in self._requests]
 
-    async def look(self, number: int, now: datetime, why: str = "gated") -> timedelta | None:
-        """One pass; returns when the next is to come."""
+    def _monotonic(self) -> float:
+        return self._now.total_seconds()
+
+    async def look(
+        self, number: int, now: timedelta, why: str = "gated", poll: timedelta | None = None
+    ) -> timedelta | None:
+        """One pass at that time; returns when the next is to come."""
+        self._now = now
         request = self._requests[number]
-        wait = Wait(ObjectRef("v1", "Pod", ObjectKey("default", "pod")), why, UNTIL)
-        waiting = decided_wait(request, wait, now)
-        return (await self._waits.wait(request, self._memories[number], waiting, now)).delay
+        ref = ObjectRef("v1", "Pod", ObjectKey("default", "pod"))
+        waiting = decided_wait(request, Wait(ref, why, UNTIL - now, WaitCause.GATES), WALL, WALL)
+        return (await self._waits.wait(request, self._memories[number], replace(waiting, poll=poll))).delay
 
 
 async def test_a_short_wait_is_not_told() -> None:
@@ -101,3 +110,8 @@ async def test_the_deadline_goes_before_the_turn() -> None:
     late = UNTIL - timedelta(milliseconds=10)
     delays = [await crowd.look(number, late) for number in range(2)]
     assert delays[-1] == timedelta(milliseconds=10)
+
+
+async def test_a_poll_interval_is_kept() -> None:
+    crowd = Crowd(1)
+    assert await crowd.look(0, BEGAN, poll=timedelta(seconds=2)) == timedelta(seconds=2)

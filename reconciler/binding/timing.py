@@ -1,0 +1,112 @@
+"""How long a request has been known, has waited and must still wait: measured, not derived from stored times.
+
+Within a process only the monotonic clock counts, so that a clock that is set changes nothing. Across restarts there
+is the stored status: the Waiting condition's lastTransitionTime, which may be off by as much as two machines' clocks
+disagree, so that a restored wait gets FRESH_CONTACT at least; and nextAttemptTime, which is believed only as far as
+a retry is ever delayed.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from reconciler.binding.state import NO_WAIT, Memories, Memory
+from reconciler.decide.conditions import PREPARED, condition_of
+from reconciler.decide.observed import Times
+from reconciler.decide.outcome import Limits, backoff
+from shared.api.bindrequest import BindRequest
+from shared.api.meta import parse_time
+from shared.runtime.clock import Clock
+
+_ZERO = timedelta()
+# A plugin may ask for a longer pause than binding.backoff.max. One that is longer than this is a clock that was set.
+MAX_PAUSE = timedelta(hours=1)
+
+
+class Timing:
+    """Times of requests. ``in_contact``: for how long all watches have been in contact with the API server."""
+
+    def __init__(
+        self,
+        memories: Memories,
+        clock: Clock,
+        in_contact: Callable[[], timedelta],
+        limits: Callable[[], Limits],
+    ) -> None:
+        self._memories = memories
+        self._clock = clock
+        self._in_contact = in_contact
+        self._limits = limits
+
+    def times(self, request: BindRequest, wait: str | None = None) -> Times:
+        """Return the request's times; ``wait`` names the wait that they are asked for, None the present one."""
+        now = self._clock.monotonic()
+        memory = self._memory(request)
+        known = _since(memory.since, now) if memory is not None else _ZERO
+        retry_in = self._retry_in(request, memory, now)
+        contact = self._in_contact()
+        if memory is None or not memory.wait_name:
+            restored = stored_wait(request, self._clock.now())
+            return Times(known, restored or _ZERO, contact if restored is None else _ZERO, retry_in)
+        if memory.wait_name == NO_WAIT or wait not in (None, memory.wait_name):
+            return Times(known, _ZERO, contact, retry_in)
+        watched = min(contact, _since(memory.wait_restored_at, now)) if memory.wait_restored_at else contact
+        return Times(known, _since(memory.wait_began, now), watched, retry_in)
+
+    def begin_wait(self, request: BindRequest, memory: Memory, wait: str) -> None:
+        """Note that the request waits; nothing changes if it has been waiting for the same already."""
+        if memory.wait_name == wait:
+            return
+        now = self._clock.monotonic()
+        restored = stored_wait(request, self._clock.now()) if not memory.wait_name else None
+        memory.wait_name = wait
+        memory.wait_began = now - (restored or _ZERO).total_seconds()
+        memory.wait_restored_at = now if restored is not None else 0.0
+
+    def delay_retry(self, memory: Memory, pause: timedelta) -> None:
+        """Note that the next attempt is not due before ``pause`` is over."""
+        memory.retry_at = self._clock.monotonic() + pause.total_seconds()
+
+    def waiting_since(self, memory: Memory) -> datetime:
+        """Return when the present wait began, by the wall clock as it is now; for the status."""
+        now = self._clock.now()
+        return now - _since(memory.wait_began, self._clock.monotonic()) if memory.wait_name else now
+
+    def _memory(self, request: BindRequest) -> Memory | None:
+        memory = self._memories.get(request.key)
+        return memory if memory is not None and memory.uid == request.uid else None
+
+    def _retry_in(self, request: BindRequest, memory: Memory | None, now: float) -> timedelta:
+        if memory is not None and memory.retry_at is not None:
+            return max(_ZERO, timedelta(seconds=memory.retry_at - now))
+        limits = self._limits()
+        if request.next_attempt is not None:
+            return stored_pause(request, self._clock.now(), limits.backoff_max)
+        # Another project's CRD does not keep the time.
+        return backoff(request.failed_attempts, limits) if request.failed_attempts else _ZERO
+
+
+def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
+    """Return for how long the status reports the request to wait; None if it does not."""
+    stored = condition_of(request, PREPARED)
+    since = parse_time(stored.get("lastTransitionTime"))
+    if stored.get("status") != "False" or stored.get("reason") != "Waiting" or since is None:
+        return None
+    return max(_ZERO, now - since)
+
+
+def stored_pause(request: BindRequest, now: datetime, backoff_max: timedelta) -> timedelta:
+    """Return what is left of the pause that the status reports, at most the longest one that could be meant.
+
+    ``lastAttemptTime`` and ``nextAttemptTime`` are of one clock: their difference is what was meant, however far that
+    clock was off.
+    """
+    at = request.next_attempt
+    if at is None:
+        return _ZERO
+    last = parse_time(request.status.get("lastAttemptTime"))
+    meant = min(at - last, MAX_PAUSE) if last is not None else _ZERO
+    return max(_ZERO, min(at - now, max(backoff_max, meant)))
+
+
+def _since(moment: float, now: float) -> timedelta:
+    return timedelta(seconds=max(0.0, now - moment))

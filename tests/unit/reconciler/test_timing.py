@@ -1,0 +1,58 @@
+"""How far stored times are believed, whatever clock they were written by."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.binding.timing import stored_pause, stored_wait
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import format_time
+from shared.testing.builders import bind_request, stored
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MAX = timedelta(seconds=60)
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+def request(status: dict[str, Any]) -> BindRequest:
+    return decode_bind_request(stored(bind_request(uid="pod-uid")) | {"status": status})
+
+
+@pytest.mark.parametrize(
+    ("last", "following", "left"),
+    [
+        pytest.param(-SECOND, 5 * SECOND, 5 * SECOND, id="as it was meant"),
+        pytest.param(-9 * SECOND, -SECOND, timedelta(), id="it is over"),
+        pytest.param(3 * HOUR, 3 * HOUR + 5 * SECOND, MAX, id="by a clock three hours ahead"),
+        pytest.param(-3 * HOUR, -3 * HOUR + 5 * SECOND, timedelta(), id="by a clock three hours behind"),
+        pytest.param(-SECOND, 600 * SECOND, 600 * SECOND, id="a pause that a plugin has asked for"),
+        pytest.param(-SECOND, 99 * HOUR, HOUR, id="a clock that was set during the attempt"),
+        pytest.param(None, 3 * HOUR, MAX, id="nothing tells what was meant"),
+    ],
+)
+def test_a_stored_pause_is_bounded(last: timedelta | None, following: timedelta, left: timedelta) -> None:
+    status = {"nextAttemptTime": format_time(NOW + following), "failedAttempts": 1}
+    if last is not None:
+        status["lastAttemptTime"] = format_time(NOW + last)
+    assert stored_pause(request(status), NOW, MAX) == left
+
+
+@pytest.mark.parametrize(
+    ("condition", "waited"),
+    [
+        pytest.param({"status": "False", "reason": "Waiting"}, HOUR, id="a wait"),
+        pytest.param({"status": "False", "reason": "Retrying"}, None, id="a failed attempt is no wait"),
+        pytest.param({"status": "True", "reason": "Prepared"}, None, id="nor is success"),
+    ],
+)
+def test_a_stored_wait_is_read_from_its_condition(condition: dict[str, str], waited: timedelta | None) -> None:
+    stored_condition = {"type": "Prepared", "lastTransitionTime": format_time(NOW - HOUR), **condition}
+    assert stored_wait(request({"conditions": [stored_condition]}), NOW) == waited
+
+
+def test_a_stored_wait_of_a_clock_ahead_has_only_just_begun() -> None:
+    condition = {"type": "Prepared", "status": "False", "reason": "Waiting"}
+    ahead = {**condition, "lastTransitionTime": format_time(NOW + HOUR)}
+    assert stored_wait(request({"conditions": [ahead]}), NOW) == timedelta()
+    assert stored_wait(request({"conditions": [condition]}), NOW) is None
