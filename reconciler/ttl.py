@@ -1,10 +1,11 @@
-"""Removes BindRequests that have ended and are no longer of interest: slowly, page by page, by the leader only.
+"""Removes BindRequests that have ended and that nothing reads any more: slowly, page by page, by the leader only.
 
-A scheduler looks at a finished request within moments; kept for a while it answers questions, kept for ever it fills
-etcd. A Failed request is the scheduler's to read and goes with its owner, the pod; only one that nobody owns, which
-the garbage collector would never take, is removed here. A delete is guarded by UID and resourceVersion, so that one
-that was remade or written meanwhile stays. Where a round stops, by an error or a restart, nothing is lost: whatever
-is due is found by the next one.
+A Succeeded request is kept for the TTL. One that names several GPU groups stays until its pod goes: schedulers in the
+field read from it which devices the running pod occupies. A Failed request is the scheduler's to read and goes with
+its owner, the pod; removed here are those without an owner, after the TTL, and those that a number of newer ones of
+the same pod have superseded. A delete is guarded by UID and resourceVersion, so that a request that was replaced or
+written meanwhile stays. Where a round stops, by an error or a restart, nothing is lost: the next one finds what is
+due.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.api.bindrequest import Phase
+from shared.api.bindrequest import Phase, owner_pod_uid
 from shared.api.meta import Object, key_of, parse_time, status_of, uid_of, version_of
 from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, BadRequest, Conflict, Expired, InfrastructureError, NotFound
@@ -32,6 +33,10 @@ PAGE = 100
 DELETES_PER_S = 10.0
 # A tenth of the time requests are kept, within these bounds.
 ROUND_MIN, ROUND_MAX = timedelta(seconds=1), timedelta(minutes=5)
+# Failed requests kept of one pod, the newest; a scheduler that gives each decision a name of its own leaves one each.
+KEPT_FAILED = 3
+# And none that is so new: its scheduler may not have read it yet.
+UNREAD = timedelta(minutes=1)
 ERROR_BASE, ERROR_MAX = timedelta(seconds=1), timedelta(minutes=1)
 
 
@@ -48,15 +53,47 @@ def completed_at(request: Object) -> datetime | None:
 
 
 def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
-    """Return whether a request may go: ended, for so long, not held or deleted by anybody, and not its owner's."""
+    """Return whether a request has ended long enough ago, and neither its owner nor another client still needs it."""
     metadata = request["metadata"]
     phase = status_of(request).get("phase")
     if phase != Phase.SUCCEEDED.value and (phase != Phase.FAILED.value or metadata.get("ownerReferences")):
+        return False
+    if phase == Phase.SUCCEEDED.value and owner_pod_uid(request) and _has_several_groups(request):
         return False
     if metadata.get("finalizers") or metadata.get("deletionTimestamp"):
         return False
     completed = completed_at(request)
     return completed is not None and completed <= now - ttl
+
+
+def _has_several_groups(request: Object) -> bool:
+    spec = request.get("spec")
+    groups = spec.get("selectedGPUGroups") if isinstance(spec, dict) else None
+    return isinstance(groups, list) and len(groups) > 1
+
+
+class Superseded:
+    """Finds Failed requests of a pod beyond the newest KEPT_FAILED, one request at a time, in any order."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, list[tuple[datetime, Object]]] = {}
+
+    def add(self, request: Object, now: datetime) -> Object | None:
+        """Take a request into account; returns one that newer ones have superseded, if there is one."""
+        metadata, pod = request["metadata"], owner_pod_uid(request)
+        completed = completed_at(request)
+        if not pod or completed is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
+            return None
+        if status_of(request).get("phase") != Phase.FAILED.value:
+            return None
+        kept = {name: metadata.get(name) for name in ("name", "namespace", "uid", "resourceVersion")}
+        newest = self._newest.setdefault(pod, [])
+        newest.append((completed, {"metadata": kept}))
+        if len(newest) <= KEPT_FAILED:
+            return None
+        newest.sort(key=lambda entry: entry[0])
+        ended, oldest = newest.pop(0)
+        return oldest if ended <= now - UNREAD else None
 
 
 class Sweep:
@@ -72,6 +109,7 @@ class Sweep:
         # Where the last round was interrupted: in which selection, and where in it.
         self._selected = 0
         self._continue = ""
+        self._superseded = Superseded()
 
     async def run(self) -> None:
         """Sweep until cancelled."""
@@ -98,11 +136,14 @@ class Sweep:
         while True:
             page = await self._page()
             for request in page["items"] or ():
-                if is_due(request, self._ttl, self._clock.now()):
-                    removed += await self.remove(request)
+                now = self._clock.now()
+                gone = request if is_due(request, self._ttl, now) else self._superseded.add(request, now)
+                if gone is not None:
+                    removed += await self.remove(gone)
                     await asyncio.sleep(1 / DELETES_PER_S)
             self._continue = page["metadata"].get("continue") or ""
             if not self._continue:
+                self._superseded = Superseded()
                 self._selected = (self._selected + 1) % len(self._selectors)
                 if not self._selected:
                     return removed

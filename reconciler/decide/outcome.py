@@ -18,6 +18,8 @@ from shared.api.meta import Object, ObjectRef
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
 
+# What a retry on the same node does not resolve.
+_RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
 # A wait that ends sooner leaves no write and no event.
 QUIET_WAIT = timedelta(seconds=5)
 
@@ -128,7 +130,7 @@ def settle(
 def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime) -> RetryAt | Fail:
     status = outcome.status
     failed = request.failed_attempts + 1
-    limit = _limit(request, limits.backoff_limit)
+    limit = _limit(request, status, limits.backoff_limit)
     if failed > limit:
         word = "attempt" if failed == 1 else "attempts"
         why = f"gave up after {failed} {word}, the last: {_by(status)}"
@@ -194,9 +196,17 @@ def backoff(failed: int, limits: Limits) -> timedelta:
     return full_jitter(failed, limits.backoff_base, limits.backoff_max, max(0.1, limits.jitter))
 
 
-def _limit(request: BindRequest, default: int) -> int:
+def _limit(request: BindRequest, status: Status, default: int) -> int:
+    """Return how many retries follow the first failure.
+
+    A request's own limit applies to every failure. Without one, a failure that its plugin attributes to the node or
+    the pod is returned to the scheduler immediately: a retry here would occupy the node with the same result, while
+    another decision may succeed. The configured default is for failures that a retry on the same node can resolve.
+    """
     wanted = request.spec.backoff_limit if request.spec else None
-    return default if wanted is None else wanted
+    if wanted is not None:
+        return wanted
+    return 0 if status.suggestion in _RETURNED else default
 
 
 def _by(status: Status) -> str:

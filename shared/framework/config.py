@@ -105,14 +105,14 @@ class Binding(_Section):
     """How requests are carried out."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
-    """Retries of a request that sets none itself. 6 last about a minute: longer than a node's hiccup."""
+    """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
     backoff: Backoff = Backoff()
     in_flight_timeout: PositiveDuration = timedelta(seconds=60)
     """How long a Binding without an answer may still take effect: the API server's own --request-timeout."""
     wait_timeout: PositiveDuration = timedelta(seconds=600)
     """How long one wait for an object may last; a slow volume provisioner takes minutes. A plugin may set its own."""
     ttl_after_succeeded: Duration = timedelta(hours=1)
-    """When a Succeeded request is removed, or a Failed one that nobody owns; 0s keeps them until their pods go."""
+    """When a Succeeded request is removed, or a Failed one without an owner; 0s keeps them until their pods go."""
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
     bound_events: bool = True

@@ -25,7 +25,7 @@ def fail_reservation(shares: Shares, group: str) -> str:
 def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_anew(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("refused", tolerations=SILENT)
-    shares.ask("refused", ["refused"])
+    shares.ask("refused", ["refused"], backoffLimit=6)
     shares.live.until("a device is reserved", lambda: len(shares.reservations()) == 1)
     former = fail_reservation(shares, "refused")
     note = shares.live.event("refused", "BindingRetry")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.ttl import Sweep, completed_at, is_due
+from reconciler.ttl import KEPT_FAILED, Superseded, Sweep, completed_at, is_due
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
@@ -24,6 +24,12 @@ def finished(status: dict[str, Any], owner: str = "pod-uid", **metadata: Any) ->
     return stored(bind_request(uid=owner), **metadata) | {"status": {"phase": "Succeeded", **status}}
 
 
+def shared(status: dict[str, Any], groups: list[str], owner: str = "pod-uid") -> dict[str, Any]:
+    raw = finished(status, owner=owner)
+    raw["spec"] |= {"receivedResourceType": "Fraction", "selectedGPUGroups": groups}
+    return raw
+
+
 OLD, NEW = {"completionTime": "2026-01-01T10:59:59Z"}, {"completionTime": "2026-01-01T11:00:01Z"}
 WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
 
@@ -33,6 +39,9 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
     [
         pytest.param(finished(OLD), True, id="long enough"),
         pytest.param(finished(NEW), False, id="not yet"),
+        pytest.param(shared(OLD, ["a", "b"]), False, id="several groups: a scheduler reads the devices"),
+        pytest.param(shared(OLD, ["a"]), True, id="one group: the pod's label has it"),
+        pytest.param(shared(OLD, ["a", "b"], owner=""), True, id="several groups, but no pod would take it along"),
         pytest.param(finished(OLD | {"phase": "Failed"}), False, id="failed: it goes with its pod"),
         pytest.param(finished(OLD | {"phase": "Failed"}, owner=""), True, id="failed: it would go with nobody"),
         pytest.param(finished(NEW | {"phase": "Failed"}, owner=""), False, id="failed: the scheduler's to read"),
@@ -68,7 +77,7 @@ async def refuse(_: BindContext) -> Status:
     return Status.fatal("never")
 
 
-async def names_left(stage: Stage) -> list[str]:
+async def decisionsleft(stage: Stage) -> list[str]:
     return [found["metadata"]["name"] for found in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
 
@@ -84,10 +93,10 @@ async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage:
     # A page each: the round goes on from page to page.
     due = Sweep(stage.client, HOUR, stage.clock, page=1)
     assert await due.round() == 0
-    assert len(await names_left(stage)) == 4
+    assert len(await decisionsleft(stage)) == 4
     stage.clock.shift += 2 * HOUR
     assert await due.round() == 3
-    assert await names_left(stage) == ["fails"]
+    assert await decisionsleft(stage) == ["fails"]
 
 
 async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
@@ -101,7 +110,7 @@ async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
     assert await due.round() == 0
     stage.clock.shift += 2 * HOUR
     assert await due.round() == 1
-    assert await names_left(stage) == ["owned"]
+    assert await decisionsleft(stage) == ["owned"]
 
 
 async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:
@@ -119,7 +128,7 @@ async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:
         await wire.mend()
         assert await due.round() == 3
         assert await due.round() == 0
-    assert await names_left(stage) == []
+    assert await decisionsleft(stage) == []
 
 
 async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
@@ -132,7 +141,7 @@ async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
     await stage.request_bind()
     due = Sweep(stage.client, HOUR, stage.clock)
     assert await due.remove(old) is False
-    assert await names_left(stage) == ["pod"]
+    assert await decisionsleft(stage) == ["pod"]
 
 
 async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
@@ -156,3 +165,60 @@ async def test_a_time_that_cannot_be_told_by_python_ends_no_round(stage: Stage) 
     await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"status": odd}, subresource="status")
     assert (await stage.status())["completionTime"] == odd["completionTime"]
     assert await Sweep(stage.client, HOUR, stage.clock).round() == 0
+
+
+def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
+    """The Failed request of that number: each ended a second after the one before."""
+    ended = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
+    raw = finished(ended, owner=owner, **metadata)
+    raw["metadata"]["name"] = f"decision-{number}"
+    return raw
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["oldest first", "newest first"])
+def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
+    superseded = Superseded()
+    found = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
+    gone = {one["metadata"]["name"] for one in found if one is not None}
+    assert gone == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
+
+
+@pytest.mark.parametrize(
+    "crowd",
+    [
+        pytest.param([failed(n, owner=f"pod-{n}") for n in range(9)], id="of several pods"),
+        pytest.param([failed(n, owner="") for n in range(9)], id="without an owner: the TTL is for those"),
+        pytest.param([failed(n, finalizers=["example.com/keep"]) for n in range(9)], id="held by another client"),
+        pytest.param([finished(OLD) for _ in range(9)], id="not failed"),
+    ],
+)
+def test_other_requests_are_not_superseded(crowd: list[dict[str, Any]]) -> None:
+    superseded = Superseded()
+    assert [superseded.add(one, NOW) for one in crowd] == [None] * 9
+
+
+def test_a_failed_request_that_its_scheduler_may_not_have_read_stays() -> None:
+    superseded = Superseded()
+    just_now = datetime(2026, 1, 1, 11, 1, tzinfo=UTC)
+    found = [superseded.add(failed(number), just_now) for number in range(1, 6)]
+    assert found == [None] * 5, "all of them ended less than a minute ago"
+
+
+async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Stage) -> None:
+    async def cannot(_: BindContext) -> Status:
+        return Status.fatal("no luck")
+
+    uid = await stage.create_pod()
+    owner = [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": uid}]
+    async with stage.working(Scripted(pre_bind=cannot)):
+        for number in range(KEPT_FAILED + 2):
+            await stage.request_bind(
+                f"decision-{number}", podName="pod", podUID=uid, metadata={"ownerReferences": owner}
+            )
+            await stage.phase(f"decision-{number}", "Failed")
+    sweep = Sweep(stage.client, HOUR, stage.clock)
+    assert await sweep.round() == 0
+    stage.clock.passed += timedelta(minutes=2)
+    await sweep.round()
+    left = await stage.client.list_all(BINDREQUESTS, stage.namespace)
+    assert len(left) == KEPT_FAILED

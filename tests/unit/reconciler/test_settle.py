@@ -96,6 +96,27 @@ def test_fault_03_retries_end(spec: dict[str, Any], failed: int, final: bool) ->
         assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
 
 
+@pytest.mark.parametrize(
+    ("suggestion", "spec", "final"),
+    [
+        pytest.param(None, {}, False, id="a retry may resolve it"),
+        pytest.param(Suggestion.RETRY_SAME_NODE, {}, False, id="a retry is what the plugin suggests"),
+        pytest.param(Suggestion.RESCHEDULE_ELSEWHERE, {}, True, id="another node may resolve it"),
+        pytest.param(Suggestion.DELETE_POD, {}, True, id="no node resolves it"),
+        pytest.param(Suggestion.RESCHEDULE_ELSEWHERE, {"backoffLimit": 1}, False, id="its own limit applies"),
+    ],
+)
+def test_a_first_failure_that_another_decision_could_resolve_is_returned(
+    suggestion: Suggestion | None, spec: dict[str, Any], final: bool
+) -> None:
+    end = settled(Status(Code.RETRY, ("no room",), plugin="p", suggestion=suggestion), request(**spec))
+    assert isinstance(end, Fail if final else RetryAt)
+    if isinstance(end, Fail):
+        assert (end.reason, end.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
+        assert end.message == "gave up after 1 attempt, the last: p: no room"
+        assert failed_block(request(), end, False, "", NOW)["failedAttempts"] == 1
+
+
 def test_a_plugins_own_pause_is_honoured() -> None:
     end = settled(Status.retry("later", after=timedelta(seconds=30)))
     assert isinstance(end, RetryAt)
