@@ -127,6 +127,7 @@ class Process:
     def _client_options(self) -> ClientOptions:
         return ClientOptions(
             name=names.FIELD_MANAGER_RECONCILER,
+            connections=connections(self._settings.binding.workers),
             limiters=write_limiters(self._settings.client),
             metrics=KubeMetrics(self._registry),
             clock=self._clock,
@@ -160,6 +161,11 @@ def unsynced(parts: Parts) -> str | None:
 def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
     """Return the first problem that a watch has; None if none has one."""
     return next((reflector.problem for reflector in reflectors.values() if reflector.problem), None)
+
+
+def connections(workers: int) -> int:
+    """Return how many calls may be in flight: plugins of one attempt write at the same time, two on average."""
+    return max(128, 2 * workers)
 
 
 def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:

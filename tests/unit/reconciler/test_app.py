@@ -2,11 +2,16 @@
 
 import pytest
 
-from reconciler.app import write_limiters
+from reconciler.app import connections, write_limiters
 from shared.framework.config import Client
 from shared.kube.calls import WriteClass
 
 pytestmark = pytest.mark.looptime
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 128), (64, 128), (65, 130), (1024, 2048)])
+async def test_workers_do_not_wait_for_connections(workers: int, expected: int) -> None:
+    assert connections(workers) == expected
 
 
 async def test_nothing_is_limited_by_default() -> None:

@@ -1,0 +1,51 @@
+"""A write that is accepted and not stored is a failure, or it would be repeated in a loop."""
+
+from typing import Any
+
+import pytest
+
+from reconciler.binding.writer import Writer
+from shared.api import names
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.meta import Object, ObjectUID
+from shared.kube.client import KubeClient
+from shared.kube.errors import NotStoredError
+from shared.testing.builders import bind_request, stored
+from shared.testing.clock import SteppedClock
+
+
+class Storing(KubeClient):
+    """Stores each patch of metadata, except the field that a webhook removes."""
+
+    def __init__(self, removed: str = "") -> None:
+        self.clock = SteppedClock()
+        self.removed = removed
+
+    async def patch(self, *args: Any, **options: Any) -> dict[str, Any]:
+        _, _, _, body = args
+        metadata = {key: value for key, value in body["metadata"].items() if key != self.removed}
+        return stored(bind_request(), version="2") | {"metadata": stored(bind_request())["metadata"] | metadata}
+
+
+def request() -> BindRequest:
+    raw: Object = stored(bind_request())
+    return decode_bind_request(raw)
+
+
+def writer(client: KubeClient) -> Writer:
+    return Writer(client, lambda version: None)
+
+
+async def test_what_is_stored_is_returned() -> None:
+    assert (await writer(Storing()).pin(request(), ObjectUID("pod-uid"))).pod_uid == "pod-uid"
+    assert (await writer(Storing()).add_finalizer(request())).finalizers == (names.FINALIZER,)
+
+
+async def test_an_owner_reference_that_a_webhook_removes_is_a_failure() -> None:
+    with pytest.raises(NotStoredError, match="the owner reference to its pod is not stored"):
+        await writer(Storing(removed="ownerReferences")).pin(request(), ObjectUID("pod-uid"))
+
+
+async def test_a_finalizer_that_a_webhook_removes_is_a_failure() -> None:
+    with pytest.raises(NotStoredError, match=r"the finalizer bowline\.dev/rollback is not stored"):
+        await writer(Storing(removed="finalizers")).add_finalizer(request())
