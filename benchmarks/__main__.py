@@ -1,4 +1,4 @@
-"""``python -m benchmarks bind|claims|admission|reviews|costs|memory|pending|waiting [--quick] [--json FILE]``."""
+"""``python -m benchmarks COMMAND [--quick] [--json FILE]``; ``--help`` lists the commands."""
 
 import argparse
 import asyncio
@@ -13,6 +13,7 @@ from benchmarks.bind import FULL, MEDIUM, QUICK, bench_bind, bench_memory, bench
 from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
+from benchmarks.isolation import IsolationSizes, bench_isolation
 from benchmarks.judging import QUICK as QUICK_REVIEWS
 from benchmarks.judging import ReviewSizes, bench_reviews
 from benchmarks.report import Report, as_json, as_text
@@ -42,7 +43,11 @@ def main() -> int:
     pending.set_defaults(run=lambda size: bench_pending(QUICK if size == "quick" else FULL))
     waiting = commands.add_parser("waiting", help="fresh requests beside waiting ones, and what limits them")
     waiting.set_defaults(run=lambda size: bench_waiting(WaitingSizes(200, 3) if size == "quick" else WaitingSizes()))
-    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting):
+    isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
+    isolation.set_defaults(
+        run=lambda size: bench_isolation(IsolationSizes(10, 10, 1) if size == "quick" else IsolationSizes())
+    )
+    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting, isolation):
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",

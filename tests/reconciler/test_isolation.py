@@ -262,3 +262,25 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stag
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
     assert "429" in status["reason"]
+
+
+async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not_counted(
+    stage: Stage, proxied: Proxied
+) -> None:
+    proxy, access = proxied
+    webhook_down = Answer(500, message='Internal error occurred: failed calling webhook "w": refused')
+    proxy.add(Rule(webhook_down, Match(("patch",), "bindrequests", "")))
+    async with stage.working(Scripted(), access=access) as working:
+        await stage.create_pod()
+        await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)
+        await until(lambda: working.sizes["trouble"] == 1)
+        stage.clock.passed += timedelta(minutes=1)
+        status = await until_awaited(stage.status, lambda status: status.get("reason"))
+        assert status["reason"].startswith("Retrying: 500 InternalError: ")
+        assert (status["phase"], status.get("failedAttempts", 0)) == ("Pending", 0)
+        assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
+        assert await stage.event("pod", "BindingRetry")
+        proxy.clear()
+        status = await stage.phase("pod", "Succeeded", "Failed")
+    assert (status["phase"], status.get("failedAttempts", 0)) == ("Succeeded", 0)
+    assert "reason" not in status
