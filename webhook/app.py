@@ -75,6 +75,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         tracer=tracer,
         mode=settings.admission.mode,
         facts=finder.facts,
+        allowed_names=options.client_names,
     )
     trust = _trust(options, files, server, certificates, kube_metrics)
     probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, trust))

@@ -33,6 +33,7 @@ class Options:
     ca_secret: ObjectKey
     former_ca_secret: ObjectKey | None
     lives: Lives
+    client_names: tuple[str, ...]
     drain: timedelta
     inventory: bool
 
@@ -67,6 +68,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
         former_ca_secret=_former(common.namespace, given.former_ca_secret),
         lives=Lives(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
+        client_names=tuple(given.client_allowed_name or ()),
         drain=given.drain,
         inventory=given.inventory,
     )
@@ -82,6 +84,8 @@ def _fault(given: argparse.Namespace) -> str:
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
     if given.tls_ca_file and not given.tls_cert_file:
         return "--tls-ca-file is the authority of --tls-cert-file: give both or neither"
+    if given.client_allowed_name and not given.client_ca_file:
+        return "--client-allowed-name needs --client-ca-file: without it callers show no certificate"
     if given.ca_life < given.leaf_life * LEAVES_IN_A_LIFE:
         shown = format_duration(given.ca_life)
         return f"--ca-life: {shown} must be at least {LEAVES_IN_A_LIFE} times --leaf-life; give a longer one"
@@ -114,6 +118,12 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="answer only callers with a certificate of one of these authorities, PEM; without it everybody",
+    )
+    add(
+        "--client-allowed-name",
+        action="append",
+        metavar="NAME",
+        help="with --client-ca-file: answer only certificates with this common name or DNS name; may be repeated",
     )
 
 

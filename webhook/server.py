@@ -13,9 +13,9 @@ answered, ``stop`` closes the listener and lets requests in flight finish.
 import logging
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -70,6 +70,7 @@ class AdmissionServer:
         tracer: Tracer | None = None,
         mode: AdmissionMode = "Enforce",
         facts: Callable[[], Facts] = Facts,
+        allowed_names: Collection[str] = (),
     ) -> None:
         self._listen = listen
         self._context = context
@@ -78,6 +79,7 @@ class AdmissionServer:
         self._tracer = tracer
         self._mode = mode
         self._facts = facts
+        self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None
         self._leaving = False
@@ -93,7 +95,7 @@ class AdmissionServer:
 
     async def start(self) -> None:
         """Listen; ``address`` then has the real port. Raises OSError if the address cannot be used."""
-        server = HttpServer(self._respond, LIMITS, self._failed)
+        server = HttpServer(self._respond, LIMITS, self._failed, self._admits if self._allowed_names else None)
         port = await server.listen(self._listen, self._context)
         self._server = server
         self.address = ListenAddress(self._listen.host, port)
@@ -138,6 +140,12 @@ class AdmissionServer:
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0  # it is no part of the answer
         return hook
+
+    def _admits(self, certificate: Mapping[str, Any]) -> bool:
+        """Return whether a client certificate has one of the allowed names: its common name, or a DNS name."""
+        names = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+        names |= {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
+        return not names.isdisjoint(self._allowed_names)
 
     def _failed(self, status: int, error: BaseException | None) -> None:
         """Count what is not HTTP; log what the handler failed on."""

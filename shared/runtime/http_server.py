@@ -16,7 +16,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 # Called for what is not HTTP and for failures outside the handler: the status that is answered, and the error.
 OnError = Callable[[int, BaseException | None], None]
+# Whether a peer may stay whose handshake is complete; what it gets is the certificate as ``ssl`` decodes it, if any.
+Admits = Callable[[Mapping[str, Any]], bool]
 
 # API servers connect all at once when another replica has ended.
 _BACKLOG: Final = 512
@@ -85,7 +87,9 @@ class Connection(web.RequestHandler):
         self.peer = str(peer[0]) if peer else ""
         self._raw.set_write_buffer_limits(_WRITE_BUFFER)
         self._unused = self._loop.call_later(self._server.limits.first_request_s, self.abort)
-        self._server.established(self)
+        admits = self._server.admits
+        is_admitted = admits is None or admits(transport.get_extra_info("peercert") or {})
+        self._server.established(self, is_admitted=is_admitted)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Give the place back."""
@@ -144,8 +148,11 @@ class HttpServer:
     ``in_flight`` is the number of requests that have begun and are not answered.
     """
 
-    def __init__(self, handler: Handler, limits: ServerLimits, on_error: OnError | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: ServerLimits, on_error: OnError | None = None, admits: Admits | None = None
+    ) -> None:
         self.limits = limits
+        self.admits = admits
         self.on_error: OnError = on_error or _ignore
         self.in_flight = 0
         self._handler = handler
@@ -192,10 +199,13 @@ class HttpServer:
 
     # --- called by connections ---
 
-    def established(self, connection: Connection) -> None:
-        """Give a connection its place, or close the one that has to make room."""
+    def established(self, connection: Connection, *, is_admitted: bool) -> None:
+        """Give a connection its place, or close the one that has to make room; one not admitted takes no place."""
         self._open += 1
         self._none_left.clear()
+        if not is_admitted:
+            connection.abort()
+            return
         for one in self._connections.put(connection.peer, connection):
             one.abort()
 

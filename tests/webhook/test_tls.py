@@ -109,3 +109,27 @@ async def test_callers_need_a_certificate_where_their_authorities_are_given(
             await asked(url, caller(ours))
     finally:
         await server.stop()
+
+
+async def test_of_an_authority_only_the_allowed_names_are_answered(served: Served, tmp_path: Path) -> None:
+    ours, now = Authority(), datetime.now(UTC)
+    signer = make_authority(now, LIFE)
+    serving = ServingContext(ours.pem)
+    serving.swap(sign_leaf(signer, ["127.0.0.1"], now, LIFE).pem())
+    listen = served.server.address
+    await served.server.stop()
+    server = AdmissionServer(
+        listen, serving.context, marking(), served.metrics, allowed_names=("kube-apiserver", "other")
+    )
+    await server.start()
+    try:
+        for name, answered in (("kube-apiserver", True), ("system:node:n1", False)):
+            trust = ssl.create_default_context(cadata=to_pem([signer.certificate]).decode())
+            trust.load_cert_chain(*write_pair(tmp_path, "caller", ours.client(Identity(name))))
+            if answered:
+                assert await asked(f"https://{server.address}", trust) == 200
+            else:
+                with pytest.raises((aiohttp.ClientError, OSError)):
+                    await asked(f"https://{server.address}", trust)
+    finally:
+        await server.stop()

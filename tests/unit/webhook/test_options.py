@@ -67,6 +67,7 @@ def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_name
             ["--ca-life", "1h", "--leaf-life", "30m"], "3 times", id="an authority that ends before its leaves"
         ),
         pytest.param(["--leaf-life", "0s"], "longer than nothing", id="no life at all"),
+        pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),
     ],
