@@ -1,0 +1,40 @@
+"""Who loses a place, and whose turn it is."""
+
+import pytest
+
+from shared.runtime.fairness import FairPool, FairQueue
+
+
+def test_the_peer_that_holds_the_most_loses_its_oldest_item() -> None:
+    pool: FairPool[str] = FairPool(3)
+    assert [pool.put("a", item) for item in ("a1", "a2", "a3")] == [[], [], []]
+    assert pool.put("b", "b1") == ["a1"]
+    assert pool.put("b", "b2") == ["a2"]
+    assert sorted(pool.items()) == ["a3", "b1", "b2"]
+
+
+def test_weights_count_and_an_item_may_displace_itself() -> None:
+    pool: FairPool[str] = FairPool(100)
+    assert not pool.put("a", "a1", 60)
+    assert not pool.put("b", "b1", 30)
+    assert pool.put("b", "b1", 45) == ["a1"]
+    assert pool.put("b", "b1", 101) == ["b1"]
+    assert pool.total == 0
+
+
+def test_what_is_dropped_makes_room_and_may_be_dropped_again() -> None:
+    pool: FairPool[str] = FairPool(1)
+    pool.put("a", "a1")
+    pool.drop("a", "a1")
+    pool.drop("a", "a1")
+    assert not pool.put("b", "b1")
+
+
+def test_peers_take_turns_however_much_each_has() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a1", "a2", "a3", "b1", "c1"):
+        queue.put(item[0], item)
+    assert [queue.take() for _ in range(5)] == ["a1", "b1", "c1", "a2", "a3"]
+    assert not queue
+    with pytest.raises(IndexError):
+        queue.take()
