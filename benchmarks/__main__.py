@@ -16,10 +16,17 @@ from benchmarks.costs import CostSizes, bench_costs
 from benchmarks.isolation import IsolationSizes, bench_isolation
 from benchmarks.judging import QUICK as QUICK_REVIEWS
 from benchmarks.judging import ReviewSizes, bench_reviews
+from benchmarks.many_claims import ManySizes, bench_many_claims
 from benchmarks.report import Report, as_json, as_text
 from benchmarks.volumes import VolumeSizes, bench_volumes
 from benchmarks.waiting import WaitingSizes, bench_waiting
 from shared.runtime.garbage import spare_what_stays
+
+MANY = {
+    "quick": ManySizes(500, 50, 10.0, (6.0,)),
+    "medium": ManySizes(10_000, 2000, 30.0, (15.0, 30.0)),
+    "full": ManySizes(),
+}
 
 
 def main() -> int:
@@ -47,7 +54,10 @@ def main() -> int:
     isolation.set_defaults(
         run=lambda size: bench_isolation(IsolationSizes(10, 10, 1) if size == "quick" else IsolationSizes())
     )
-    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting, isolation):
+    many = commands.add_parser("many-claims", help="what claims without work cost, a part of claims")
+    many.set_defaults(run=lambda size: bench_many_claims(MANY[size]))
+    many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
+    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting, isolation, many):
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",
@@ -72,7 +82,9 @@ async def _claims(size: str) -> Report:
     quick = size == "quick"
     volumes = await bench_volumes(VolumeSizes(pods=40, nodes=10, late_pods=10) if quick else VolumeSizes())
     devices = await bench_claims(ClaimSizes(40, 10) if quick else ClaimSizes())
-    return Report("Pods with a claim each, one run on one machine", [*volumes.figures, *devices.figures])
+    many = await bench_many_claims(MANY[size])
+    figures = [*volumes.figures, *devices.figures, *many.figures]
+    return Report("Pods with a claim each, one run on one machine", figures)
 
 
 if __name__ == "__main__":
