@@ -63,6 +63,8 @@ DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
 # On the ConfigMap of a share: the GPU groups of its devices, in the order of the devices.
 ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
+# On a reservation pod that is to get a lost device back: the devices of which it must get one.
+ANNOTATION_EXPECTED_DEVICES: Final = "bowline.dev/expected-devices"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
 # --- Who shares which device: groups and the pods that hold their devices --------------------------------

@@ -194,3 +194,15 @@ def test_what_the_webhook_reads_besides_its_configurations(chart: Chart, values:
     found = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
     others = {resource: verbs for (group, resource, _), verbs in found.items() if group != ADMISSION}
     assert others == {resource: {"list", "watch"} for resource in read}
+
+
+def test_the_account_and_label_of_reservation_pods_are_settings(chart: Chart) -> None:
+    args = {"reservationAppLabel": "reserved", "reservationServiceAccount": "gpu-agent"}
+    rendered = chart.render({"config": {"plugins": [{"name": "gpu_sharing", "args": args}]}})
+    assert ("ServiceAccount", "gpu-agent") in rendered.by_kind
+    binding = rendered.get("RoleBinding", "bowline-agent")
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "gpu-agent", "namespace": RESERVATIONS}]
+    policy = str(rendered.get("ValidatingAdmissionPolicy", "bowline-reconciler-pods"))
+    assert "'reserved'" in policy
+    assert "'gpu-agent'" in policy
+    assert "['app'] == 'kai-resource-reservation'" not in policy

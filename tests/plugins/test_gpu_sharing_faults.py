@@ -50,18 +50,69 @@ def test_fault_14_a_dead_reservation_is_not_taken_for_its_device(shares: Shares)
     assert shares.device("evicted") != former
 
 
-def test_a_device_that_nothing_holds_any_more_is_not_joined(shares: Shares) -> None:
+def lose_reservation(shares: Shares, group: str) -> None:
+    """Delete the group's reservation pod, as an eviction or a mistaken user does."""
+    (one,) = shares.reservations(group)
+    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
+
+
+def silent_reservation(shares: Shares, group: str) -> str:
+    """Wait for a reservation pod of the group whose agent has not reported a device; returns its name."""
+    return str(
+        shares.live.until(
+            "a device is being reserved",
+            lambda: next((o["metadata"]["name"] for o in shares.reservations(group) if not device_of(o)), None),
+        )
+    )
+
+
+def report_device(shares: Shares, name: str, device: str) -> None:
+    """Play the agent of a reservation pod."""
+    shares.api.patch(f"{RESERVATIONS}/{name}", {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}})
+
+
+def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares) -> None:
+    series = Series(shares.live)
+    shares.make("runs", tolerations=SILENT)
+    shares.ask("runs", ["lost"])
+    report_device(shares, silent_reservation(shares, "lost"), "GPU-1")
+    shares.live.phase("runs", "Succeeded")
+    lose_reservation(shares, "lost")
+    assert "nothing reserves the GPU of group lost" in shares.live.event("runs", "SharedGPUUnreserved")
+    first = silent_reservation(shares, "lost")
+    shares.share("joins", "lost")
+    # The kubelet gives another device: it is kept meanwhile, else it would be given again.
+    report_device(shares, first, "GPU-2")
+    second = silent_reservation(shares, "lost")
+    assert {one["metadata"]["name"] for one in shares.reservations("lost")} == {first, second}
+    report_device(shares, second, "GPU-1")
+    shares.live.phase("joins", "Succeeded")
+    prefix = shares.live.pod("joins")["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
+    assert shares.maps()[f"{prefix}-0"][names.VISIBLE_DEVICES] == "GPU-1"
+    shares.live.until("the other device is released", lambda: len(shares.reservations("lost")) == 1)
+    assert shares.device("lost") == "GPU-1"
+    assert series.grown("gpu_sharing_devices_lost_total", change="lost") == 1
+    assert series.grown("gpu_sharing_devices_lost_total", change="recovered") == 1
+
+
+def test_a_device_that_is_not_to_be_had_again_is_not_joined(shares: Shares) -> None:
+    """The agents that kwok plays report a device of their own each, so none is the lost one."""
+    series = Series(shares.live)
     shares.share("runs", "orphaned")
     shares.live.phase("runs", "Succeeded")
-    (one,) = shares.reservations("orphaned")
-    shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
-    shares.share("joins", "orphaned")
-    status = shares.live.phase("joins", "Failed")["status"]
-    assert status["reason"].startswith("DeviceConflict")
-    assert f"pod {shares.live.namespace}/runs still uses it" in status["reason"]
-    assert status["suggestion"] == "RescheduleElsewhere"
+    lose_reservation(shares, "orphaned")
+    shares.live.until(
+        "the search has ended", lambda: series.grown("gpu_sharing_devices_lost_total", change="unrecovered") == 1
+    )
     assert shares.reservations("orphaned") == []
+    shares.share("joins", "orphaned")
+    note = shares.live.event("joins", "BindingWaiting")
+    assert f"used by pod {shares.live.namespace}/runs" in note
+    assert "got other devices" in note
     assert shares.live.pod("runs")["status"]["phase"] == "Running"
+    # With its last user gone the group is like any other.
+    shares.delete("runs")
+    shares.live.phase("joins", "Succeeded")
 
 
 def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(shares: Shares) -> None:
@@ -140,15 +191,39 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
         "metadata": {"name": "wants-gpu"},
         "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
     }
-    shares.api.post("/api/v1/namespaces/kai-scale-adjust/pods", scaling)
+    path = "/api/v1/namespaces/kai-scale-adjust/pods"
+    shares.api.post(path, scaling)
+    # No scheduler has tried to place it yet.
+    shares.share("swift", "before")
+    shares.live.phase("swift", "Succeeded")
+    shares.delete("swift")
+    shares.freed()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    shares.api.patch(f"{path}/wants-gpu/status", {"status": {"conditions": [condition]}})
     try:
         shares.share("patient", "scaled")
         why = shares.live.event("patient", "BindingWaiting")
         assert "pod kai-scale-adjust/wants-gpu is not scheduled yet" in why
         assert shares.reservations() == []
     finally:
-        shares.api.request("DELETE", "/api/v1/namespaces/kai-scale-adjust/pods/wants-gpu", {"gracePeriodSeconds": 0})
+        shares.api.request("DELETE", f"{path}/wants-gpu", {"gracePeriodSeconds": 0})
     shares.live.phase("patient", "Succeeded")
+
+
+def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
+    quotas = f"/api/v1/namespaces/{names.RESERVATION_APP}/resourcequotas"
+    hard = {"hard": {"pods": "0"}}
+    shares.api.post(quotas, {"metadata": {"name": "none"}, "spec": hard})
+    # No quota controller runs here: what it would write.
+    shares.api.patch(f"{quotas}/none/status", {"status": {**hard, "used": {"pods": "0"}}})
+    try:
+        used = lambda: shares.api.get(f"{quotas}/none").get("status", {}).get("hard")  # noqa: E731
+        shares.live.until("the quota is in force", used)
+        shares.share("half", "limited")
+        assert "exceeded quota: none" in shares.live.event("half", "BindingRetry")
+    finally:
+        shares.api.delete(f"{quotas}/none")
+    shares.live.phase("half", "Succeeded")
 
 
 def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> None:

@@ -24,6 +24,7 @@ from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import CONFIGMAPS, PODS, Resource
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
+from shared.plugins.gpu_sharing.idle import Idle
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
@@ -203,7 +204,8 @@ async def unreserved(client: KubeClient, devices: str) -> float | None:
     passes = Passes()
     handle = Handle(Settings(), client, SystemClock(), passes.worker, PluginMetrics("other", registry))
     site = Site(client, ReservationSpec(devices, "image"), "")
-    await Sweep(site, GroupOwner(handle, site, timedelta(seconds=40), metrics), metrics).run(ObjectKey("", "sweep"))
+    owner = GroupOwner(handle, site, timedelta(seconds=40), metrics, Idle())
+    await Sweep(site, owner, metrics).run(ObjectKey("", "sweep"))
     await asyncio.gather(*passes.running, return_exceptions=True)
     return registry.get_sample_value("bowline_gpu_sharing_groups_unreserved")
 

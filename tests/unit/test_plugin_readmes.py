@@ -4,6 +4,7 @@ Section "Settings" is a table of setting, default, unit and meaning: ``args.<nam
 path in the configuration, those that it shares with others. Section "Metrics" names the plugin's own series.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,7 @@ def shown(value: Any) -> str:
     """A default as the tables write it."""
     if value in ("", [], {}):
         return "empty" if value == "" else "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return json.dumps(value) if isinstance(value, bool | dict) else str(value)
 
 
 def args(plugin: type[Plugin]) -> dict[str, str]:

@@ -76,6 +76,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{/* An argument of plugin gpu_sharing. Takes dict "root", "name" and "default". */}}
+{{- define "bowline.sharingArgument" -}}
+{{- $value := .default }}
+{{- $name := .name }}
+{{- range .root.Values.config.plugins }}
+{{- if eq .name "gpu_sharing" }}{{ $value = dig "args" $name $value . }}{{ end }}
+{{- end }}
+{{- $value }}
+{{- end }}
+
+{{- define "bowline.reservationAppLabel" -}}
+{{- include "bowline.sharingArgument" (dict "root" . "name" "reservationAppLabel" "default" "kai-resource-reservation") }}
+{{- end }}
+
+{{- define "bowline.reservationAccount" -}}
+{{- include "bowline.sharingArgument" (dict "root" . "name" "reservationServiceAccount" "default" "kai-resource-reservation") }}
+{{- end }}
+
 {{- define "bowline.reservationNamespace" -}}
 {{ dig "gpuSharing" "reservationNamespace" "kai-resource-reservation" .Values.config }}
 {{- end }}

@@ -42,7 +42,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "bowline.reconciler.na
 {{- end }}
 
 {{- define "bowline.agent.username" -}}
-system:serviceaccount:{{ include "bowline.reservationNamespace" . }}:kai-resource-reservation
+system:serviceaccount:{{ include "bowline.reservationNamespace" . }}:{{ include "bowline.reservationAccount" . }}
 {{- end }}
 
 {{/* Metadata of a policy or of its binding. Takes dict "root" and "name". */}}

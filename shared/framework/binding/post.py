@@ -11,6 +11,9 @@ from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, p
 # How the API server's authorizer words a missing right; a policy's refusal has words of its own.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
 
+# How the API server's ResourceQuota admission words it: room may be free later.
+_QUOTA = "exceeded quota: "
+
 
 async def bind_by_post(c: BindContext) -> Status:
     """Bind the pod to the selected node by a Binding that carries ``c.annotations`` and the pod's UID.
@@ -68,7 +71,9 @@ def binding_status(result: BindingResult) -> Status:
 
 
 def refusal(message: str) -> Status:
-    """Return the FATAL of a write that the API server refuses, telling a missing right from a policy."""
+    """Return what a rejected write means: a missing right and a policy are terminal, a used up quota is not."""
+    if _QUOTA in message:
+        return Status.retry(message)
     missing = _MISSING_RIGHT.search(message)
     if missing is None:
         return Status.fatal(message)

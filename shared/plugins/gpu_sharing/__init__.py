@@ -9,6 +9,7 @@ Waiting for an agent to tell a device holds neither worker nor lock: pre_bind sa
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.api import names
@@ -41,15 +42,20 @@ from shared.plugins.gpu_sharing.reservation import (
     Pending,
 )
 from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removals, request_fault, share_maps, share_of
-from shared.plugins.gpu_sharing.site import APP, Site
+from shared.plugins.gpu_sharing.site import Site
 from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, Sweep
-from shared.plugins.gpu_sharing.watches import groups_of, slim_other, slim_reservation, slim_user
+from shared.plugins.gpu_sharing.watches import group_of, groups_of, slim_other, slim_reservation, slim_user
 from shared.runtime.tasks import uncut
 
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
 
 SWEEP = ObjectKey("", "sweep")
+# Longer than a scheduler takes to place a scaling pod on a node that is there; an autoscaler at its limit never gets
+# one placed, and the pod is then better off with its scheduler, which may choose a device that is shared already.
+SCALING = timedelta(seconds=10)
+# As long as it may take to reserve a device again that pods still use.
+RECOVERY = timedelta(seconds=60)
 
 
 class GpuSharing(Plugin):
@@ -97,14 +103,13 @@ class GpuSharing(Plugin):
         spec = ReservationSpec(
             namespace=sharing.reservation_namespace,
             image=sharing.agent_image,
-            runtime_class=self.args.reservation_runtime_class_name,
-            resources=self.args.reservation_resources,
             fake=sharing.fake_gpus,
+            settings=self.args,
         )
         self._site = Site(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
         self._idle = Idle()
-        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout, self._metrics)
+        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout, self._metrics, self._idle)
         self._sweep = Sweep(self._site, self._owner, self._metrics)
         self._sweep_soon = handle.worker("sweep", self._sweep.run)
 
@@ -124,23 +129,31 @@ class GpuSharing(Plugin):
         yield EventSource(
             PODS.as_metadata(),
             _nobody,
-            label_selector=APP,
+            label_selector=self._site.app,
             field_selector=f"metadata.namespace={self._site.spec.namespace}",
             slim=slim_reservation,
-            on_change=self._idle.reservation_changed,
+            on_change=self._reservation_changed,
             attach=lambda reflector: self._metrics.follow(reflector.store),
         )
         yield EventSource(
             PODS.as_metadata(),
             _nobody,
             label_selector=SHARING,
-            field_selector=RUNNING,
+            # Bound pods alone use a device; until then a claim or an unfinished request keeps it.
+            field_selector=f"{RUNNING},spec.nodeName!=",
             slim=slim_user,
             on_change=self._user_changed,
         )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
             yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=slim_other)
+
+    def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
+        self._idle.reservation_changed(old, new)
+        group = group_of(new or old or {"group": ""})
+        # It may have been lost, or be the one that gets a lost device back.
+        if self._idle.used(group):
+            self._owner.look([group])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
@@ -174,9 +187,9 @@ class GpuSharing(Plugin):
         try:
             answers = await self._owner.claim([_claim(c, group) for group in c.spec.selected_gpu_groups])
             _remember_awaited(c, answers)
-            unfit = _unfit(answers)
-            if unfit is not None:
-                return unfit
+            missing = unfit(answers)
+            if missing is not None:
+                return missing
             held = [answer.device for answer in answers if isinstance(answer, Held)]
             return await uncut(self._give(c, share, dict(zip(c.spec.selected_gpu_groups, held, strict=True))))
         except Conflict as error:
@@ -264,17 +277,19 @@ def _remember_awaited(c: "BindContext", answers: list[Answer]) -> None:
     }
 
 
-def _unfit(answers: list[Answer]) -> Status | None:
+def unfit(answers: list[Answer]) -> Status | None:
     """Return what keeps the request from its devices, the worst first; None if it has them all."""
     for answer in answers:
         if isinstance(answer, Orphaned):
-            return Status.fatal(answer.why, Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
+            # Not final at once: a scheduler that sees room in the group would choose it again immediately.
+            return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Lost):
             return Status(Code.RETRY, (answer.why,), suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Blocked):
-            return Status.wait(f"no device can be reserved: {answer.why}", answer.by)
+            why = f"no device can be reserved: {answer.why}"
+            return Status.wait(why, answer.by, timeout=SCALING, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
     if pending:
         refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in pending]

@@ -18,6 +18,7 @@ class Idle:
 
     def __init__(self) -> None:
         self._reserved: dict[str, set[str]] = {}  # names of reservation pods
+        self._misplaced: Counter[str] = Counter()  # those that block a device in search of another
         self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
 
@@ -28,8 +29,10 @@ class Idle:
             names.discard(old["metadata"]["name"])
             if not names:
                 self._reserved.pop(group_of(old), None)
+            self._misplaced[group_of(old)] -= bool(old["misplaced"])
         if new is not None:
             self._reserved.setdefault(group_of(new), set()).add(new["metadata"]["name"])
+            self._misplaced[group_of(new)] += bool(new["misplaced"])
         self._judge({group_of(seen) for seen in (old, new) if seen is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
@@ -38,6 +41,10 @@ class Idle:
         self._users.subtract(before)
         self._users.update(now)
         self._judge(before | now)
+
+    def used(self, group: str) -> bool:
+        """Return whether the watch shows a pod that runs on the group's device."""
+        return self._users[group] > 0
 
     def on(self, node: str) -> frozenset[str]:
         """Return the idle groups whose device may be the node's."""
@@ -49,7 +56,9 @@ class Idle:
         for group in groups:
             if self._users[group] <= 0:
                 del self._users[group]
-            if group in self._reserved and group not in self._users:
+            if not self._misplaced[group]:
+                del self._misplaced[group]
+            if group in self._reserved and (group not in self._users or group in self._misplaced):
                 self._idle.add(group)
             else:
                 self._idle.discard(group)

@@ -20,6 +20,12 @@ class SharingMetrics:
             cause=("silent", "ended"),
         )
         self.silent, self.ended = failed.labels("silent"), failed.labels("ended")
+        lost = metrics.counter(
+            "devices_lost_total",
+            "Devices that pods used and nothing reserved: noticed, reserved again, or not to be had again now.",
+            change=("lost", "recovered", "unrecovered"),
+        )
+        self.lost, self.recovered, self.unrecovered = (lost.labels(c) for c in ("lost", "recovered", "unrecovered"))
         self.refused = metrics.counter(
             "configmaps_refused_total", "ConfigMaps that were not written because they are somebody else's."
         )

@@ -5,55 +5,65 @@ tolerates, for it must run where that one runs, and has no owner, for it outlive
 others share its device.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.api import names
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.reservation import Claim, reservation_name
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationSpec:
-    """What reservation pods of this cluster are like."""
+    """What reservation pods of this cluster have in common."""
 
     namespace: str
     image: str
-    runtime_class: str = ""
-    resources: Mapping[str, str] = field(default_factory=dict)
     fake: bool = False
+    settings: GpuSharingConfig = field(default_factory=GpuSharingConfig)
 
 
-def reservation_object(claim: Claim, spec: ReservationSpec) -> dict[str, Any]:
-    """Return the pod that reserves a device of the node for the group."""
+def reservation_object(
+    claim: Claim, spec: ReservationSpec, *, name: str = "", expected: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the pod that reserves a device of the node for the group.
+
+    ``name``: of a further one for the same group. ``expected``: the devices of which it must get one.
+    """
+    annotations = {names.DO_NOT_DISRUPT: "true"}
+    if expected:
+        annotations[names.ANNOTATION_EXPECTED_DEVICES] = ",".join(sorted(expected))
     env = [_field("POD_NAME", "metadata.name"), _field("POD_NAMESPACE", "metadata.namespace")]
     arguments = []
     if spec.fake:
         env.append(_field("NODE_NAME", "spec.nodeName"))
         arguments.append("--fake")
-    others = {name: amount for name, amount in spec.resources.items() if name != names.RESOURCE_GPU}
-    wanted = {**others, names.RESOURCE_GPU: "1"}
+    settings = spec.settings
+    pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
+    # What the settings leave empty is left to the cluster.
+    optional = {
+        "runtimeClassName": settings.reservation_runtime_class_name,
+        "priorityClassName": settings.reservation_priority_class_name,
+        "imagePullSecrets": pull_secrets,
+        "securityContext": settings.reservation_pod_security_context,
+    }
+    container_security = settings.reservation_container_security_context
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": reservation_name(claim.node, claim.group),
+            "name": name or reservation_name(claim.node, claim.group),
             "namespace": spec.namespace,
-            "labels": {"app": names.RESERVATION_APP, names.LABEL_GPU_GROUP: claim.group},
-            "annotations": {names.DO_NOT_DISRUPT: "true"},
+            "labels": {"app": settings.reservation_app_label, names.LABEL_GPU_GROUP: claim.group},
+            "annotations": annotations,
         },
         "spec": {
             "nodeName": claim.node,
-            "serviceAccountName": names.RESERVATION_SERVICE_ACCOUNT,
+            "serviceAccountName": settings.reservation_service_account,
             "automountServiceAccountToken": True,
             "tolerations": list(claim.tolerations),
-            **({"runtimeClassName": spec.runtime_class} if spec.runtime_class else {}),
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 10000,
-                "runAsGroup": 10000,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            **{name: value for name, value in optional.items() if value},
             "containers": [
                 {
                     "name": names.RESERVATION_CONTAINER,
@@ -62,17 +72,25 @@ def reservation_object(claim: Claim, spec: ReservationSpec) -> dict[str, Any]:
                     "command": ["python", "-m", "shared.plugins.gpu_sharing.agent"],
                     "args": [*arguments, "--listen=:8080"],
                     "env": env,
-                    "resources": {"requests": wanted, "limits": wanted},
+                    "resources": _resources(settings),
                     "ports": [{"name": "health", "containerPort": 8080}],
                     "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 30},
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 10},
                     # Why the agent ended is then in the pod's status, and from there in the request's.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
-                    "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    **({"securityContext": container_security} if container_security else {}),
                 }
             ],
         },
     }
+
+
+def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
+    """Return requests and limits: always one GPU, whatever the settings say of GPUs."""
+    both, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
+    limits = {**both, **settings.reservation_limits, **gpu}
+    requests = {**settings.reservation_requests, **both, **gpu}
+    return {"requests": requests, "limits": limits}
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

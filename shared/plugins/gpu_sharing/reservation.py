@@ -6,6 +6,7 @@ another node holds nothing, whatever its annotation still says.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +27,8 @@ from shared.api.meta import (
 
 ENDED = ("Succeeded", "Failed")
 _NONE = ObjectUID("")
+_UNREAD = ResourceVersion("")
+_NUMBER = re.compile(r"-[0-9]{1,2}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,22 @@ class Reservation:
     deleting: bool
     ended: bool
     trouble: str  # what keeps it from running, if its status says so
+    expected: frozenset[str] = frozenset()  # of these devices it must get one; empty: any will do
 
     @property
     def lives(self) -> bool:
         """Whether it has, or may still get, its device."""
         return not self.deleting and not self.ended
+
+    @property
+    def misplaced(self) -> bool:
+        """Whether it has got another device than the one it was created for: it holds nothing for its group."""
+        return bool(self.device and self.expected and self.device not in self.expected)
+
+    @property
+    def holds(self) -> bool:
+        """Whether its group has its device by it."""
+        return self.lives and bool(self.device) and not self.misplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +107,10 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Orphaned:
-    """Pods use the group's device and nothing holds it: another reservation would get another device."""
+    """Pods use the group's device and nothing holds it. ``by``: what may change that."""
 
     why: str
+    by: tuple[ObjectRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,23 +132,28 @@ def reservation_name(node: str, group: str) -> str:
 
 def may_be_on(node: str, group: str, name: str) -> bool:
     """Return whether the group's reservation pod of that name is the node's, or one that somebody else has named."""
-    ours = len(name) == len(reservation_name(node, group)) and name.startswith(names.RESERVATION_PREFIX)
-    return not ours or name == reservation_name(node, group)
+    base = reservation_name(node, group)
+    # A reservation that is to get a lost device back may have a number behind its name.
+    name = _NUMBER.sub("", name)
+    ours = len(name) == len(base) and name.startswith(names.RESERVATION_PREFIX)
+    return not ours or name == base
 
 
 def view_reservation(pod: Object) -> Reservation:
     """Read a reservation pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
+    annotations = metadata.get("annotations") or {}
     return Reservation(
         key=key_of(pod),
         uid=uid_of(pod),
         version=version_of(pod),
         node=(pod.get("spec") or {}).get("nodeName") or "",
         group=(metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or "",
-        device=(metadata.get("annotations") or {}).get(names.RESERVED_DEVICE) or "",
+        device=annotations.get(names.RESERVED_DEVICE) or "",
         deleting=is_deleting(pod),
         ended=status.get("phase") in ENDED,
         trouble=_trouble(status),
+        expected=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
     )
 
 
@@ -143,7 +163,9 @@ def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[Obje
     Where several hold a device of the group on the node, the one of the agreed name goes first.
     """
     name = reservation_name(claim.node, claim.group)
-    alive = [one for one in seen if one.lives and (one.node, one.group) == (claim.node, claim.group)]
+    alive = [
+        one for one in seen if one.lives and not one.misplaced and (one.node, one.group) == (claim.node, claim.group)
+    ]
     alive.sort(key=lambda one: (not one.device, one.key.name != name, one.key.name))
     if alive and alive[0].device:
         return Held(alive[0].device)
@@ -164,7 +186,7 @@ def overdue(
     """
     return {
         one.uid: f"{_called(one)} on node {one.node} has not told its device within {timeout.total_seconds():g} s"
-        f"{_because(one)}; look at its logs"
+        f"{because(one)}; look at its logs"
         for one in seen
         if one.lives and not one.device and now - since.get(one.uid, now) >= timeout.total_seconds()
     }
@@ -182,7 +204,7 @@ def _lost(claim: Claim, awaited: Reservation | None, gave_up: Mapping[ObjectUID,
         name = reservation_name(claim.node, claim.group)
         return Lost(f"the reservation pod {name} was deleted before it had told its device")
     why = (
-        f"{_called(awaited)} ended on node {claim.node} before it had told its device{_because(awaited)}; "
+        f"{_called(awaited)} ended on node {claim.node} before it had told its device{because(awaited)}; "
         "the node may have no device left"
     )
     return Lost(why, remove=awaited)
@@ -192,7 +214,8 @@ def _called(reservation: Reservation) -> str:
     return f"reservation pod {reservation.key}"
 
 
-def _because(reservation: Reservation) -> str:
+def because(reservation: Reservation) -> str:
+    """Return what its status says of why it does not run, in brackets; nothing if it says nothing."""
     return f" ({reservation.trouble})" if reservation.trouble else ""
 
 
@@ -213,13 +236,14 @@ def _trouble(status: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A pod that is labelled with the group. Not bound yet, ``node`` is empty: it may still get to any."""
+    """A pod that runs on a device of the group, by its label."""
 
     key: ObjectKey
     uid: ObjectUID
     node: str
     ended: bool
     deleting: bool
+    version: ResourceVersion = _UNREAD
 
 
 def view_user(pod: Object) -> User:
@@ -230,6 +254,7 @@ def view_user(pod: Object) -> User:
         (pod.get("spec") or {}).get("nodeName") or "",
         (pod.get("status") or {}).get("phase") in ENDED,
         is_deleting(pod),
+        version_of(pod),
     )
 
 
@@ -238,7 +263,8 @@ def unused(
 ) -> list[Reservation]:
     """Return the reservations that nobody needs. ``claimed``, ``asked``: nodes where a request wants the group.
 
-    A pod that is being deleted still runs, so it still uses its device; one that has ended does not.
+    A pod that is being deleted still runs, so it still uses its device; one that has ended does not. Nor does one
+    that is not bound: whether it will be is known from claims and requests, and a label alone proves nothing.
     """
     return [
         one
@@ -246,18 +272,23 @@ def unused(
         if not one.deleting
         and one.node not in claimed
         and one.node not in asked
-        and not any(user.node in ("", one.node) for user in users if not user.ended)
+        and not any(user.node == one.node for user in users if not user.ended)
     ]
 
 
-def orphans(claim: Claim, users: Collection[User]) -> list[User]:
-    """Return the pods that run on the claim's node on a device that nothing holds."""
-    return [user for user in users if user.node == claim.node and not user.ended and not user.deleting]
-
-
 def asking_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
-    """Return the node on which an unfinished request wants the group; None if it does not, or not any more."""
+    """Return the node on which an unfinished request wants the group; None if it does not, or not any more.
+
+    A deleted request wants it until its rollback is done: its Binding may still take effect.
+    """
     spec, phase = request.get("spec") or {}, (request.get("status") or {}).get("phase")
-    if phase in ENDED or is_deleting(request) or uid_of(request) in withdrawn:
+    is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())
+    if phase in ENDED or is_over or uid_of(request) in withdrawn:
         return None
     return spec.get("selectedNode") if group in (spec.get("selectedGPUGroups") or ()) else None
+
+
+def is_unscheduled(pod: Object) -> bool:
+    """Return whether a scheduler has tried to place the pod and has not succeeded."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "PodScheduled" and one.get("status") != "True" for one in conditions)

@@ -5,27 +5,34 @@ cache says of a group may be a moment old, and a moment is enough to hand out a 
 Decides nothing; that is ``reservation``'s.
 """
 
-from collections.abc import Collection
+import logging
+import secrets
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shared.api import names
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, uid_of, version_of
+from shared.api.gpu_share import direct_env_map
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion, key_of, uid_of, version_of
 from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
-from shared.kube.resources import BINDREQUESTS, PODS
+from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, InfrastructureError, Invalid, NotFound
+from shared.kube.events import EventNote, event_body, event_name
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
+from shared.plugins.gpu_sharing.recovery import Evidence, agreed, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
     Claim,
     Reservation,
     User,
     asking_node,
+    is_unscheduled,
     view_reservation,
     view_user,
 )
+from shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
-APP = f"app={names.RESERVATION_APP}"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +43,67 @@ class Site:
     spec: ReservationSpec
     scale_adjust_namespace: str
 
+    @property
+    def app(self) -> str:
+        """The selector of reservation pods."""
+        return f"app={self.spec.settings.reservation_app_label}"
+
     async def reservations(self, group: str = "") -> list[Reservation]:
         """Return the reservation pods of a group, or all of them."""
-        selector = f"{APP},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
+        selector = f"{self.app},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
         found = await self.client.list_all(PODS, self.spec.namespace, label_selector=selector)
         return [view_reservation(pod) for pod in found]
 
-    async def users(self, group: str) -> list[User]:
-        """Return every pod that is labelled with the group, in either form."""
+    async def users(self, group: str, node: str = "") -> list[User]:
+        """Return every pod on the node, or anywhere, that is labelled with the group, in either form.
+
+        The API server has an index of pods by node: what this costs follows from the node, not from the cluster.
+        """
         users: dict[ObjectUID, User] = {}
+        on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
-            for pod in await self.client.list_all(PODS, label_selector=selector):
+            for pod in await self.client.list_all(PODS, label_selector=selector, field_selector=on_node):
                 user = view_user(pod)
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
+
+    async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
+        """Return what the ConfigMaps of the group's running pods say of its device."""
+        shown, tolerations = [], ()
+        for user in users:
+            pod = await self.pod(user.key)
+            share = share_of(pod) if pod is not None and uid_of(pod) == user.uid else None
+            if pod is None or share is None:
+                continue
+            tolerations = tuple(pod["spec"].get("tolerations") or ())
+            shown.append(await self._shown(group, share, user))
+        return Evidence(agreed(shown), tolerations)
+
+    async def _shown(self, group: str, share: Share, user: User) -> frozenset[str]:
+        groups = visible = ""
+        for name in (share.capabilities, direct_env_map(share.capabilities)):
+            try:
+                found = await self.client.get(CONFIGMAPS, user.key.namespace, name)
+            except NotFound:
+                continue
+            if user.uid in owning_pods(found):
+                annotations = found["metadata"].get("annotations") or {}
+                groups = groups or annotations.get(names.ANNOTATION_GPU_GROUPS, "")
+                visible = visible or (found.get("data") or {}).get(names.VISIBLE_DEVICES, "")
+        return possible_devices(group, groups, visible)
+
+    async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
+        """Write an event about each of the pods. An event that cannot be written is logged, no more."""
+        for user in users:
+            about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
+            event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
+            name = event_name(user.key.name, secrets.token_hex(8))
+            body = event_body(event, name, "gpu_sharing", self.client.clock.now())
+            try:
+                await self.client.create(EVENTS, event.namespace, body)
+            except (ApiError, InfrastructureError) as error:
+                log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
 
     async def asking_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         """Return the nodes among these on which an unfinished request wants the group."""
@@ -71,21 +124,28 @@ class Site:
             return await self.client.list_all(BINDREQUESTS)
 
     async def scaling_up(self) -> Blocked | None:
-        """Return why a device that is free now is wanted by somebody else; None if it is not."""
+        """Return the scaling pod that may need a device that is free now; None if there is none.
+
+        As for KAI-Scheduler's binder, pods that cannot be listed are none: a missing right must not stop all shares.
+        """
         namespace = self.scale_adjust_namespace
-        for pod in await self.client.list_all(PODS, namespace) if namespace else ():
-            conditions = (pod.get("status") or {}).get("conditions") or ()
-            if not any(c.get("type") == "PodScheduled" and c.get("status") == "True" for c in conditions):
+        try:
+            pods = await self.client.list_all(PODS, namespace) if namespace else []
+        except ApiError as error:
+            log.warning("scaling pods cannot be listed", extra={"namespace": namespace, "error": str(error)})
+            return None
+        for pod in pods:
+            if is_unscheduled(pod):
                 why = f"the cluster is scaling up, pod {key_of(pod)} is not scheduled yet"
                 return Blocked(why, ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod)))
         return None
 
-    async def create(self, claim: Claim) -> Reservation | str:
+    async def create(self, claim: Claim, name: str = "", expected: Collection[str] = ()) -> Reservation | str:
         """Create the reservation pod, or return the one that is there already; a sentence if it cannot be made.
 
         Raises AlreadyExists if one was there and has gone since: whoever asked is to come again.
         """
-        body = reservation_object(claim, self.spec)
+        body = reservation_object(claim, self.spec, name=name, expected=expected)
         name = body["metadata"]["name"]
         try:
             return view_reservation(await self.client.create(PODS, self.spec.namespace, body))

@@ -60,7 +60,7 @@ class Sweep:
             unheld -= _held(await self._site.reservations())
         self._metrics.unreserved.set(len(unheld))
         if unheld:
-            # Nothing to be done that would not end somebody's pod: the kubelet may hand the device out again.
+            self._owner.look(unheld)
             log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})
         return PERIOD
 
@@ -89,4 +89,4 @@ class Sweep:
 
 def _held(seen: Sequence[Reservation]) -> set[str]:
     """Return the groups whose device is, or is about to be, held: a reservation that has ended holds nothing."""
-    return {one.group for one in seen if one.lives}
+    return {one.group for one in seen if one.lives and not one.misplaced}

@@ -24,11 +24,14 @@ def slim_user(pod: dict[str, Any]) -> Object:
 
 
 def slim_reservation(pod: dict[str, Any]) -> Object:
-    """Keep whose device it is, and whether the agent has told it."""
+    """Keep whose device it is, and whether its agent has reported it and it is the expected one."""
     metadata = pod["metadata"]
-    told = bool((metadata.get("annotations") or {}).get(names.RESERVED_DEVICE))
+    annotations = metadata.get("annotations") or {}
+    device = annotations.get(names.RESERVED_DEVICE) or ""
+    expected = annotations.get(names.ANNOTATION_EXPECTED_DEVICES) or ""
     group = (metadata.get("labels") or {}).get(names.LABEL_GPU_GROUP) or ""
-    return {"metadata": _identity(pod), "told": told, "group": group}
+    misplaced = bool(device and expected and device not in expected.split(","))
+    return {"metadata": _identity(pod), "told": bool(device), "misplaced": misplaced, "group": group}
 
 
 def slim_other(pod: dict[str, Any]) -> Object:

@@ -9,11 +9,11 @@ import pytest
 
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.post import bind_by_post
+from shared.framework.binding.post import bind_by_post, refusal
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
 from shared.framework.plugin import Budgets, Plugin, PluginConfig
-from shared.framework.status import Code, Status
+from shared.framework.status import Code, Reason, Status
 from shared.kube.accounting import api_time
 from shared.kube.client import KubeClient
 from shared.plugins.default_binder import DefaultBinder
@@ -68,3 +68,20 @@ async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> Non
     status = await Runner([DefaultBinder(PluginConfig(), Settings())], Seen()).run_bind(c)
     assert c.posts.last_unknown is None
     assert status.code is Code.INFRA
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "reason"),
+    [
+        pytest.param('pods "p" is forbidden: exceeded quota: q, requested: pods=1', Code.RETRY, None, id="quota"),
+        pytest.param('pods "p" is forbidden: denied by policy x', Code.FATAL, Reason.REJECTED, id="policy"),
+        pytest.param(
+            'User "u" cannot create resource "pods" in API group ""', Code.FATAL, Reason.RBAC_MISSING, id="right"
+        ),
+    ],
+)
+def test_a_rejected_write_is_final_unless_it_is_a_matter_of_quota(
+    message: str, code: Code, reason: Reason | None
+) -> None:
+    status = refusal(message)
+    assert (status.code, status.reason) == (code, reason)

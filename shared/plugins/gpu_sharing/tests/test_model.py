@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.gpu_sharing.recovery import running
 from shared.plugins.gpu_sharing.reservation import (
     Claim,
     Create,
@@ -21,7 +22,6 @@ from shared.plugins.gpu_sharing.reservation import (
     User,
     asking_node,
     judge_claim,
-    orphans,
     unused,
 )
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
@@ -55,9 +55,9 @@ class World:
 
     def users(self, group: str) -> list[User]:
         return [
-            User(ObjectKey("ns", p.name), ObjectUID(p.name), NODE if p.bound else "", ended=p.over, deleting=False)
+            User(ObjectKey("ns", p.name), ObjectUID(p.name), NODE, ended=p.over, deleting=False)
             for p in self.pods
-            if p.group == group and p.labelled and not (p.over and not p.bound)
+            if p.group == group and p.bound
         ]
 
     def seen(self, group: str) -> list[Reservation]:
@@ -95,7 +95,7 @@ class World:
             case Lost():
                 pod.awaited = ""
             case Create():
-                assert not orphans(asked, self.users(pod.group)), "a running pod lost its reservation"
+                assert not running(self.users(pod.group)), "a running pod lost its reservation"
                 for dead in verdict.instead_of:
                     assert not dead.lives
                 self.made += 1

@@ -2,25 +2,28 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shared.api.meta import ObjectKey, ObjectUID
+from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.framework.binding.handle import Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
+from shared.framework.status import Code, Suggestion
 from shared.kube.accounting import TimeAccount, accounting
-from shared.kube.errors import LostReply
+from shared.kube.errors import ApiStatus, Forbidden, LostReply
+from shared.plugins.gpu_sharing import unfit
+from shared.plugins.gpu_sharing.idle import Idle
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.owner import GroupOwner
 from shared.plugins.gpu_sharing.pod import ReservationSpec
-from shared.plugins.gpu_sharing.reservation import Lost, Pending, Reservation
+from shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
 from shared.plugins.gpu_sharing.site import Site
-from shared.plugins.gpu_sharing.tests.pods import claim, reservation
+from shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
 from shared.runtime.clock import Clock, SystemClock
 from shared.testing.clock import SteppedClock
 
@@ -70,18 +73,40 @@ class SilentSite(Site):
     async def reservations(self, group: str = "") -> list[Reservation]:
         return [reservation()]
 
+    async def users(self, group: str, node: str = "") -> list[User]:
+        return []
+
     async def remove(self, reservation: Reservation) -> bool:
         return True
+
+
+@dataclass(frozen=True, slots=True)
+class CountingSite(Site):
+    """Has one reservation that has told its device and one user on it; keeps what is asked and removed."""
+
+    asked: list[str] = field(default_factory=list)
+
+    async def reservations(self, group: str = "") -> list[Reservation]:
+        return [reservation(group=group, device="GPU-1")]
+
+    async def users(self, group: str, node: str = "") -> list[User]:
+        self.asked.append(f"users of {group} on {node}")
+        return [user()]
+
+
+def sharing(name: str) -> Any:
+    """A sharing pod as the watch keeps it."""
+    return {"metadata": {"name": name, "namespace": "ns", "labels": {"runai-gpu-group": "g1"}}}
 
 
 def owner(passes: Passes, error: Exception) -> GroupOwner:
     return owner_of(passes, FailingSite(NOBODY, ReservationSpec("res", "image"), "", error), SystemClock())
 
 
-def owner_of(passes: Passes, site: Site, clock: Clock) -> GroupOwner:
+def owner_of(passes: Passes, site: Site, clock: Clock, idle: Idle | None = None) -> GroupOwner:
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
     handle = Handle(Settings(), NOBODY, clock, passes.worker, metrics)
-    return GroupOwner(handle, site, TIMEOUT, SharingMetrics(metrics))
+    return GroupOwner(handle, site, TIMEOUT, SharingMetrics(metrics), idle or Idle())
 
 
 @pytest.mark.parametrize(
@@ -136,3 +161,62 @@ async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
         async with asyncio.timeout(30):
             await waiting.claim([claim()])
     assert [account.own, account.api] == pytest.approx([0, 30])
+
+
+async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_user() -> None:
+    passes, idle = Passes(), Idle()
+    site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
+    asked = owner_of(passes, site, SystemClock(), idle)
+    for name in ("a", "b"):
+        idle.user_changed(None, sharing(name))
+    idle.user_changed(sharing("a"), None)
+    asked.look(["g1"])
+    assert await passes.results() == [None]
+    assert site.asked == []
+    # Without another user one read decides, of the pods of one node.
+    idle.user_changed(sharing("b"), None)
+    asked.look(["g1"])
+    await passes.results()
+    assert site.asked == ["users of g1 on n1"]
+
+
+async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
+    passes, idle = Passes(), Idle()
+    site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
+    asked = owner_of(passes, site, SystemClock(), idle)
+    idle.user_changed(None, sharing("a"))
+    await asked.release(claim().request, ObjectUID("uid-a"), ["g1"])
+    assert site.asked == ["users of g1 on n1"]
+    await passes.results()
+
+
+async def test_a_request_that_is_forgotten_leaves_the_claims_of_others() -> None:
+    passes = Passes()
+    asked = owner_of(passes, CountingSite(NOBODY, ReservationSpec("res", "image"), ""), SystemClock())
+    await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
+    asked.forget(claim("a").request)
+    await asked.vacate(["g1"])
+    assert len(passes.running) == 3
+    await asked.vacate(["g2"])
+    assert len(passes.running) == 4
+    await passes.results()
+
+
+class ForbiddenClient:
+    """Lists nothing."""
+
+    async def list_all(self, *_: Any, **__: Any) -> Any:
+        raise Forbidden(ApiStatus(403, "Forbidden", "pods is forbidden"))
+
+
+async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
+    client: Any = ForbiddenClient()
+    assert await Site(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
+
+
+def test_a_wait_for_a_scaling_pod_is_short_and_leaves_the_choice_to_the_scheduler() -> None:
+    by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
+    status = unfit([Blocked("the cluster is scaling up", by)])
+    assert status is not None
+    assert (status.code, status.wake_on) == (Code.WAIT, (by,))
+    assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)

@@ -1,11 +1,13 @@
 """Who holds the device of a group, and what is done where nobody does."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from shared.api.meta import ObjectUID
+from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.reservation import (
     Claim,
@@ -17,8 +19,8 @@ from shared.plugins.gpu_sharing.reservation import (
     User,
     Verdict,
     asking_node,
+    is_unscheduled,
     judge_claim,
-    orphans,
     overdue,
     reservation_name,
     unused,
@@ -28,6 +30,7 @@ from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
 TOLD = reservation(device="GPU-1")
 SILENT = reservation()
+BLOCKER = reservation(device="GPU-2", expected=frozenset({"GPU-1"}))
 NOW = 1000.0
 TIMEOUT = timedelta(seconds=40)
 
@@ -70,6 +73,8 @@ def test_the_name_is_the_agreed_one() -> None:
             Held("GPU-1"),
             id="of two that hold a device the one of the agreed name",
         ),
+        pytest.param([BLOCKER], Create((BLOCKER,)), id="it blocks another device than the group's"),
+        pytest.param([replace(BLOCKER, device="GPU-1")], Held("GPU-1"), id="it has the expected device"),
         pytest.param(
             [SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
             Held("GPU-2"),
@@ -149,7 +154,7 @@ def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
         pytest.param([user()], set(), set(), False, id="a pod runs on it"),
         pytest.param([user(ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
         pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
-        pytest.param([user(node="")], set(), set(), False, id="a labelled pod is not bound yet"),
+        pytest.param([user(node="")], set(), set(), True, id="a labelled pod that is not bound proves nothing"),
         pytest.param([user(node="n2")], set(), set(), True, id="its pod runs on another node"),
         pytest.param([user(ended=True), user("b")], set(), set(), False, id="one of two has ended"),
         pytest.param([], {"n1"}, set(), False, id="a request has claimed it"),
@@ -166,18 +171,8 @@ def test_what_is_being_deleted_is_not_deleted_again() -> None:
     assert unused([reservation(deleting=True)], [], set(), set()) == []
 
 
-@pytest.mark.parametrize(
-    ("one", "found"),
-    [
-        pytest.param(user(), True, id="runs where nothing holds its device"),
-        pytest.param(user(node="n2"), False, id="on another node"),
-        pytest.param(user(node=""), False, id="not bound: it has no device yet"),
-        pytest.param(user(ended=True), False, id="has ended"),
-        pytest.param(user(deleting=True), False, id="is on its way out"),
-    ],
-)
-def test_pods_on_a_device_that_nothing_holds(one: User, found: bool) -> None:
-    assert orphans(claim(), [one]) == ([one] if found else [])
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+HELD = {"finalizers": ["bowline.dev/rollback"]}
 
 
 def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",)) -> Json:
@@ -195,7 +190,9 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
         pytest.param(asking(phase="Pending"), set(), "n1", id="waiting"),
         pytest.param(asking(phase="Succeeded"), set(), None, id="done"),
         pytest.param(asking(phase="Failed"), set(), None, id="failed"),
-        pytest.param(asking({"deletionTimestamp": "2026-01-01T00:00:00Z"}), set(), None, id="deleted"),
+        pytest.param(asking(DELETED), set(), None, id="deleted"),
+        pytest.param(asking(DELETED | HELD), set(), "n1", id="deleted and not rolled back: it may still be bound"),
+        pytest.param(asking(DELETED | HELD), {"uid-a"}, None, id="deleted and rolled back"),
         pytest.param(asking(), {"uid-a"}, None, id="fault 38: given up by us, before its object says so"),
         pytest.param(asking(groups=("g2", "g3")), set(), None, id="of other groups"),
         pytest.param({"metadata": {"name": "a", "uid": "u"}}, set(), None, id="without a spec"),
@@ -203,6 +200,20 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
 )
 def test_requests_that_still_want_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
     assert asking_node(request_, "g1", withdrawn) == node
+
+
+@pytest.mark.parametrize(
+    ("conditions", "blocks"),
+    [
+        pytest.param([], False, id="no scheduler has tried it yet"),
+        pytest.param([{"type": "PodScheduled", "status": "False"}], True, id="it does not fit"),
+        pytest.param([{"type": "PodScheduled", "status": "Unknown"}], True, id="unknown"),
+        pytest.param([{"type": "PodScheduled", "status": "True"}], False, id="it is placed"),
+        pytest.param([{"type": "Ready", "status": "False"}], False, id="another condition"),
+    ],
+)
+def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks: bool) -> None:
+    assert is_unscheduled({"status": {"conditions": conditions}}) is blocks
 
 
 # --- objects ---
@@ -228,7 +239,12 @@ def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
     (container,) = pod["spec"]["containers"]
     assert (container["name"], container["image"]) == ("resource-reservation", "image")
     assert container["imagePullPolicy"] == "IfNotPresent"
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
+    # Without requests it would be evicted first, and the device lost.
+    small = {"cpu": "10m", "memory": "64Mi"}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", **small}}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsUser"] == 10000
+    assert not {"priorityClassName", "imagePullSecrets"} & set(pod["spec"])
     paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
     assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     # All addresses: a pod may have one of IPv6 only.
@@ -236,13 +252,42 @@ def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
 
 
 def test_settings_of_reservation_pods_reach_them() -> None:
-    resources = {"cpu": "10m", "memory": "64Mi", "nvidia.com/gpu": "4"}
-    pod = made(ReservationSpec("res", "image", "nvidia", resources, fake=True))
+    settings = GpuSharingConfig.model_validate(
+        {
+            "reservationRuntimeClassName": "nvidia",
+            "reservationRequests": {"memory": "32Mi", "nvidia.com/gpu": "4"},
+            "reservationLimits": {"memory": "64Mi"},
+            "reservationPriorityClassName": "high",
+            "reservationImagePullSecrets": ["registry"],
+            "reservationPodSecurityContext": {},
+            "reservationContainerSecurityContext": {"runAsUser": 1},
+            "reservationAppLabel": "reserved",
+            "reservationServiceAccount": "agent",
+        }
+    )
+    pod = made(ReservationSpec("res", "image", fake=True, settings=settings))
     (container,) = pod["spec"]["containers"]
-    assert pod["spec"]["runtimeClassName"] == "nvidia"
-    assert container["resources"]["limits"] == {"cpu": "10m", "memory": "64Mi", "nvidia.com/gpu": "1"}
+    assert container["resources"] == {
+        "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
+        "requests": {"memory": "32Mi", "nvidia.com/gpu": "1"},
+    }
+    assert container["securityContext"] == {"runAsUser": 1}
+    assert "securityContext" not in pod["spec"]
+    assert pod["metadata"]["labels"]["app"] == "reserved"
+    assert {key: pod["spec"][key] for key in ("runtimeClassName", "priorityClassName", "imagePullSecrets")} == {
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "high",
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    assert pod["spec"]["serviceAccountName"] == "agent"
     assert "--fake" in container["args"]
     assert {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
+
+
+def test_resources_given_once_are_both_requests_and_limits() -> None:
+    settings = GpuSharingConfig(reservation_resources={"memory": "128Mi"})
+    (container,) = made(ReservationSpec("res", "image", settings=settings))["spec"]["containers"]
+    assert container["resources"]["limits"]["memory"] == container["resources"]["requests"]["memory"] == "128Mi"
 
 
 @pytest.mark.parametrize(
