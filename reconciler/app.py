@@ -139,7 +139,7 @@ class Process:
     def _not_ready(self) -> str | None:
         if self._missing is not None or self._parts is None:
             return self._missing or "starting"
-        return unsynced(self._parts)
+        return unsynced(self._parts) or self._parts.work.shards.conflict
 
     def _no_contact(self) -> str | None:
         return self._contact.missing() if self._contact is not None else None

@@ -14,6 +14,7 @@ from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod
 from reconciler.decide.order import first_of_pod
 from reconciler.pod_cache import PodCache, has_ended
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
+from shared.api.label_selector import parse_label_selector
 from shared.api.meta import (
     Object,
     ObjectKey,
@@ -84,7 +85,9 @@ class Stores:
     def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
         self._client = client
         self._listener = listener
-        self._shard = shard
+        self._selector = parse_label_selector(shard)
+        # Requests of no shard that are being deleted and that this process is to release.
+        self.adopted: Collection[ObjectKey] = frozenset()
         # What the store of requests holds, decoded; and the same by pod.
         self._decoded: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
@@ -137,19 +140,16 @@ class Stores:
 
     async def probe(self) -> None:
         """Make one small call that reads from etcd, as every bind does. Raises what the client raises."""
-        await self._client.list(BINDREQUESTS.as_metadata(), label_selector=self._shard, limit=1)
+        await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
 
-    async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | None:
-        """Return the request as the API server has it; None if it is not there, or no longer one of our shard."""
-        if not self._shard:
-            try:
-                return await self._client.get(BINDREQUESTS, key.namespace, key.name)
-            except NotFound:
-                return None
-        named = f"metadata.name={key.name}"
-        page = await self._client.list(BINDREQUESTS, key.namespace, label_selector=self._shard, field_selector=named)
-        items: list[dict[str, Any]] = page["items"] or []
-        return next(iter(items), None)
+    async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
+        """Return the request as the API server has it; GONE if there is none, ELSEWHERE if it is not this shard's."""
+        try:
+            found = await self._client.get(BINDREQUESTS, key.namespace, key.name)
+        except NotFound:
+            return Absent.GONE
+        labels = found["metadata"].get("labels") or {}
+        return found if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
 
     def request(self, key: ObjectKey) -> BindRequest | None:
         """Return the request as last seen; None proves nothing."""

@@ -17,6 +17,7 @@ from reconciler.controller import Controller, Term
 from reconciler.informers import Stores
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.reconciler import Reconciler
+from reconciler.shards import Shards
 from reconciler.ttl import Sweep
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
@@ -47,6 +48,7 @@ class Work:
     sleepers: Sleepers
     sweep: Sweep
     metrics: ReconcilerMetrics
+    shards: Shards
 
     async def synced(self) -> None:
         """Wait until every watch has been listed once; a resource that the API server does not serve is empty."""
@@ -71,19 +73,23 @@ async def lead(
     await first_of(work.synced(), stop.wait())
     on_synced()
     while not stop.is_set():
-        elector = LeaderElector(work.client, lease, new_identity(), timings)
+        await first_of(work.shards.free(lease), stop.wait())
+        if stop.is_set():
+            return
+        elector = LeaderElector(work.client, lease, new_identity(), timings, work.shards.metadata)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:
             await first_of(elector.is_leader.wait(), stop.wait(), end_of(electing))
-            if elector.is_leader.is_set() and not stop.is_set():
-                await _lead(work, elector, stop)
+            leads = elector.is_leader.is_set() and not stop.is_set()
+            if leads and not await work.shards.outranked(lease):
+                await _lead(work, elector, lease, stop)
         finally:
             release.set()
             await electing
 
 
-async def _lead(work: Work, elector: LeaderElector, stop: asyncio.Event) -> None:
+async def _lead(work: Work, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
     """Work as long as this process leads and is not asked to stop. Raises what a part of the work fails with."""
     work.metrics.leader.set(1)
     work.client.read_only = False
@@ -104,8 +110,15 @@ async def _lead(work: Work, elector: LeaderElector, stop: asyncio.Event) -> None
             work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
         )
         ending.push_async_callback(_drained, working, term)
+        sharing = asyncio.create_task(work.shards.watch(lease), name="shards")
+        ending.push_async_callback(end, sharing)
         await first_of(
-            elector.lost.wait(), stop.wait(), end_of(working), first_failure([sweeping]), work.plugins.failure()
+            elector.lost.wait(),
+            stop.wait(),
+            end_of(working),
+            end_of(sharing),
+            first_failure([sweeping]),
+            work.plugins.failure(),
         )
 
 

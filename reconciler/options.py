@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options
+from shared.api.label_selector import parse_label_selector
+from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Options:
     common: CommonOptions
     lease_name: str
     lease_namespace: str
-    shard: str = ""  # label selector of the requests that are ours; empty is all of them
+    shard: str = ""  # label selector of the requests that are ours, in its one form; empty is all of them
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
@@ -34,17 +35,18 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     parser.add_argument(
         "--shard-label-selector",
         metavar="SELECTOR",
-        default="",
+        type=typed(parse_label_selector),
+        default=parse_label_selector(""),
         help="carry out only the BindRequests with these labels; reconcilers with different selectors share a "
         "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",
     )
     given = parser.parse_args(arguments)
     common = common_options(given)
-    shard = given.shard_label_selector.strip()
+    shard = str(given.shard_label_selector)
     lease = shard_lease(given.lease_name, shard)
     return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, shard)
 
 
 def shard_lease(lease: str, selector: str) -> str:
-    """Return the name of the Lease of those who share the selector; the chart computes the same for their rights."""
+    """Return the name of the Lease of the reconcilers with this selector; ``selector`` in its one form."""
     return f"{lease}-{hashlib.sha256(selector.encode()).hexdigest()[:8]}" if selector else lease

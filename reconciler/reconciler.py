@@ -34,7 +34,7 @@ from reconciler.decide.decide import (
     WaitCause,
     is_bound_as_asked,
 )
-from reconciler.decide.observed import Policy, Target, Times
+from reconciler.decide.observed import Absent, Policy, Target, Times
 from reconciler.decide.outcome import Outcome
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -173,7 +173,9 @@ class Reconciler:
         request = sight.request if isinstance(sight.request, BindRequest) else None
         predecessor = self.memories.get(key)
         if predecessor is not None and (request is None or request.uid != predecessor.uid):
-            unfinished = await self._orphaned(key, predecessor)
+            # One that another shard serves now keeps what was prepared: its finalizer hands that over.
+            left = sight.request is Absent.ELSEWHERE
+            unfinished = await self._orphaned(key, predecessor, roll_back=not left)
             if unfinished is not None:
                 return unfinished
         if request is None:
@@ -245,9 +247,9 @@ class Reconciler:
             self.memories.drop(request.key)  # no watch will tell of its end
         return DONE
 
-    async def _orphaned(self, key: ObjectKey, memory: Memory) -> Again | None:
+    async def _orphaned(self, key: ObjectKey, memory: Memory, *, roll_back: bool) -> Again | None:
         """Let go of a request that is no longer there, or is another one now. Returns when to go on, if need be."""
-        if memory.effects is not None:
+        if memory.effects is not None and roll_back:
             unfinished = await self._undo_orphan(Sight(key, memory.effects), memory.effects, memory)
             if unfinished is not None:
                 return unfinished

@@ -19,6 +19,7 @@ from reconciler.observe.lag import WatchLag
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
+from reconciler.shards import CLUSTER, Shards
 from reconciler.ttl import Sweep
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.framework.binding.runner import Runner
@@ -42,13 +43,18 @@ class Parts:
 
 
 async def assemble(
-    client: KubeClient, plugins: Sequence[Plugin], settings: Settings, metrics: ReconcilerMetrics, shard: str = ""
+    client: KubeClient,
+    plugins: Sequence[Plugin],
+    settings: Settings,
+    metrics: ReconcilerMetrics,
+    shard: str = "",
+    registry: str = CLUSTER,
 ) -> Parts:
     """Set the plugins up and put everything together. Raises PluginError, with the plugins torn down."""
     lifecycle = PluginLifecycle(plugins, client, settings, client.clock, metrics.registry)
     try:
         await lifecycle.setup()
-        return _assembled(client, plugins, lifecycle, settings, metrics, shard)
+        return _assembled(client, plugins, lifecycle, settings, metrics, shard, registry)
     except BaseException:
         await lifecycle.teardown()
         raise
@@ -61,6 +67,7 @@ def _assembled(
     settings: Settings,
     metrics: ReconcilerMetrics,
     shard: str,
+    registry: str,
 ) -> Parts:
     clock = client.clock
     recorder = EventRecorder(client, socket.gethostname())
@@ -83,6 +90,7 @@ def _assembled(
     tools = Tools(client, stores, sleepers, afterwards, runner, ending, observation, settings, clock)
     reconciler = Reconciler(tools)
     sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
+    shards = Shards(client, stores, metrics, shard, controller.on_change, registry)
     reflectors = {**stores.reflectors, **others}
-    work = Work(client, reflectors, controller, reconciler, lifecycle, stores, sleepers, sweep, metrics)
+    work = Work(client, reflectors, controller, reconciler, lifecycle, stores, sleepers, sweep, metrics, shards)
     return Parts(stores, reflectors, recorder, runner, observation, work)

@@ -76,9 +76,9 @@ class Lookout:
         """Ask the API server for one object and put the answer into the sight. Raises what the client raises."""
         match target:
             case Target.REQUEST:
-                raw = await self._stores.ask_for_request(sight.key)
-                fresh = self.from_stores(sight.key, decode_bind_request(raw) if raw is not None else None)
-                sight.request = fresh.request if raw is not None else Absent.GONE
+                found = await self._stores.ask_for_request(sight.key)
+                fresh = self.from_stores(sight.key, None if isinstance(found, Absent) else decode_bind_request(found))
+                sight.request = found if isinstance(found, Absent) else fresh.request
                 sight.pod, sight.node = fresh.pod, fresh.node
                 sight.live.clear()  # it may name another pod now
             case Target.POD:

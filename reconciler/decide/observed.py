@@ -22,6 +22,7 @@ class Absent(Enum):
 
     UNSEEN = "unseen"
     GONE = "gone"
+    ELSEWHERE = "elsewhere"  # a request that is there, and another shard's or none's
 
 
 class Target(Enum):

@@ -95,6 +95,11 @@ class ReconcilerMetrics:
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
+        self.outside_shards = Gauge(
+            "bowline_requests_outside_shards",
+            "BindRequests whose labels no working reconciler's shard selects; the leaders of shards report it.",
+            registry=registry,
+        )
         self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
         self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the first in line.", registry=registry)
         self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be looked at later.", registry=registry)

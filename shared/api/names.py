@@ -18,6 +18,10 @@ SHORT_NAME: Final = "br"
 # --- Bowline's own ---------------------------------------------------------------------------------------
 DOMAIN: Final = "bowline.dev"
 FINALIZER: Final = "bowline.dev/rollback"
+# On the Lease of a reconciler: which BindRequests it serves. The label finds these Leases, the annotation has the
+# label selector, empty for all requests.
+SHARD_LABEL: Final = "bowline.dev/reconciler"
+SHARD_SELECTOR: Final = "bowline.dev/shard-selector"
 # When a leader took a request up that one before it may have begun to prepare.
 TAKEN_OVER: Final = "bowline.dev/taken-over"
 # On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.

@@ -78,7 +78,14 @@ def released(before: Object, now: datetime) -> dict[str, Any]:
 class LeaderElector:
     """Takes part in one election. ``is_leader`` is set while leading; ``lost`` when that ended against our will."""
 
-    def __init__(self, client: KubeClient, lease: ObjectKey, identity: str, timings: LeaseTimings) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        lease: ObjectKey,
+        identity: str,
+        timings: LeaseTimings,
+        metadata: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
         self.identity = identity
         self.is_leader = asyncio.Event()
         self.lost = asyncio.Event()
@@ -86,6 +93,8 @@ class LeaderElector:
         self._client = client
         self._key = lease
         self._timings = timings
+        # Labels and annotations that the Lease carries while this process holds it.
+        self._metadata = metadata or {}
         self._lease: Object | None = None
         # When the record was first seen as it is, by our own clock.
         self._seen_at = 0.0
@@ -218,7 +227,7 @@ class LeaderElector:
 
     async def _create(self) -> bool:
         body = {
-            "metadata": {"name": self._key.name, "namespace": self._key.namespace},
+            "metadata": {"name": self._key.name, "namespace": self._key.namespace, **self._metadata},
             "spec": claimed({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
         }
         try:
@@ -230,7 +239,10 @@ class LeaderElector:
     async def _put(self, lease: Object) -> None:
         now = self._client.clock.now()
         spec = claimed(lease.get("spec") or {}, self.identity, now, self._timings.lease_duration)
-        body = {**lease, "spec": {**(lease.get("spec") or {}), **spec}}
+        metadata = dict(lease["metadata"])
+        for kind, added in self._metadata.items():
+            metadata[kind] = {**(metadata.get(kind) or {}), **added}
+        body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
         self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
 
     async def _release(self) -> None:

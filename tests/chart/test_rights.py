@@ -29,6 +29,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("", "pods/status", ""): {"patch"},
         ("", "nodes", ""): {"get", "list", "watch"},
         ("events.k8s.io", "events", ""): {"create", "patch"},
+        ("coordination.k8s.io", "leases", ""): {"list"},
         ("", "persistentvolumes", ""): {"get", "list", "watch", "patch"},
         ("", "persistentvolumeclaims", ""): {"get", "list", "watch", "patch"},
         ("storage.k8s.io", "storageclasses", ""): {"get", "list", "watch"},

@@ -6,6 +6,7 @@ what has been called, without waiting for anything but conditions.
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -187,13 +188,15 @@ class Stage:
         shard: str = "",
         timings: LeaseTimings | None = None,
         lease: str = "reconciler",
+        registry: str = "",
     ) -> AsyncIterator[Working]:
         """Run a reconciler with these plugins and the default binder; ends with the block."""
         settings = Settings(binding=binding or Binding(in_flight_timeout=NO_FLIGHT))
         given = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, given) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
-            parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard)
+            apart = registry or uuid.uuid4().hex
+            parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard, apart)
             working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
             leading = lead(key, timings or SLOW_LEASE, parts.work, working.stop)

@@ -30,12 +30,6 @@ and begin with a digit, a Service's may not.
 {{ include "bowline.fullname" . }}-reconciler
 {{- end }}
 
-{{- /* The Lease by which the replicas agree who works; a shard has one of its own (reconciler/options.py). */ -}}
-{{- define "bowline.reconciler.lease" -}}
-{{ include "bowline.reconciler.name" . }}
-{{- with .Values.reconciler.shardLabelSelector }}-{{ sha256sum . | trunc 8 }}{{ end }}
-{{- end }}
-
 {{/*
 With a name of its own a chart may be in one release several times (aliases of a parent chart): its selectors then have
 that name too. Without one they stay as they are, since a Deployment's selector cannot be changed.

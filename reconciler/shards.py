@@ -1,0 +1,205 @@
+"""Several reconcilers in one cluster: no request has two of them, and one that has none is reported and deletable.
+
+The Leases of the reconcilers are the registry: each carries, as long as it is held, the selector of the requests that
+its holder serves. Before a term begins its holder looks for Leases whose selector overlaps its own; the one that was
+acquired later yields. That is asked again during the term, because selectors change with releases.
+
+A request outside every selector is served by no reconciler. Its finalizer was set at creation, by a webhook that does
+not know the shards, so that it could not be deleted. The holder of the first of all Leases, by namespace and name,
+adopts such requests when they are deleted, rolls back what may have been prepared and drops the finalizer.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from reconciler.informers import Stores
+from reconciler.observe.metrics import ReconcilerMetrics
+from shared.api import names
+from shared.api.label_selector import LabelSelector, parse_label_selector
+from shared.api.meta import Object, ObjectKey, is_deleting, key_of
+from shared.kube.client import KubeClient
+from shared.kube.errors import Forbidden, KubeError
+from shared.kube.resources import BINDREQUESTS, LEASES, Selection
+
+log = logging.getLogger(__name__)
+
+# The label's value on the Leases of one registry; a cluster has one.
+CLUSTER = "cluster"
+CHECK_S = 30.0
+WAIT_S = 2.0
+# Of the requests that no shard serves, so many are named in a log line.
+NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A reconciler that works, by its Lease."""
+
+    lease: ObjectKey
+    selector: LabelSelector
+    holder: str
+    acquired: str  # by the holder's clock
+    renewed: str
+    duration_s: float
+
+    @property
+    def rank(self) -> tuple[str, ObjectKey]:
+        """Of two that overlap, the lower one works."""
+        return self.acquired, self.lease
+
+
+def held_shard(lease: Object) -> Shard | None:
+    """Return the shard that a Lease stands for; None if it is not held, or is no reconciler's."""
+    spec, annotations = lease.get("spec") or {}, lease["metadata"].get("annotations") or {}
+    if not spec.get("holderIdentity") or names.SHARD_SELECTOR not in annotations:
+        return None
+    try:
+        selector = parse_label_selector(annotations[names.SHARD_SELECTOR])
+    except ValueError:
+        return None  # of a version that writes selectors in another form
+    return Shard(
+        lease=key_of(lease),
+        selector=selector,
+        holder=spec["holderIdentity"],
+        acquired=spec.get("acquireTime") or "",
+        renewed=spec.get("renewTime") or "",
+        duration_s=spec.get("leaseDurationSeconds") or 0,
+    )
+
+
+def overlapping(shards: Collection[Shard], lease: ObjectKey, selector: LabelSelector) -> list[Shard]:
+    """Return the shards of other Leases that can select a request which ``selector`` selects too, by rank."""
+    found = [shard for shard in shards if shard.lease != lease and shard.selector.overlaps(selector)]
+    return sorted(found, key=lambda shard: shard.rank)
+
+
+def release_of(lease: ObjectKey, selector: LabelSelector) -> ObjectKey:
+    """Return what all shards that one release ever had have in common: the Lease without the selector's hash."""
+    return ObjectKey(lease.namespace, lease.name.rpartition("-")[0] if selector.conditions else lease.name)
+
+
+class Shards:
+    """The registry as one reconciler sees it."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        stores: Stores,
+        metrics: ReconcilerMetrics,
+        selector: str,
+        wake: Callable[[ObjectKey], None],
+        registry: str = CLUSTER,
+    ) -> None:
+        self._client = client
+        self._registry = registry
+        self._stores = stores
+        self._metrics = metrics
+        self._selector = parse_label_selector(selector)
+        self._wake = wake
+        # Why this process does not work though it could; for readiness and logs.
+        self.conflict: str | None = None
+        self.waiting = False  # for another shard to end, be it one of the same release
+        # Which record each Lease has shown last, and since when by our own clock: clocks are not compared.
+        self._records: dict[ObjectKey, tuple[str, float]] = {}
+        self._reported = ""
+
+    @property
+    def metadata(self) -> dict[str, dict[str, str]]:
+        """What the Lease of this reconciler carries."""
+        return {
+            "labels": {names.SHARD_LABEL: self._registry},
+            "annotations": {names.SHARD_SELECTOR: str(self._selector)},
+        }
+
+    async def free(self, lease: ObjectKey) -> None:
+        """Wait until no other reconciler works on requests of ours. Raises nothing of the API server's."""
+        while True:
+            others = overlapping(await self._live(), lease, self._selector)
+            self._note(others, lease)
+            if not others:
+                return
+            await asyncio.sleep(WAIT_S)
+
+    async def outranked(self, lease: ObjectKey) -> bool:
+        """Return whether a reconciler that works on requests of ours has begun before this one."""
+        live = await self._live()
+        own = next((shard for shard in live if shard.lease == lease), None)
+        others = [shard for shard in overlapping(live, lease, self._selector) if own and shard.rank < own.rank]
+        self._note(others, lease)
+        return bool(others)
+
+    async def watch(self, lease: ObjectKey) -> None:
+        """Look after the registry during a term; returns when another reconciler outranks this one."""
+        while not await self.outranked(lease):
+            try:
+                await self._outside(lease)
+            except KubeError as error:
+                log.warning("requests outside every shard cannot be listed", extra={"error": str(error)})
+            await asyncio.sleep(CHECK_S)
+
+    async def _live(self) -> list[Shard]:
+        """Return the shards whose Leases are renewed. Where Leases may not be listed, or not now: none."""
+        try:
+            leases = await self._client.list_all(LEASES, label_selector=f"{names.SHARD_LABEL}={self._registry}")
+        except Forbidden as error:
+            self._report(
+                f"the verb list on leases is not granted, overlapping shards are not noticed: {error.message}"
+            )
+            return []
+        except KubeError as error:
+            self._report(f"the shards of the cluster cannot be listed: {error}")
+            return []
+        shards = [shard for lease in leases if (shard := held_shard(lease)) is not None]
+        now = self._client.clock.monotonic()
+        seen = self._records
+        self._records = {
+            shard.lease: seen[shard.lease]
+            if seen.get(shard.lease, ("", 0.0))[0] == shard.renewed
+            else (shard.renewed, now)
+            for shard in shards
+        }
+        return [shard for shard in shards if now - self._records[shard.lease][1] <= shard.duration_s]
+
+    def _note(self, others: Collection[Shard], lease: ObjectKey) -> None:
+        self.waiting = bool(others)
+        if not others:
+            self.conflict, self._reported = None, ""
+            return
+        selectors = "; ".join(f"{shard.lease} serves {str(shard.selector) or 'all requests'!r}" for shard in others)
+        own = str(self._selector) or "all requests"
+        why = f"this reconciler serves {own!r}, which overlaps: {selectors}; give each its own requests"
+        self._report(why)
+        # The same release with another selector is on its way out: its successor is ready, and waits for it.
+        release = release_of(lease, self._selector)
+        strangers = [shard for shard in others if release_of(shard.lease, shard.selector) != release]
+        self.conflict = why if strangers else None
+
+    def _report(self, why: str) -> None:
+        """Log a reason once, until there is another one."""
+        if why != self._reported:
+            log.error("shards overlap or are not known", extra={"why": why})
+        self._reported = why
+
+    async def _outside(self, lease: ObjectKey) -> None:
+        """Count the requests that no shard serves; adopt those that are being deleted, if this is the first shard."""
+        shards = await self._live()
+        selectors = [self._selector, *(shard.selector for shard in shards)]
+        outside, adopted = [], []
+        if all(selector.conditions for selector in selectors):
+            async for page in self._client.pages(Selection(BINDREQUESTS.as_metadata())):
+                for item in page["items"] or ():
+                    labels = item["metadata"].get("labels") or {}
+                    if not any(selector.selects(labels) for selector in selectors):
+                        outside.append(key_of(item))
+                        if is_deleting(item) and names.FINALIZER in (item["metadata"].get("finalizers") or ()):
+                            adopted.append(key_of(item))
+        self._metrics.outside_shards.set(len(outside))
+        if outside:
+            some = ", ".join(str(key) for key in outside[:NAMED])
+            log.warning("requests that no shard serves", extra={"count": len(outside), "some": some})
+        first = min([lease, *(shard.lease for shard in shards)]) == lease
+        self._stores.adopted = frozenset(adopted) if first else frozenset()
+        for key in self._stores.adopted:
+            self._wake(key)
