@@ -9,7 +9,9 @@ import random
 import pytest
 
 from shared.api import names
-from shared.plugins.gpu_sharing.reservation import reservation_name
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
+from shared.plugins.gpu_sharing.reservation import Claim, reservation_name
 from tests.live import Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
@@ -200,11 +202,10 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) ->
 
 
 def left_over(shares: Shares, group: str, node: str) -> None:
-    """A reservation pod that nobody needs and nobody has told of."""
-    name = reservation_name(node, group)
-    labels = {"app": names.RESERVATION_APP, names.LABEL_GPU_GROUP: group}
-    container = {"name": names.RESERVATION_CONTAINER, "image": "registry.example/agent:1"}
-    body = {"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node, "containers": [container]}}
+    """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
+    pod = ObjectKey(shares.live.namespace, "gone")
+    claim = Claim(pod, ObjectUID("gone"), pod, node, group)
+    body = reservation_object(claim, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"))
     shares.api.post(RESERVATIONS, body)
 
 
