@@ -1,7 +1,8 @@
-"""The webhook process: what it is made of, and the order in which it starts and stops.
+"""The webhook process: its components, and the order in which they start and stop.
 
-It listens at once and becomes ready when API servers can verify it. Serving itself needs no API server: with a
-certificate from files and no webhook configuration named none is ever called.
+The listener starts immediately; the process becomes ready when API servers can verify its certificate. With
+file-based certificates, no ``--webhook-configuration``, no ``--inventory`` and no plugin that validates Bindings, the
+process never contacts an API server.
 """
 
 import asyncio
@@ -39,14 +40,14 @@ from webhook.tls.serving import CertificateError
 log = logging.getLogger(__name__)
 
 PROGRAM = "webhook"
-# By these the certificate is valid for local runs, whatever the Service is called.
+# Names in a self-signed certificate that make it valid for local runs, whatever the Service is called.
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Longer than any call may last, and a moment to close what is left.
+# Above the longest webhook timeout (30 s), plus time to close the remaining connections.
 FINISH = timedelta(seconds=35)
 
 
 def main() -> None:
-    """Run the process; exits with 2 for what the operator must mend first."""
+    """Run the process. Exits with 2 for errors that the operator must fix first."""
     options = parse_options()
     settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
     try:
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: Stop) -> None:
-    """Serve until told to stop. Raises CertificateError or OSError if it cannot begin."""
+    """Serve until ``stop``. Raises CertificateError or OSError if it cannot start."""
     registry = new_registry()
     metrics = WebhookMetrics(registry, [plugin.name for plugin in plugins])
     chain = AdmissionChain(plugins, settings, options.common.namespace, on_error=_reporter(metrics))
@@ -106,7 +107,9 @@ def _trust(
     metrics: CertificateMetrics,
     kube_metrics: KubeMetrics,
 ) -> Trust | None:
-    """Return what makes API servers trust what is served; None if none is to."""
+    """Return the component that makes API servers trust the serving certificate; None if no configuration is
+    named.
+    """
     if not options.webhook_configurations:
         return None
     authorities = None
@@ -123,7 +126,7 @@ def _checks(server: AdmissionServer, trust: Trust | None) -> Mapping[str, Check]
 
 
 def _own_host(host: str) -> tuple[str, ...]:
-    """Return the listening host as a name to be called by; none for "all interfaces"."""
+    """Return the listening host as a name for the certificate; none for "all interfaces"."""
     try:
         return () if not host or ipaddress.ip_address(host).is_unspecified else (host,)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Request bodies: read within bounds of size, time and memory, and reviewed in turns if they are large.
+"""Request bodies: read within bounds of size, time and memory; large ones are reviewed one per event-loop turn.
 
-Bodies that are not reviewed yet weigh at most ``MAX_HELD`` bytes together. What exceeds it is taken from the peer
-that holds the most: its oldest body is answered 429, which an API server repeats after a second. A small body that
-comes with its head, as nearly all do, passes by all of this: it is reviewed in the same turn of the event loop.
+All bodies awaiting review hold at most ``MAX_HELD`` bytes together. When they exceed it, the peer that holds the most
+loses its oldest body, which is answered 429; an API server retries that after a second. A small body that arrives
+together with its head, as nearly all do, bypasses this: it is reviewed in the same turn of the event loop.
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from aiohttp import web
 from shared.api.duration import parse_duration
 from shared.runtime.fairness import FairPool, FairQueue
 
-# etcd stores objects of up to 1.5 MB; an UPDATE carries two, and about as much again is escaped or described twice.
+# etcd stores objects of up to 1.5 MB; an UPDATE carries two, and escaping or managedFields add about as much again.
 MAX_BODY: Final = 3_670_016
-# All bodies that are not reviewed yet, together: eight of the largest, thousands of ordinary ones.
+# All bodies awaiting review together: eight of the largest, thousands of ordinary ones.
 MAX_HELD: Final = 8 * MAX_BODY
-# A review of a larger body waits for its turn, so that small ones come between.
+# The review of a larger body is queued, so that small ones can run in between.
 LARGE: Final = 64 * 1024
-# Kubernetes' own bounds of a webhook's timeout.
+# Kubernetes' own bounds for a webhook's timeout.
 DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_TIMEOUT_S: Final = 30.0
 _TIMEOUT: Final = "timeout="
-# API servers write nothing else into the query.
+# API servers put nothing else into the query.
 _LONGEST_QUERY: Final = 64
 
 
 class BadRequestError(Exception):
-    """A request that is answered by an HTTP status and a sentence."""
+    """A request that is answered with an HTTP status and a message."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -38,7 +38,7 @@ class BadRequestError(Exception):
 
 
 class Bodies:
-    """The bodies that a listener holds."""
+    """The bodies that a listener holds, with their memory bound and the queue for large ones."""
 
     def __init__(self, max_held: int = MAX_HELD) -> None:
         self._held: FairPool[_Body] = FairPool(max_held)
@@ -47,7 +47,11 @@ class Bodies:
 
     @asynccontextmanager
     async def of(self, request: web.BaseRequest, peer: str) -> AsyncIterator[bytes]:
-        """Give a request's body when it is its turn. Raises BadRequestError for one that is not to be reviewed."""
+        """Yield a request's body once it may be reviewed.
+
+        Raises BadRequestError: 400 for an unreadable body, 408 after the request's own timeout, 413 above
+        ``MAX_BODY``, 429 if the body was displaced.
+        """
         content = request.content
         if content.is_eof() and (request.content_length or 0) <= LARGE:
             yield content.read_nowait()
@@ -89,7 +93,7 @@ class Bodies:
             asyncio.get_running_loop().call_soon(self._grant)
 
     def _grant(self) -> None:
-        """Grant one turn in a turn of the event loop, in which all small reviews that have come are made as well."""
+        """Grant one large review per event-loop turn; the small reviews that are ready run in the same turn."""
         self._is_granting = False
         while self._turns:
             turn = self._turns.take()
@@ -100,7 +104,7 @@ class Bodies:
 
 
 class _Body:
-    """A body that is not reviewed yet. ``deadline`` ends the wait for it."""
+    """A body awaiting review. ``deadline`` cancels the wait for it."""
 
     __slots__ = ("chunks", "deadline", "is_displaced", "size")
 
@@ -111,19 +115,22 @@ class _Body:
         self.is_displaced = False
 
     def displace(self) -> None:
-        """Give the memory up for others."""
+        """Release the memory and expire the deadline: the request is then answered 429."""
         self.is_displaced = True
         self.chunks = []
         self.deadline.reschedule(asyncio.get_running_loop().time())
 
 
 def too_large() -> BadRequestError:
-    """Return the error of a body above the limit."""
+    """Return the error for a body above ``MAX_BODY``."""
     return BadRequestError(413, f"the body must not be larger than {MAX_BODY} bytes")
 
 
 def timeout_s(target: str) -> float:
-    """Return how long the caller waits at most, from the ``timeout`` that API servers put into the URL's query."""
+    """Return the caller's timeout in seconds, from the ``timeout`` that API servers put into the URL's query.
+
+    The default if it is absent, not a duration or not positive; at most ``MAX_TIMEOUT_S``.
+    """
     query = target.partition("?")[2]
     text = query[:_LONGEST_QUERY].partition(_TIMEOUT)[2].partition("&")[0]
     try:

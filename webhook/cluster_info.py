@@ -1,6 +1,6 @@
-"""What the webhook looks at in the cluster besides the objects it is sent: only what somebody asks for.
+"""Optional cluster facts beside the object under review; only the enabled sources are watched.
 
-Nothing here keeps the process from serving or from being ready: a fact that is not known is not used.
+Neither serving nor readiness depends on them: a rule that lacks its fact is not applied.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from webhook.review import Facts
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which facts are looked for."""
+    """The enabled sources."""
 
     inventory: bool
     requested: bool
@@ -31,12 +31,14 @@ class Wanted:
 
 
 def wanted_facts(inventory: bool, plugins: Sequence[Plugin]) -> Wanted:
-    """Return what is asked for: the inventory by whoever runs the webhook, the rest by the enabled plugins."""
+    """Return the enabled sources: the inventory by command line, the pods with a BindRequest if a plugin needs
+    them.
+    """
     return Wanted(inventory, any(overrides(plugin, "validate_binding") for plugin in plugins))
 
 
 class FactFinder:
-    """Looks at the cluster."""
+    """Watches the enabled sources and provides their current state."""
 
     def __init__(self, wanted: Wanted, kubeconfig: Path | None, metrics: KubeMetrics) -> None:
         self.wanted = wanted
@@ -46,14 +48,14 @@ class FactFinder:
         self._requested: RequestedPods | None = None
 
     def facts(self) -> Facts:
-        """Return what is known now; cheap, asked for every review."""
+        """Return the current facts. Cheap: called for every review."""
         return Facts(
             self._inventory.current() if self._inventory is not None else None,
             self._requested.current() if self._requested is not None else frozenset(),
         )
 
     async def run(self, stop: Stop) -> None:
-        """Do so until cancelled, or until ``stop`` while there is no access."""
+        """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
         access = await wait_for_access(self._kubeconfig, stop, lambda _: None)
         if access is None:
             return

@@ -1,7 +1,7 @@
-"""The hooks: one row for each admission path, with all that the code knows about it.
+"""The hooks: one row for each admission path, with everything the code knows about it.
 
 A hook is a path of the listener. Its row names the objects that it reviews, and the method of the admission chain
-that reviews them. Routing, checking the kind and calling the chain all read this table. Pure; knows no HTTP.
+that reviews them. Routing, the kind check and the call of the chain all read this table. Pure; independent of HTTP.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,9 @@ _EPHEMERAL: Final = "ephemeralcontainers"
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One request. ``faults`` is what is wrong with the review itself; it is then denied without a review."""
+    """One decoded request. ``faults`` are the errors of the AdmissionReview itself; it is then denied without a
+    review.
+    """
 
     api_version: str
     uid: str
@@ -46,7 +48,7 @@ Call = Callable[[AdmissionChain, Review, dict[str, Any], AdmissionInfo], Judgeme
 
 
 def _mutate_pod(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
-    # What a mutation gives a container is fixed at creation; later it could only be denied.
+    # Mutations apply to fields that are immutable after creation; a patch on update would be rejected.
     return chain.admit_pod(raw, info) if info.operation == "CREATE" else ALLOWED
 
 
@@ -83,9 +85,10 @@ def _validate_binding(chain: AdmissionChain, review: Review, raw: dict[str, Any]
 class Hook(StrEnum):
     """A hook; the value is its URL path.
 
-    ``reviewed``: group and kind of its objects; None for the kinds of workloads that the chain is configured for.
-    ``subresource``: the one that it is for. ``is_final``: its verdict is the last one, after all mutation.
-    ``call``: reviews an object that is of this hook.
+    - ``reviewed``: group and kind of its objects; None for the workload kinds that the chain is configured for.
+    - ``subresource``: the only one that it reviews; empty for the object itself.
+    - ``is_final``: runs after all mutation, so its verdict is the last one.
+    - ``call``: reviews an object of this hook.
     """
 
     reviewed: Kind | None
@@ -112,16 +115,16 @@ class Hook(StrEnum):
     VALIDATE_BINDINGS = "/validate/bindings", _BINDING, _validate_binding, "binding"
 
     def is_for(self, review: Review, chain: AdmissionChain) -> bool:
-        """Return whether the review's kind is one of this hook's."""
+        """Return whether the hook reviews this kind and subresource."""
         kind = (review.group, review.kind)
         if self.reviewed is None:
             return kind in chain.workloads
-        # A Binding may also be posted to the collection; nothing else comes without its subresource.
+        # A Binding may also be posted to the collection; every other kind requires the exact subresource.
         return kind == self.reviewed and (kind == _BINDING or review.subresource == self.subresource)
 
 
 def _bound_pod(review: Review, binding: Object) -> ObjectKey:
-    """Return the pod that a Binding is of: named in the URL, or by an older way to bind only in the object."""
+    """Return the pod that a Binding binds: named in the URL, or with the legacy bindings API only in the object."""
     metadata = binding.get("metadata")
     named = metadata.get("name") if isinstance(metadata, dict) else ""
     return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))

@@ -1,7 +1,7 @@
-"""What is known of the nodes' GPUs, for warnings: no node has as many, none carries the memory label.
+"""GPU inventory of the nodes, for warnings: no node has that many GPUs, or none has the memory label.
 
-A watch of the nodes' metadata alone, of which two labels are kept. It is never needed: without the right to it, or
-before it has come so far, the rules that ask for an inventory say nothing. Serving does not wait for it.
+Watches the nodes' metadata only and keeps two labels. Optional: without permission, or before the first sync, the
+rules that need an inventory are skipped. Serving does not wait for it.
 """
 
 import re
@@ -20,7 +20,7 @@ _COUNT = re.compile(r"[0-9]{1,9}")
 
 
 def inventory_of(nodes: Iterable[Object]) -> Inventory:
-    """Return the inventory of these nodes. A count that is no number is none."""
+    """Return the inventory of these nodes. A count that is not a number counts as 0."""
     most = labelled = 0
     for node in nodes:
         labels = node["metadata"].get("labels") or {}
@@ -31,7 +31,7 @@ def inventory_of(nodes: Iterable[Object]) -> Inventory:
 
 
 def slim_node(node: dict[str, Any]) -> Object:
-    """Keep a node's identity and what is said of its GPUs."""
+    """Transform: keep a node's identity and its GPU labels."""
     metadata = node["metadata"]
     labels = metadata.get("labels") or {}
     return {
@@ -45,22 +45,22 @@ def slim_node(node: dict[str, Any]) -> Object:
 
 
 class NodeInventory:
-    """The inventory as last seen."""
+    """The watched inventory."""
 
     def __init__(self, client: KubeClient) -> None:
         self.reflector = Reflector(client, Selection(NODES.as_metadata()), on_event=self._on_event, slim=slim_node)
         self._counted: Inventory | None = None
 
     def current(self) -> Inventory | None:
-        """Return the inventory; None while nobody can tell."""
+        """Return the inventory; None while the watch is not healthy."""
         if self.reflector.problem is not None:
             return None
         if self._counted is None:
-            # Counted when it is asked for: a cluster that starts brings thousands of events and few pods.
+            # Computed on demand: a starting cluster causes thousands of node events and few pods.
             self._counted = inventory_of(self.reflector.store.values())
         return self._counted
 
     def _on_event(self, _: EventType, __: ObjectKey, old: Object | None, new: Object | None) -> None:
-        # Most events of a node are about its status.
+        # Most events of a node change its status only.
         if old is None or new is None or old["metadata"]["labels"] != new["metadata"]["labels"]:
             self._counted = None

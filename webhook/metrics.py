@@ -1,4 +1,4 @@
-"""What the webhook counts. Every series exists from the start, so that a rate sees the first event."""
+"""Metrics of the webhook. Every series exists from the start, so that ``rate`` counts the first event."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -61,7 +61,8 @@ class WebhookMetrics:
         preset(self.plugin_errors, plugin=plugins, point=POINTS)
         preset(self.crashes, hook=Hook)
         preset(self.not_enforced, hook=Hook)
-        # Counted for every review, and finding a series by its labels takes longer than counting. This presets them.
+        # Updated for every review; looking a series up by its labels costs more than the increment. This also presets
+        # them.
         self._answered = {
             (hook, allowed): requests.labels(hook=hook, allowed=str(allowed).lower())
             for hook in Hook
@@ -70,13 +71,13 @@ class WebhookMetrics:
         self._took = {hook: duration.labels(hook=hook) for hook in Hook}
 
     def answered(self, hook: Hook, seconds: float, *, allowed: bool) -> None:
-        """Count a review that was answered, whatever the answer was."""
+        """Count an answered review, allowed or denied; ``seconds`` is its duration."""
         self._answered[hook, allowed].inc()
         self._took[hook].observe(seconds)
 
 
 class CertificateMetrics:
-    """What is to be known of certificates before they are a problem."""
+    """Certificate metrics: expiry, renewals, rotation steps, conflicts and caBundle mismatches."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = Gauge(
@@ -106,7 +107,7 @@ class CertificateMetrics:
         preset(self.ca_steps, step=Action)
 
     def follow(self, certificate: str, not_after: Callable[[], datetime | None]) -> None:
-        """Report the end of a certificate as it is when somebody asks."""
+        """Report a certificate's expiry, evaluated at each scrape."""
 
         def seconds() -> float:
             end = not_after()

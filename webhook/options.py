@@ -14,21 +14,21 @@ from shared.runtime.address import ListenAddress, parse_listen
 from webhook.tls.files import FilePaths
 from webhook.tls.rotation import Lives
 
-# What the chart calls the webhook's objects when the release is named bowline.
+# The name that the chart gives to the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
-# Room for a leaf to be signed before, and to end after, its authority's last third.
+# A leaf must be signable before, and expire after, the last third of its CA's lifetime.
 LEAVES_IN_A_LIFE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; ``--help`` has the meaning of each."""
+    """The parsed command line; ``--help`` documents each option."""
 
     common: CommonOptions
     listen: ListenAddress
     files: FilePaths
     ca_file: Path | None
-    webhook_configurations: tuple[str, ...]  # none: nobody is to be made to trust us
+    webhook_configurations: tuple[str, ...]  # empty: no caBundle is published or verified
     service_name: str
     ca_secret: ObjectKey
     former_ca_secret: ObjectKey | None
@@ -39,12 +39,12 @@ class Options:
 
     @property
     def self_signed(self) -> bool:
-        """Return whether the serving certificate is of our own making."""
+        """Return whether the process signs its own serving certificate."""
         return self.files.certificate is None
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
-    """Parse the command line. Prints what is wrong and exits with 2, as argparse does."""
+    """Parse the command line. Prints the error and exits with 2, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="python -m webhook", description="Bowline's admission webhook.", allow_abbrev=False
     )
@@ -79,7 +79,7 @@ def _former(namespace: str, name: str) -> ObjectKey | None:
 
 
 def _fault(given: argparse.Namespace) -> str:
-    """Return what only several flags together make wrong."""
+    """Return the error of a combination of flags; empty if there is none."""
     if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
     if given.tls_ca_file and not given.tls_cert_file:

@@ -1,7 +1,7 @@
-"""Which pods have an unfinished BindRequest, for whoever guards their binding.
+"""Pods with an unfinished BindRequest, for plugins that guard Bindings.
 
-A watch of the unfinished requests, of each of which only the pod's name is kept. While it is interrupted nothing is
-known: a guard that goes by what was would refuse the Bindings of pods whose requests are long gone.
+Watches the unfinished requests and keeps only each pod's name. While the watch is interrupted the set is empty: stale
+entries would deny Bindings of pods whose requests were deleted long ago.
 """
 
 from collections.abc import Container
@@ -17,7 +17,7 @@ _NOBODY: frozenset[ObjectKey] = frozenset()
 
 
 def slim_request(request: dict[str, Any]) -> Object | None:
-    """Keep a request's identity and its pod's name; None for one that has Succeeded or names no pod."""
+    """Transform: keep a request's identity and its pod's name; None if it has Succeeded or names no pod."""
     metadata, spec = request["metadata"], request.get("spec")
     pod = spec.get("podName") if isinstance(spec, dict) else None
     if (request.get("status") or {}).get("phase") == Phase.SUCCEEDED.value or not isinstance(pod, str):
@@ -27,12 +27,12 @@ def slim_request(request: dict[str, Any]) -> Object | None:
 
 
 def requested_pod(request: Object) -> ObjectKey:
-    """Return the pod that a request is for."""
+    """Return the pod that a cached request is for."""
     return ObjectKey(key_of(request).namespace, request["spec"]["podName"])
 
 
 class RequestedPods:
-    """The pods as last seen."""
+    """The watched set of pods."""
 
     def __init__(self, client: KubeClient) -> None:
         self._requests: dict[ObjectKey, set[ObjectKey]] = {}
@@ -41,12 +41,12 @@ class RequestedPods:
             Selection(BINDREQUESTS, field_selector=f"status.phase!={Phase.SUCCEEDED.value}"),
             on_event=self._on_event,
             slim=slim_request,
-            # Another project's CRD has no selectable fields.
+            # The CRD of another project has no selectable fields.
             fallback=Selection(BINDREQUESTS),
         )
 
     def current(self) -> Container[ObjectKey]:
-        """Return the pods; none while nobody can tell."""
+        """Return the pods; none while the watch is not healthy."""
         return self._requests if self.reflector.problem is None else _NOBODY
 
     def _on_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:

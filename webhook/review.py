@@ -1,10 +1,10 @@
-"""AdmissionReview: bytes to a verdict to bytes. Pure.
+"""AdmissionReview codec and review: bytes to a verdict to bytes. Pure.
 
     body ─► decode_review ─► Review ─► judge (hook, chain) ─► Judgement ─► encode_answer ─► body
 
-Works on plain dictionaries, so a field that this version does not know survives byte for byte: the answer carries
-only recorded patch operations. Whatever is in the body, the caller gets an answer with its UID; only a body in which
-no UID can be found has none (``MalformedReviewError``). Does no I/O, logs nothing, knows no HTTP.
+Works on plain dictionaries, so unknown fields survive unchanged: the response carries only the recorded patch
+operations. Every body gets a response with its UID; only a body without a readable UID gets none
+(``MalformedReviewError``). Does no I/O and no logging; independent of HTTP.
 """
 
 import base64
@@ -22,36 +22,36 @@ from shared.framework.plugin import AdmissionInfo, Inventory
 from webhook.hooks import Hook, Review
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
-# The API server cuts longer ones, in the middle of a word.
+# The API server truncates longer warnings, in the middle of a word.
 MAX_WARNING: Final = 256
 
 
 _MAX_UID: Final = 128
 _MAX_NAME: Final = 253
 _FIRST_ERRORS: Final = 5
-# An answer is at most this long; API servers keep it in memory for each call.
+# Bound of a response: API servers hold it in memory for each call.
 MAX_ANSWER: Final = 256 * 1024
-# API servers keep 4096 characters of warnings.
+# API servers keep 4096 characters of warnings in total.
 MAX_WARNINGS: Final = 16
-# Commas and opening brackets of a body, so at least as many as values in it. A value takes up to 250 bytes of memory
-# when it is decoded, and some 100 ns; an object of 1.5 MB that is not made for it has about 60,000.
+# Counted as the commas and opening brackets of a body, an upper bound of the values in it. Decoding a value takes up
+# to 250 bytes of memory and about 100 ns; an ordinary object of 1.5 MB has about 60,000.
 MAX_VALUES: Final = 150_000
 
 
 class MalformedReviewError(Exception):
-    """The body is no AdmissionReview that could be answered; the message says why."""
+    """The body is not an AdmissionReview that could be answered; the message states why."""
 
 
 class TooManyValuesError(MalformedReviewError):
-    """The body would take too much memory and time when it is decoded."""
+    """Decoding the body would take too much memory and time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the webhook knows of the cluster besides the object under review; nothing until it has looked."""
+    """Cluster facts beside the object under review; empty until the watches have synced."""
 
     inventory: Inventory | None = None
-    requested: Container[ObjectKey] = frozenset()  # pods for which there is an unfinished BindRequest
+    requested: Container[ObjectKey] = frozenset()  # pods with an unfinished BindRequest
 
 
 NO_FACTS: Final = Facts()
@@ -60,7 +60,11 @@ _OPERATIONS: Final = frozenset(get_args(Operation))
 
 
 def decode_review(body: bytes) -> Review:
-    """Decode a request's body. Raises MalformedReviewError if it has no UID to answer to."""
+    """Decode a request's body.
+
+    Raises MalformedReviewError if there is no UID to respond to, TooManyValuesError above ``MAX_VALUES``. Other
+    errors are returned in ``Review.faults``.
+    """
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"{", b"["))) > MAX_VALUES:
         raise TooManyValuesError(f"the body must not hold more than {MAX_VALUES} values")
     try:
@@ -122,9 +126,9 @@ def _with_faults(review: Review, faults: Sequence[FieldError]) -> Review:
 
 
 def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_FACTS) -> Judgement:
-    """Judge the review's object. What the hook is not for is allowed, with a warning if it is of another kind.
+    """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
-    During a rollout an old replica may be sent what only a newer one knows: no reason to refuse an object.
+    During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
     """
     if review.faults:
         return Judgement(review.faults)
@@ -152,7 +156,10 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_F
 
 
 def encode_answer(review: Review, judgement: Judgement) -> bytes:
-    """Encode the verdict in the version in which the review was asked; at most ``MAX_ANSWER`` bytes."""
+    """Encode the verdict in the API version of the review, at most ``MAX_ANSWER`` bytes.
+
+    A patch that is too large becomes a denial; a denial that is too large is cut to its first errors.
+    """
     answer = _encoded(review, judgement)
     if len(answer) <= MAX_ANSWER:
         return answer
@@ -173,14 +180,14 @@ def _encoded(review: Review, judgement: Judgement) -> bytes:
         response["warnings"] = [_warning(fault) for fault in judgement.warnings[:MAX_WARNINGS]]
     noted = judgement.errors or judgement.warnings
     if noted:
-        # Keys are put below the webhook's name in the audit event.
+        # The API server prefixes the keys with the webhook's name in the audit event.
         rules = ",".join(dict.fromkeys(fault.rule for fault in noted[: structure.MAX_ERRORS]))
         response["auditAnnotations"] = {"decision": "refused" if judgement.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
 
 def display_name(metadata: Object) -> str:
-    """Return the name of an object; ``prefix*`` for one whose name the API server is still to generate."""
+    """Return the name of an object; ``prefix*`` if the API server is still to generate it."""
     name, prefix = metadata.get("name"), metadata.get("generateName")
     if isinstance(name, str) and name:
         return name
@@ -188,7 +195,7 @@ def display_name(metadata: Object) -> str:
 
 
 def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
-    """Return the metav1.Status. kubectl shows only the causes, events of controllers only the message."""
+    """Return the metav1.Status. kubectl prints only the causes, events of controllers only the message."""
     texts = [str(fault) for fault in errors]
     metadata = (review.object or {}).get("metadata")
     return {
@@ -201,7 +208,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
             "kind": review.kind[:_MAX_NAME],
             "name": (review.name or (display_name(metadata) if isinstance(metadata, dict) else ""))[:_MAX_NAME],
             "causes": [
-                # Readers put the field before the message; both together are the text of the fault.
+                # Clients print the field before the message; together they are the error's text.
                 {"reason": "FieldValueInvalid", "field": fault.path, "message": _without_path(fault)}
                 for fault in errors
             ],
@@ -214,5 +221,5 @@ def _without_path(fault: FieldError) -> str:
 
 
 def _warning(fault: FieldError) -> str:
-    text = " ".join(str(fault).split())  # one with a line break would be dropped
+    text = " ".join(str(fault).split())  # the API server drops a warning with a line break
     return text if len(text) <= MAX_WARNING else text[: MAX_WARNING - 3] + "..."

@@ -1,13 +1,13 @@
-"""The listener: reviews over HTTPS.
+"""The listener: AdmissionReviews over HTTPS.
 
 aiohttp reads and writes HTTP; ``shared.runtime.http_server`` bounds the connections, ``webhook.bodies`` the bodies,
-and ``webhook.review`` reviews. Here a request becomes a review and its verdict an answer. What is not an
-AdmissionReview gets a status between 400 and 499 and a sentence. A review gets an answer with its UID, also when
-Bowline itself fails while it reviews: that failure is logged with its traceback once, counted, and denies the object.
+and ``webhook.review`` reviews. This module maps requests to reviews and verdicts to responses. A request that is not
+an AdmissionReview gets a 4xx status and a message. A review always gets a response with its UID; if Bowline itself
+fails, the traceback is logged once, counted, and the object is denied.
 
-API servers keep connections open, also to a replica that is being stopped. So stopping has three parts: ``leave``
-makes the replica not ready, ``close_connections`` makes every answer close its connection while requests are still
-answered, ``stop`` closes the listener and lets requests in flight finish.
+API servers keep connections open, also to a replica that is stopping. So shutdown has three parts: ``leave`` makes
+the replica not ready, ``close_connections`` closes each connection after its next response, ``stop`` closes the
+listener and lets requests in flight finish.
 """
 
 import logging
@@ -41,24 +41,29 @@ from webhook.tracing import traced
 
 log = logging.getLogger(__name__)
 
-# What several API servers use at most: each keeps some 25 idle connections, and opens more in a burst. API servers
-# close an idle connection after 90 s; theirs is the side to do it, or a request would meet a closed connection.
+# Enough for several API servers: each keeps about 25 idle connections and opens more in a burst. API servers close an
+# idle connection after 90 s; ours must be longer, or a request could arrive on a connection being closed.
 LIMITS: Final = ServerLimits(connections=512, handshakes=128, idle_s=180.0)
 _JSON: Final = "application/json"
 _ROUTES: Final[Mapping[str, Hook]] = {hook.value: hook for hook in Hook}
 _PATHS: Final = ", ".join(_ROUTES)
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     405: {"Allow": "POST"},
-    # A review takes a millisecond; a burst has ended by then.
+    # A review takes about a millisecond; a burst has ended by then.
     429: {"Retry-After": "1"},
 }
 _SERVER: Final = "bowline"
-# Kubernetes' own bounds of a UID, a namespace and a name; callers may send longer ones.
+# Kubernetes' own limits for a UID, a kind, a namespace and a name; callers may send longer ones.
 _LONGEST: Final[Mapping[str, int]] = {"uid": 64, "kind": 64, "namespace": 63, "object": 253}
 
 
 class AdmissionServer:
-    """Answers reviews with the verdicts of one chain. ``facts`` is what is known of the cluster, as of now."""
+    """Answers reviews with the verdicts of one chain.
+
+    - ``facts``: returns the current cluster facts, called for every review.
+    - ``allowed_names``: client certificates must have one of these names; empty: no check.
+    - ``mode``: Enforce denies, Warn turns denials into warnings, Off allows everything.
+    """
 
     def __init__(
         self,
@@ -88,13 +93,13 @@ class AdmissionServer:
         self.address = listen
 
     def missing(self) -> str | None:
-        """Return why no calls should come here; None when they should."""
+        """Return the not-ready reason; None if ready."""
         if self._leaving:
             return "stopping"
         return None if self._server is not None else "not listening yet"
 
     async def start(self) -> None:
-        """Listen; ``address`` then has the real port. Raises OSError if the address cannot be used."""
+        """Listen; ``address`` then has the actual port. Raises OSError if the address cannot be used."""
         server = HttpServer(self._respond, LIMITS, self._failed, self._admits if self._allowed_names else None)
         port = await server.listen(self._listen, self._context)
         self._server = server
@@ -102,15 +107,15 @@ class AdmissionServer:
         log.info("answering reviews", extra={"address": str(self.address)})
 
     def leave(self) -> None:
-        """From now on: not ready. All requests are answered as before."""
+        """Mark not ready. Requests are still answered."""
         self._leaving = True
 
     def close_connections(self) -> None:
-        """From now on: every answer closes its connection."""
+        """Mark not ready, and close each connection after its next response."""
         self._leaving = self._closing = True
 
     async def stop(self) -> None:
-        """Close the listener, let requests in flight finish, close what is left."""
+        """Close the listener, wait for requests in flight up to the longest webhook timeout, close the rest."""
         if self._server is None:
             return
         self.close_connections()
@@ -134,11 +139,11 @@ class AdmissionServer:
         return response
 
     async def _accepted(self, request: web.BaseRequest) -> Hook:
-        """Return the hook of a request whose head is right; raises BadRequestError for others."""
+        """Return the hook for a request with a valid head; sends 100 Continue if expected. Raises BadRequestError."""
         hook = _hook_of(request)
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # it is no part of the answer
+            request.writer.output_size = 0  # it is not part of the response
         return hook
 
     def _admits(self, certificate: Mapping[str, Any]) -> bool:
@@ -148,7 +153,7 @@ class AdmissionServer:
         return not names.isdisjoint(self._allowed_names)
 
     def _failed(self, status: int, error: BaseException | None) -> None:
-        """Count what is not HTTP; log what the handler failed on."""
+        """Count a request that failed outside of the handler's own responses; log the error of a 5xx."""
         self._metrics.bad_requests.labels(code=str(status)).inc()
         if status >= 500:
             log.error("a request failed", exc_info=error)
@@ -178,7 +183,7 @@ class AdmissionServer:
         return answer
 
     def _enforced(self, hook: Hook, review: Review, judgement: Judgement) -> Judgement:
-        """Return what is answered: in the mode Warn no denial."""
+        """Apply the admission mode: in Warn, errors become warnings."""
         if self._mode != "Warn" or judgement.allowed:
             return judgement
         self._metrics.not_enforced.labels(hook=hook).inc()
@@ -200,14 +205,14 @@ _FAILED = Judgement(
 
 
 def _hook_of(request: web.BaseRequest) -> Hook:
-    # The path as it was sent: no caller escapes letters.
+    # The raw path: no caller escapes its letters.
     hook = _ROUTES.get(request.raw_path.partition("?")[0])
     if hook is None:
         raise BadRequestError(404, f"this path is not served; reviews are answered at {_PATHS}")
     if request.method != "POST":
         raise BadRequestError(405, "a review is sent by POST")
     headers = request.headers
-    if headers.get("Content-Type") != _JSON and request.content_type != _JSON:  # with parameters, for example
+    if headers.get("Content-Type") != _JSON and request.content_type != _JSON:  # it may have parameters
         raise BadRequestError(415, "the content type must be application/json")
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         raise BadRequestError(415, "the body must not be compressed; send it without a Content-Encoding")
@@ -217,7 +222,7 @@ def _hook_of(request: web.BaseRequest) -> Hook:
 
 
 def _about(review: Review) -> dict[str, str]:
-    """Return what a log line names an object by, each within the bounds that the API server would set."""
+    """Return the log fields that identify an object, each cut to the API server's own limit."""
     metadata = (review.object or {}).get("metadata")
     name = review.name or (display_name(metadata) if isinstance(metadata, dict) else "")
     about = {"uid": review.uid, "kind": review.kind, "namespace": review.namespace, "object": name}

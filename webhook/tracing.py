@@ -1,7 +1,7 @@
-"""Reviews as spans, and how a trace gets from admission to the bind: by an annotation of the BindRequest.
+"""Reviews as spans, and the propagation of a trace from admission to the bind: an annotation of the BindRequest.
 
-The annotation is part of the patch that the mutating hook answers anyway, and only if tracing is on. A trace that the
-creator of the request has begun (its own annotation), or the API server (its header), goes on.
+The annotation is part of the mutating hook's patch, and only if tracing is enabled. A trace started by the request's
+creator (its own annotation) or by the API server (its header) is continued.
 """
 
 from dataclasses import replace
@@ -19,9 +19,9 @@ from webhook.hooks import Hook, Review
 def traced(
     tracer: Tracer, hook: Hook, review: Review, judgement: Judgement, call: tuple[datetime, datetime, str]
 ) -> Judgement:
-    """Record the review as a span; return the judgement, with the trace for a request that is being created.
+    """Record the review as a span; return the verdict, with the trace annotation for a BindRequest being created.
 
-    ``call`` is when it began and ended, and the API server's own traceparent, if it sent one.
+    ``call`` is the review's start, its end, and the API server's traceparent header (empty if not sent).
     """
     began, ended, sent = call
     span = Span(
@@ -45,7 +45,7 @@ def traced(
 
 
 def carried(raw: Object) -> str:
-    """Return the trace that an object carries; empty if it carries none."""
+    """Return the traceparent annotation of an object; empty if it has none."""
     metadata = raw.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     value = annotations.get(names.TRACEPARENT) if isinstance(annotations, dict) else None
@@ -53,7 +53,7 @@ def carried(raw: Object) -> str:
 
 
 def with_traceparent(judgement: Judgement, raw: dict[str, Any], traceparent: str) -> Judgement:
-    """Return the judgement whose patch also annotates the object; ``raw`` is as the patch leaves it."""
+    """Return the verdict whose patch also annotates the object; ``raw`` is the object after the patch."""
     request = MutableObject(raw)
     request.set(traceparent, "metadata", "annotations", names.TRACEPARENT)
     return replace(judgement, patch=(*judgement.patch, *request.operations))

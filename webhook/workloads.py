@@ -1,12 +1,12 @@
-"""Workloads: the pod templates of the kinds that are judged, and what is refused of them.
+"""Workloads: review of the pod templates of the configured kinds. Pure.
 
-Pure. A bad template is refused where the user is looking, at ``kubectl apply``, instead of in an event of a
-ReplicaSet later. It is judged by the same chain as a pod; the pod hook stays the gate, this only tells earlier. Which
-kinds there are, and where their templates lie, is in ``shared.framework.workloads``.
+A bad template is reported at ``kubectl apply`` instead of later in an event of a ReplicaSet. It is reviewed by the
+same chain as a pod; the pod hook remains the gate, this only reports earlier. The kinds and the location of their
+templates are in ``shared.framework.workloads``.
 
-What must never be refused here is what a controller does on a user's behalf: objects owned by a controller whose own
-template is judged (the next ReplicaSet of an old Deployment), and updates that leave the templates alone (scaling,
-labels, finalizers). Of several templates only those are judged that an update changes.
+Must never deny what a controller does on a user's behalf: objects owned by a controller whose own template is
+reviewed (the next ReplicaSet of an old Deployment), and updates that leave the templates unchanged (scaling, labels,
+finalizers). Of several templates only the changed ones are reviewed.
 """
 
 from collections import Counter
@@ -21,16 +21,16 @@ from shared.framework.admission import ALLOWED, AdmissionChain, Judgement, judge
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import Workload, WorkloadKey
 
-# Pods are judged themselves, and some controllers make a pod the owner of the workload that belongs to it.
 # Each costs as much as a pod.
 MAX_TEMPLATES: Final = 128
+# Pods are reviewed themselves, and some controllers make a pod the owner of the workload that belongs to it.
 _POD: Final[WorkloadKey] = ("", "Pod")
 
 
 def judge_workload(
     chain: AdmissionChain, workload: Workload, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
 ) -> Judgement:
-    """Judge the pod templates of an object of the kind. Their content is changed in place."""
+    """Review the pod templates of an object of the kind. Modifies their content in place."""
     if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
     faults = structure.workload_faults if workload.is_built_in else structure.foreign_workload_faults
@@ -39,7 +39,7 @@ def judge_workload(
         return _as_asked(workload, judgement_of([malformed]))
     if _has_judged_owner(chain, raw):
         return ALLOWED
-    # Without a template there is nothing to judge; the API server says whether it may be so.
+    # Whether a template is required is the API server's decision.
     templates = changed_templates(workload, raw, old)
     if len(templates) > MAX_TEMPLATES:
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
@@ -52,7 +52,7 @@ def judge_workload(
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
     """Return path and content of the templates that the old object does not have.
 
-    One that only stands elsewhere, because another was put in before it or taken out, is not new; a further copy is.
+    A template that has only moved, because another one was inserted or removed, is not new; an additional copy is.
     """
     now = list(workload.templates_in(raw))
     before = dict(workload.templates_in(old)) if old is not None else {}
@@ -72,7 +72,7 @@ def changed_templates(workload: Workload, raw: Object, old: Object | None) -> li
 
 
 def _text(template: Any) -> bytes:
-    """Return what equal templates have in common; nothing for one that is nested too deeply to have it."""
+    """Return the canonical JSON by which templates are compared; empty if it is nested too deeply."""
     try:
         return orjson.dumps(template, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:
@@ -89,5 +89,5 @@ def _key(owner: Object) -> WorkloadKey:
 
 
 def _as_asked(workload: Workload, judgement: Judgement) -> Judgement:
-    """Return the verdict, or its errors as warnings if that is all the configuration wants for the kind."""
+    """Return the verdict, with its errors as warnings unless the configuration denies for this kind."""
     return judgement if workload.action == "Deny" else judgement.as_warnings()

@@ -1,1 +1,1 @@
-"""The serving certificate: where it comes from, how it is served, how the API server comes to trust it."""
+"""The serving certificate: its sources, how it is served, and how the API server is made to trust it."""

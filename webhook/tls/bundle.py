@@ -1,6 +1,7 @@
-"""What webhook configurations say about whom the API server trusts, and what must change in them. Pure.
+"""The ``clientConfig`` of webhook configurations: which CA bundle each entry has, and the patch that corrects it.
+Pure.
 
-An entry (one of ``webhooks``) names an address and, in ``caBundle``, who vouches for the certificate found there.
+An entry (one of ``webhooks``) names an address and, in ``caBundle``, the CAs that the API server verifies it with.
 """
 
 import base64
@@ -17,51 +18,51 @@ from webhook.tls.ca import ORGANIZATION, from_pem
 
 
 class Call(NamedTuple):
-    """How an API server checks who answers: the name it asks for, and the bundle; an empty one is the system's."""
+    """What an API server verifies for an entry: server name and CA bundle; an empty bundle means the system's CAs."""
 
     name: str
     bundle: bytes
 
 
 def entries(configurations: Iterable[Object]) -> Iterator[Object]:
-    """Return the ``clientConfig`` of every entry."""
+    """Yield the ``clientConfig`` of every entry."""
     for configuration in configurations:
         for webhook in configuration.get("webhooks") or ():
             yield webhook.get("clientConfig") or {}
 
 
 def calls(configurations: Iterable[Object]) -> frozenset[Call]:
-    """Return the different checks that API servers make."""
+    """Return the distinct verifications that API servers make."""
     return frozenset(Call(_name(client), bundle_of(client)) for client in entries(configurations))
 
 
 def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:
-    """Return the authorities that every entry trusts; none if there is no entry."""
+    """Return the CAs that every entry trusts; none if there is no entry."""
     held = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
     return frozenset.intersection(*held) if held else frozenset()
 
 
 def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
-    """Return the authorities of Bowline's own that some entry trusts."""
+    """Return the CAs made by Bowline that some entry trusts."""
     return tuple(certificate for certificate in published(configurations) if is_ours(certificate))
 
 
 def published(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
-    """Return the authorities that some entry trusts, each once."""
+    """Return the CAs that some entry trusts, without duplicates."""
     bundles = {bundle_of(client) for client in entries(configurations)}
     return tuple(dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)))
 
 
 def mismatches(configurations: Iterable[Object], bundle: bytes) -> int:
-    """Return how many entries trust others than the bundle."""
+    """Return how many entries have a different bundle."""
     return sum(bundle_of(client) != bundle for client in entries(configurations))
 
 
 def bundle_patch(configuration: Object, bundle: bytes) -> list[dict[str, Any]]:
-    """Return the JSON Patch by which every entry trusts the bundle; empty if all do.
+    """Return the JSON Patch that sets the bundle in every entry; empty if all have it.
 
-    It touches nothing but ``caBundle``, and fails if the configuration has changed since it was read: the entries
-    may be others by now.
+    It changes only ``caBundle``, and tests the resourceVersion: entries are addressed by index, which another writer
+    may have changed since the read.
     """
     value = base64.b64encode(bundle).decode()
     operations = [
@@ -76,7 +77,7 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[dict[str, Any]]:
 
 
 def bundle_of(client: Object) -> bytes:
-    """Return an entry's bundle; empty for none and for what is none."""
+    """Return an entry's decoded bundle; empty if absent or not base64."""
     try:
         return base64.b64decode(client.get("caBundle") or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
@@ -84,7 +85,7 @@ def bundle_of(client: Object) -> bytes:
 
 
 def is_ours(certificate: x509.Certificate) -> bool:
-    """Return whether Bowline has made the authority."""
+    """Return whether Bowline made this CA."""
     names = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     return any(name.value == ORGANIZATION for name in names)
 

@@ -1,7 +1,7 @@
-"""Certificate authorities and the serving certificates they sign. Pure but for the random numbers.
+"""Certificate authorities (CAs) and the serving certificates they sign. Pure except for random numbers.
 
-An authority lives in a Secret that all replicas share; a serving certificate (a leaf) is signed by each replica for
-itself and never leaves its memory. A leaf never outlives its authority.
+A CA is stored in a Secret that all replicas share. Each replica signs its own serving certificate (a leaf), which
+stays in its memory. A leaf never outlives its CA.
 """
 
 import ipaddress
@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID
 
 ORGANIZATION = "bowline"
-# Clocks of API server and webhook may differ by this much.
+# Maximum clock difference between API server and webhook.
 BACKDATED = timedelta(hours=1)
 _PEM = serialization.Encoding.PEM
-# What TLS verifiers of today accept. Others are not ours to sign with, whoever has put them there.
+# Key types that current TLS verifiers accept. A CA with another one is not used, whatever its source.
 _KEYS = (ec.EllipticCurvePrivateKey, rsa.RSAPrivateKey, ed25519.Ed25519PrivateKey)
 _RSA_BITS = 2048
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
@@ -27,31 +27,31 @@ SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519Pri
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority with the key it signs by. Equal is who has the same certificate."""
+    """A certificate authority with its signing key. Equality compares the certificate only."""
 
     certificate: x509.Certificate
     key: SigningKey = field(compare=False, repr=False)
 
     def private_pem(self) -> bytes:
-        """Return the key, unencrypted, as a Secret holds it."""
+        """Return the key, unencrypted PKCS 8 PEM, as stored in the Secret."""
         return self.key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A serving certificate with its key (PEM), and who has signed it."""
+    """A serving certificate with its key (PEM) and its signer."""
 
     certificate: x509.Certificate
     signer: x509.Certificate
     private_key: bytes = field(repr=False)
 
     def pem(self) -> bytes:
-        """Return certificate and key in one, as OpenSSL reads them."""
+        """Return certificate and key in one PEM, as OpenSSL reads them."""
         return to_pem([self.certificate]) + self.private_key
 
 
 def service_names(service: str, namespace: str) -> tuple[str, ...]:
-    """Return the DNS names by which an API server may know a Service."""
+    """Return the DNS names by which an API server may address a Service; none if either name is empty."""
     if not service or not namespace:
         return ()
     local = f"{service}.{namespace}.svc"
@@ -59,9 +59,9 @@ def service_names(service: str, namespace: str) -> tuple[str, ...]:
 
 
 def make_authority(now: datetime, life: timedelta) -> Authority:
-    """Make an authority of Bowline's own."""
+    """Create a self-signed CA, valid for ``life`` from ``now``."""
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own: several authorities stand in one bundle, and verifiers look them up by name.
+    # A unique name: one bundle holds several CAs, and verifiers select them by subject.
     name = _name(f"bowline webhook CA {x509.random_serial_number():x}"[:40])
     certificate = (
         _builder(name, name, key.public_key(), now)
@@ -75,7 +75,7 @@ def make_authority(now: datetime, life: timedelta) -> Authority:
 
 
 def sign_leaf(authority: Authority, names: Iterable[str], now: datetime, life: timedelta) -> Leaf:
-    """Sign a new serving certificate for these DNS names and IP addresses."""
+    """Sign a new serving certificate for these DNS names and IP addresses; it ends with the CA at the latest."""
     key = ec.generate_private_key(ec.SECP256R1())
     signer = authority.certificate
     alternatives = x509.SubjectAlternativeName([_alternative(name) for name in dict.fromkeys(names)])
@@ -94,7 +94,7 @@ def sign_leaf(authority: Authority, names: Iterable[str], now: datetime, life: t
 
 
 def read_authority(certificate: bytes, key: bytes) -> Authority | None:
-    """Return the authority of a PEM pair; None for anything that cannot sign certificates."""
+    """Return the CA of a PEM pair; None unless it can sign certificates (CA certificate, matching and strong key)."""
     try:
         found = x509.load_pem_x509_certificate(certificate)
         private = serialization.load_pem_private_key(key, password=None)
@@ -108,25 +108,25 @@ def read_authority(certificate: bytes, key: bytes) -> Authority | None:
 
 
 def may_sign(certificate: x509.Certificate) -> bool:
-    """Return whether verifiers take the certificate for an authority's."""
+    """Return whether verifiers accept the certificate as a CA."""
     try:
         if not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
             return False
         usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
     except x509.ExtensionNotFound as error:
-        return error.oid == ExtensionOID.KEY_USAGE  # it may be left out, the other not
+        return error.oid == ExtensionOID.KEY_USAGE  # keyUsage is optional, basicConstraints is not
     except ValueError:
         return False
     return usage.key_cert_sign
 
 
 def is_valid_at(certificate: x509.Certificate, now: datetime) -> bool:
-    """Return whether a verifier whose clock says ``now`` would accept the dates."""
+    """Return whether a verifier with the clock ``now`` accepts the validity period."""
     return certificate.not_valid_before_utc <= now < certificate.not_valid_after_utc
 
 
 def part_of_life(certificate: x509.Certificate, part: float) -> datetime:
-    """Return when that part of the life of a certificate of Bowline's is over."""
+    """Return when this fraction of the lifetime of a certificate made by Bowline has passed."""
     issued = certificate.not_valid_before_utc + BACKDATED
     return issued + (certificate.not_valid_after_utc - issued) * part
 
@@ -137,12 +137,12 @@ def to_pem(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def from_pem(bundle: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM bundle, each once; what is none is left out."""
+    """Return the certificates of a PEM bundle, without duplicates; blocks that do not parse are skipped."""
     found = []
     for part in bundle.split(b"-----BEGIN CERTIFICATE-----")[1:]:
         try:
             found.append(x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part))
-        except ValueError:  # somebody's placeholder, or mangled
+        except ValueError:  # a placeholder, or damaged
             continue
     return tuple(dict.fromkeys(found))
 

@@ -1,7 +1,7 @@
-"""The webhook configurations of the release: watched, and made to trust a bundle.
+"""The release's webhook configurations: watched, and patched so that every entry trusts the CA bundle.
 
-They are the chart's; they are read and patched, never created, so that nothing is left behind when the release goes.
-Whatever puts one there anew, an upgrade above all, is seen at once.
+The chart owns them; they are read and patched, never created, so that uninstalling the release leaves nothing behind.
+The watch detects a recreated one, for example after an upgrade.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from webhook.tls.periodic import Passes
 
 log = logging.getLogger(__name__)
 
-# How often the file of an authority is looked at.
+# Poll interval of the CA file.
 _POLL = timedelta(seconds=5)
-# How long authorities stay published that are not in the file: a kubelet takes up to a minute and a half to renew it,
-# and a rollout, in which old replicas have another file, some minutes.
+# How long CAs that are not in the file stay published: a kubelet takes up to 90 s to update it, and a rollout, in
+# which old replicas have another file, some minutes.
 KEPT = timedelta(minutes=10)
 
 
@@ -49,31 +49,33 @@ class Configurations:
         }
 
     def seen(self) -> list[Object]:
-        """Return those that are there."""
+        """Return the cached configurations."""
         return [found for reflector in self.reflectors.values() for found in reflector.store.values()]
 
     def unread(self) -> str | None:
-        """Return what keeps us from knowing what the API server trusts; None when we know."""
+        """Return which configurations have not been read yet, and why; None after all have synced."""
         for name, reflector in self.reflectors.items():
             if not reflector.synced.is_set():
                 return f"{name}: {reflector.problem or 'not read yet'}"
         return None
 
     def missing(self) -> str | None:
-        """Return why nobody can call us; None if somebody can.
+        """Return why no API server is configured to call the webhook; None if at least one configuration exists.
 
-        One of two is enough: in an emergency the validating one is taken away, and put back when we are ready.
+        One of the two is enough: in an emergency the operator deletes the validating one and restores it once the
+        webhook is ready.
         """
         if self.unread() is None and not self.seen():
             return f"there is no configuration {' or '.join(self._names)}; install the chart, or name another"
         return self.unread()
 
     async def publish(self, bundle: bytes, settled: Callable[[], Awaitable[bytes | None]]) -> None:
-        """Make every entry trust the bundle. Raises KubeError: Conflict or Invalid if one has changed meanwhile.
+        """Set the bundle in every entry of every cached configuration. Raises KubeError; Conflict or Invalid after a
+        concurrent change.
 
-        What was seen may be old, by which a replica would undo what another one has done. So before a write the
-        configuration is read, then ``settled`` tells the bundle anew (None: not now), and the patch is guarded by
-        what was read first.
+        The cache may be stale, and a write from it could revert another replica's. So before a write the
+        configuration is read live, then ``settled`` recomputes the bundle (None: skip this write), and the patch
+        tests the resourceVersion that was read first.
         """
         for (resource, name), reflector in zip(self._targets, self.reflectors.values(), strict=True):
             seen = reflector.store.get(ObjectKey("", name))
@@ -90,20 +92,21 @@ class Configurations:
 
 
 class Overlap:
-    """Keeps published for a while what this replica does not vouch for: another may, by a file of its own.
+    """Keeps CAs published for ``KEPT`` that this replica does not have: another replica may have them, from its own
+    file.
 
-    Replicas would otherwise overwrite each other's authorities as fast as they see them, and the certificates of all
-    but one would be refused.
+    Otherwise replicas would overwrite each other's CAs continuously, and only the last writer's certificate would
+    verify.
     """
 
     def __init__(self) -> None:
-        # Since when, without a break, each has been seen published and not vouched for.
+        # Foreign CAs and the monotonic time since which each has been published without interruption.
         self._since: dict[x509.Certificate, float] = {}
 
     def of(
         self, ours: Sequence[x509.Certificate], there: Sequence[x509.Certificate], now: float
     ) -> tuple[x509.Certificate, ...]:
-        """Return what is to be published, in an order that is the same for every replica: the newest first."""
+        """Return the CAs to publish, newest first: the same order for every replica."""
         self._since = {c: self._since.get(c, now) for c in there if c not in ours}
         others = (c for c, since in self._since.items() if now - since < KEPT.total_seconds())
         newest = sorted({*ours, *others}, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
@@ -111,9 +114,9 @@ class Overlap:
 
 
 class FilePublisher:
-    """Publishes the authority that stands beside a certificate from files, if there is one.
+    """Publishes the CA file that accompanies a certificate from files, if it exists.
 
-    When it is replaced, kubelets bring the new file to each replica in their own time: ``Overlap``.
+    After a replacement, kubelets update the file of each replica at different times: see ``Overlap``.
     """
 
     def __init__(self, path: Path, configurations: Configurations, metrics: CertificateMetrics, clock: Clock) -> None:
@@ -125,7 +128,7 @@ class FilePublisher:
         self.passes = Passes(self._pass, _POLL, metrics)
 
     def missing(self) -> str | None:
-        """Return what keeps us from publishing; None when nothing does."""
+        """Return the not-ready reason; None while publishing works."""
         return self.passes.problem
 
     async def run(self) -> None:
@@ -134,7 +137,7 @@ class FilePublisher:
 
     async def _pass(self) -> None:
         bundle = await self._bundle()
-        # Without an authority in the Secret somebody else publishes it, or the system's authorities vouch for us.
+        # Without a CA in the Secret another component publishes it, or the system's CAs verify the certificate.
         if bundle is not None and self._configurations.unread() is None:
             self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
             await self._configurations.publish(bundle, self._bundle)

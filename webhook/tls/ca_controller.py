@@ -1,8 +1,9 @@
-"""Carries out the rotation of a self-signed webhook: the shell around ``rotation``.
+"""CA controller of the self-signed webhook: the I/O layer around ``rotation``.
 
-Every replica does all of this, and none leads: a pass looks at the Secret and the webhook configurations, takes the
-step that is due, publishes the bundle, and signs its own leaf. What was seen may be old, so a write is decided anew
-on what is read for it, and guarded by its resourceVersion; whoever loses looks again.
+Every replica runs it, without leader election: a pass reads the Secret and the webhook configurations, executes the
+rotation step that is due, publishes the bundle and signs this replica's leaf. The cache may be stale, so before a
+write the step is decided again on a live read, and the write carries its resourceVersion; after a conflict the pass
+is repeated.
 """
 
 import asyncio
@@ -40,15 +41,15 @@ from webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
 
-# Also without an event: time passes, and clocks jump.
+# Also without an event: lifetimes pass, and clocks are adjusted.
 _RECHECK = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """What a self-signed webhook is told: its Secret, how long things live, and by which names it is called.
+    """Configuration of the self-signed webhook: the CA's Secret, lifetimes and the names in the certificate.
 
-    ``former`` is the Secret that an earlier version kept its authority in: it is taken over from there once.
+    ``former`` is the Secret in which an earlier version stored its CA; it is adopted once.
     """
 
     secret: ObjectKey
@@ -58,20 +59,20 @@ class Authorities:
 
 
 class LeafHolder:
-    """This replica's own leaf and where it is served; outlives a loss of the cluster."""
+    """This replica's leaf and the context that serves it; survives a lost connection to the cluster."""
 
     def __init__(self, serving: ServingContext) -> None:
         self.leaf: Leaf | None = None
         self._serving = serving
 
     def serve(self, leaf: Leaf) -> None:
-        """Serve another leaf from now on."""
+        """Serve another leaf. Raises CertificateError and keeps the previous one."""
         self._serving.swap(leaf.pem())
         self.leaf = leaf
 
 
 class CaKeeper:
-    """One replica's part in keeping the authority, and its own leaf."""
+    """Keeps the CA in its Secret valid, and signs this replica's leaf."""
 
     def __init__(
         self,
@@ -102,13 +103,13 @@ class CaKeeper:
         metrics.follow("ca", self._ca_end)
 
     def missing(self) -> str | None:
-        """Return what keeps us from keeping the authority; None when nothing does."""
+        """Return the not-ready reason; None while the Secret is synced and the last pass succeeded."""
         if not self.reflector.synced.is_set():
             return f"Secret {self._secret}: {self.reflector.problem or 'not read yet'}"
         return self.passes.problem
 
     async def run(self) -> None:
-        """Keep it until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reflector.run(), name="reflector of the CA's Secret")
             tasks.create_task(self.passes.run(), name="passes over the CA")
@@ -125,13 +126,13 @@ class CaKeeper:
         await self._configurations.publish(bundle, self._settled_bundle)
 
     async def _stepped(self) -> CaState:
-        """Take the step that is due; return what the Secret says then."""
+        """Execute the rotation step that is due, if any; return the Secret's state after it."""
         found = self.reflector.store.get(self._secret)
         if found is not None:
             state = read_secret(found)
             if rotate(self._observed(state), self._clock.now(), self._lives).action is None:
                 return state
-        # On what is there now, not on what was seen.
+        # Decide on a live read: the cache may be stale.
         found = await self._read()
         seen = self._observed(read_secret(found) if found is not None else None)
         now = self._clock.now()
@@ -146,10 +147,10 @@ class CaKeeper:
         return made
 
     async def _inherited(self, seen: Observed, now: datetime) -> CaState | None:
-        """Return the authority of an earlier version while this Secret has none; None if there is none that is valid.
+        """Return the valid CA of an earlier version while this Secret has none, else None.
 
-        Replicas of that version still sign by it. With another authority each would remove the other's from the
-        webhook configurations.
+        Replicas of that version still sign with it. With a different CA, each version would remove the other's from
+        the webhook configurations.
         """
         has_own = seen.known is not None or (seen.secret is not None and seen.secret.active is not None)
         if self._former is None or has_own:
@@ -181,7 +182,7 @@ class CaKeeper:
         return None
 
     async def _settled_bundle(self) -> bytes | None:
-        """Return what is to be published, as the Secret says now; None while it is not to be believed."""
+        """Return the bundle to publish from a live read; None while the Secret must be repaired first."""
         found = await self._read()
         if found is None:
             return None
@@ -191,7 +192,7 @@ class CaKeeper:
         return self._bundle(state)
 
     def _bundle(self, state: CaState) -> bytes:
-        """Return what is to be published: the Secret's, and for a while what replicas with files have put there."""
+        """Return the bundle to publish: the Secret's, and for the overlap period the CAs of replicas with files."""
         there = published(self._configurations.seen())
         others = [
             certificate for certificate in there if certificate not in state.bundle and not is_ours(certificate)
@@ -211,14 +212,16 @@ class CaKeeper:
         )
 
     def _trusted(self) -> dict[x509.Certificate, float]:
-        """Return since when, without a break, every entry has been seen to trust which authority."""
+        """Return since when (monotonic) every entry has been observed to trust each CA, without interruption."""
         held = trusted_by_all(self._configurations.seen())
         now = self._clock.monotonic()
         self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in held}
         return self._trusted_since
 
     def _sign(self, state: CaState, *, unseen: bool) -> None:
-        """Sign a leaf if one is due; ``unseen``: nobody knows whether its signer still is the one."""
+        """Sign a leaf if one is due. ``unseen``: the Secret's cache is not current, so the signer may have been
+        replaced.
+        """
         signer, leaf, now = state.active, self._holder.leaf, self._clock.now()
         grace, moment = self._lives.grace.total_seconds(), self._clock.monotonic()
         trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
@@ -233,7 +236,7 @@ class CaKeeper:
         log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})
 
     def _renew_unseen(self) -> None:
-        """Without the cluster, or without the right to take a step, at least do not let the leaf end."""
+        """Without the API server, or without permission for a step, at least renew the leaf before it expires."""
         if self._known is not None and (self.reflector.problem or self.passes.problem):
             self._sign(self._known, unseen=True)
 
@@ -243,5 +246,5 @@ class CaKeeper:
 
 
 def _every(lives: Lives) -> timedelta:
-    """Return how long a pass may be away from what it waits for; only lives as short as a test's need less."""
+    """Return the interval between passes: ``_RECHECK``, or less for the short lifetimes used in tests."""
     return min(_RECHECK, lives.leaf / 20, max(lives.grace / 4, timedelta(milliseconds=100)))

@@ -1,8 +1,8 @@
-"""A certificate from files that somebody else renews: cert-manager's Secret or one's own, mounted by the kubelet.
+"""A certificate from files that are renewed externally: a mounted Secret of cert-manager or of the operator.
 
-The files are compared by content, because a mounted Secret changes by symbolic links and at odd times. What is
-served is replaced only by what is better than it: a pair that does not fit yet (one file is written, the other is
-not) or one that is not valid today is left where it is, said once, and looked at again.
+The files are compared by content, because a mounted Secret changes by symbolic links and its timestamps are
+unreliable. The served pair is replaced only by a usable one: a pair that does not match yet (one of two files is
+written) or is not currently valid is ignored, logged once and read again later.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
 
-# A kubelet takes up to a minute and a half; this is little beside it.
+# Small against the up to 90 s that a kubelet takes to update the files.
 _POLL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class FilePaths:
-    """Where the files are: chain and key, or neither with a self-signed one; authorities of callers, or none."""
+    """Paths of chain and key (neither if self-signed), and of the client CA bundle, if any."""
 
     certificate: Path | None = None
     private_key: Path | None = None
@@ -34,7 +34,7 @@ class FilePaths:
 
 
 class CertificateFiles:
-    """Keeps a ServingContext at what the files say."""
+    """Keeps a ServingContext in sync with the files."""
 
     def __init__(self, paths: FilePaths, metrics: CertificateMetrics, clock: Clock) -> None:
         self._paths = paths
@@ -47,7 +47,7 @@ class CertificateFiles:
         self._load_pair()
 
     async def run(self) -> None:
-        """Look at the files until cancelled."""
+        """Poll the files until cancelled."""
         while True:
             await asyncio.sleep(_POLL_S)
             try:
@@ -57,10 +57,12 @@ class CertificateFiles:
                 self._complain(str(error))
 
     def look(self) -> None:
-        """Serve what the files say now. Raises CertificateError if they say nothing better."""
+        """Apply the files' current content. Raises CertificateError if it is unusable; the previous one stays in
+        use.
+        """
         try:
             self._load_callers()
-        finally:  # what is wrong with the callers' file must not keep a renewed certificate from being served
+        finally:  # an error in the client CA file must not block a renewed certificate
             self._load_pair()
 
     def _load_callers(self) -> None:
@@ -98,7 +100,7 @@ class CertificateFiles:
 
 
 def worse(found: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:
-    """Return why a chain is not to replace the one that is served; empty if it is."""
+    """Return why a chain must not replace the one being served; empty if it may."""
     if not found:
         return "there is no certificate in it"
     if current is not None and is_valid_at(current, now) and not is_valid_at(found[0], now):
@@ -107,7 +109,7 @@ def worse(found: tuple[x509.Certificate, ...], current: x509.Certificate | None,
 
 
 def _read_callers(path: Path) -> bytes:
-    # No authorities at all would stand for "everybody": a file that was cut off must not open the door.
+    # An empty bundle would disable client authentication: a truncated file must not do that.
     found = _read(path)
     if not found:
         raise CertificateError(f"{path}: is empty; it must hold the authorities of callers, PEM")

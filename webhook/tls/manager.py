@@ -1,11 +1,11 @@
-"""What makes API servers believe the certificate that is served, by the way it came here:
+"""Makes API servers trust the serving certificate, depending on its source:
 
-- self-signed: the authority is kept in a Secret and published (``keeper``);
-- from files with their authority (``ca.crt`` in the same Secret): that is published;
-- from files alone: whoever makes them publishes their authority, such as cert-manager.
+- self-signed: the CA is kept in a Secret and published (``ca_controller``);
+- from files with their CA (``ca.crt`` in the same Secret): that CA is published (``ca_bundle``);
+- from files alone: their issuer, such as cert-manager, publishes its own CA.
 
-In each of them the process is ready when a call of our own listener shows that it worked (``dial``). It serves all
-the time; nothing here is needed for that once there is a certificate.
+In each case the process is ready when a TLS handshake with its own listener verifies (``readiness``). Serving does
+not depend on this once there is a certificate.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from webhook.tls.ca_bundle import Configurations, FilePublisher
 from webhook.tls.ca_controller import Authorities, CaKeeper, LeafHolder
 from webhook.tls.readiness import SelfDial
 
-# A write that takes longer is better begun anew.
+# Retry a write rather than wait longer for it.
 _TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TrustOptions:
-    """Which configurations are to trust us, and by what: our own authority, that of a file, or neither."""
+    """Which configurations must trust the certificate, and by which CA: self-signed, from a file, or neither."""
 
     kubeconfig: Path | None
     configurations: tuple[str, ...]
@@ -39,7 +39,7 @@ class TrustOptions:
 
 
 class Trust:
-    """Makes API servers believe us, and says whether they do."""
+    """Publishes the CA if it is Bowline's task, and verifies the result."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class Trust:
         self._missing: Callable[[], str | None] = lambda: "not connected to the API server yet"
 
     def missing(self) -> str | None:
-        """Return why API servers would not believe us; None when they would."""
+        """Return why API servers cannot verify the certificate; None if they can."""
         return self._missing()
 
     async def run(self, stop: Stop) -> None:
-        """Do so until cancelled, or until ``stop`` while there is no access."""
+        """Run until cancelled, or until ``stop`` while there is no access to an API server."""
         access = await wait_for_access(self._options.kubeconfig, stop, self._no_access)
         if access is None:
             return
@@ -97,7 +97,7 @@ class Trust:
 
 
 def _why(dial: SelfDial, publisher: CaKeeper | FilePublisher | None) -> str | None:
-    """Return why we are not believed: what keeps us from being published, if that is it."""
+    """Return the not-ready reason: the publisher's if it has one, else the failed verification's."""
     refusal = dial.missing()
     return refusal and ((publisher.missing() if publisher is not None else None) or refusal)
 

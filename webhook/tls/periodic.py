@@ -1,6 +1,6 @@
-"""A loop that looks at the cluster and acts on what it sees: soon after an event, else every so often.
+"""A periodic task: runs soon after an event, else at a fixed interval.
 
-What goes wrong is said once, shown in ``problem`` and tried again; nothing ends it but cancellation.
+A failure is logged once, reported in ``problem`` and retried with backoff; only cancellation ends the loop.
 """
 
 import asyncio
@@ -16,14 +16,16 @@ from webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)
 
-# An outage of the API server lasts minutes; this long after it at most we are at work again.
+# API server outages last minutes; the task resumes within the maximum after one.
 _BACKOFF = (timedelta(seconds=0.2), timedelta(seconds=10))
-# Losing to other replicas as often as this in a row is something else.
+# More conflicts in a row than this are not caused by concurrent replicas.
 _BAD_LUCK = 5
 
 
 class Passes:
-    """Makes one pass after the other."""
+    """Runs ``look`` repeatedly: every ``every``, after each ``wake``, and with backoff after a KubeError or
+    CertificateError.
+    """
 
     def __init__(self, look: Callable[[], Awaitable[None]], every: timedelta, metrics: CertificateMetrics) -> None:
         self.problem: str | None = None
@@ -34,11 +36,11 @@ class Passes:
         self._backoff: Backoff[str] = Backoff(*_BACKOFF)
 
     def wake(self) -> None:
-        """Look again soon: something has changed."""
+        """Run soon: something has changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Run until cancelled."""
         while True:
             self._woken.clear()
             wait = await self._once()
@@ -52,7 +54,7 @@ class Passes:
         except (KubeError, CertificateError) as error:
             wait = self._backoff.failed("")
             if isinstance(error, Conflict | Invalid):
-                # Another replica was first; what it did will be seen.
+                # Another replica wrote first; the watch will deliver its write.
                 self._metrics.ca_conflicts.inc()
                 if self._backoff.failures("") <= _BAD_LUCK:
                     return wait

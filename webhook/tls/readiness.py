@@ -1,8 +1,8 @@
-"""Readiness as an API server would see it: call our own listener, and check who answers.
+"""Readiness as an API server would judge it: a TLS handshake with our own listener.
 
-Each webhook entry names an address and a bundle; a handshake with our listener must give a certificate for that name
-that the bundle vouches for. It is our own listener and not the Service that is dialled: behind the Service is nobody
-until one of us is ready.
+Each webhook entry names an address and a CA bundle; the handshake must give a certificate for that name which the
+bundle verifies. It connects to the listener and not to the Service: the Service has no endpoints until a replica is
+ready.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from webhook.tls.serving import client_context
 
 log = logging.getLogger(__name__)
 
-# As often as a kubelet asks; sooner while somebody waits for us.
+# The kubelet's probe interval; shorter while not ready.
 _EVERY, _SOON = timedelta(seconds=5), timedelta(seconds=0.25)
 _TIMEOUT_S = 5.0
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
 class SelfDial:
-    """Asks again and again whether API servers can verify us."""
+    """Verifies periodically that API servers can verify the certificate."""
 
     def __init__(self, address: Callable[[], ListenAddress], configurations: Configurations) -> None:
         self._address = address
@@ -35,15 +35,15 @@ class SelfDial:
         self._missing: str | None = "not verified yet"
 
     def missing(self) -> str | None:
-        """Return why API servers would not believe us; None when they would."""
+        """Return why API servers cannot verify the certificate; None if they can."""
         return self._missing
 
     def wake(self) -> None:
-        """Ask soon: something has changed."""
+        """Verify soon: something has changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Verify until cancelled."""
         while True:
             self._woken.clear()
             found = await self._ask()
@@ -79,7 +79,7 @@ class SelfDial:
                 _, writer = await asyncio.open_connection(host, listen.port, ssl=context, server_hostname=call.name)
         except ssl.SSLCertVerificationError as error:
             return f"the caBundle of its webhook entry does not vouch for our certificate: {error.verify_message}"
-        except (OSError, ValueError) as error:  # TimeoutError is one; a name that cannot be one is the other
+        except (OSError, ValueError) as error:  # includes TimeoutError; ValueError for a malformed server name
             return f"our own listener does not answer: {str(error) or type(error).__name__}"
         writer.close()
         with contextlib.suppress(OSError):

@@ -1,15 +1,17 @@
-"""When the authority of a self-signed webhook is renewed, and by which steps. Pure: what is seen and ``now`` in, a
-step out; any replica may take any step, and take up where another one left off.
+"""Rotation of the self-signed webhook's CA: what is observed and ``now`` in, a step out. Pure.
 
-The authorities are in one Secret (``CaState``). Nobody is ever to meet a certificate that the API server does not
-trust yet, so a renewal is three steps, each seen to have worked before the next:
+Any replica may execute any step, or continue after another one. All CAs are in one Secret (``CaState``). No API
+server may ever meet a certificate that it does not trust yet, so a renewal has three steps, each observed to have
+taken effect before the next:
 
-1. *introduce*: a new authority joins the bundle; every webhook entry is made to trust old and new;
-2. *switch*, when every entry has been seen to hold the new one for the grace period: it signs from now on;
-3. *retire*, when no certificate of the old one can be valid any more: the bundle is the new one alone.
+1. *introduce*: a new CA is added to the bundle; every webhook entry is made to trust old and new;
 
-What others do to the Secret is put right by *create*, *repair* and *mend*. An authority that still vouches for
-certificates in use stays in the bundle through all of these, so that even a deleted Secret costs no call.
+2. *switch*, when every entry has held the new one for the grace period: it signs from now on;
+
+3. *retire*, when no certificate of the old CA can be valid any more: the bundle is the new one alone.
+
+*create*, *repair* and *mend* correct a deleted, unusable or inconsistent Secret. A CA that verifies certificates in
+use stays in the bundle throughout, so that even a deleted Secret does not fail a call.
 """
 
 from collections.abc import Iterable
@@ -21,18 +23,18 @@ from cryptography import x509
 
 from webhook.tls.ca import BACKDATED, Authority, Leaf, is_valid_at, part_of_life
 
-# Two thirds of a life: the last third is there for whatever may go wrong meanwhile.
+# Renew after two thirds of the lifetime: the last third is the reserve for failures.
 RENEW_AT = 2 / 3
-# Replicas started together are not to renew together: each is early by up to this part of a life.
+# Replicas started together must not renew together: each is early by up to this fraction of the lifetime.
 JITTER = 0.05
-# Without contact to the API server a leaf is not renewed before this: the signer may have been replaced unseen.
+# While the API server is unreachable a leaf is not renewed before this: the signer may have been replaced unnoticed.
 RENEW_UNSEEN_AT = 0.95
-# More authorities than can pile up; each is about 700 bytes in every webhook entry. The newest stay.
+# More CAs than rotation can accumulate; each is about 700 bytes in every webhook entry. The newest are kept.
 MAX_BUNDLE = 16
 
 
 class Action(StrEnum):
-    """What can be done to the Secret."""
+    """The actions on the Secret."""
 
     CREATE = "create"
     REPAIR = "repair"
@@ -42,13 +44,13 @@ class Action(StrEnum):
     RETIRE = "retire"
 
 
-# While one of these is due, the Secret is not to be believed.
+# While one of these is due, the Secret's content must not be published.
 PUTTING_RIGHT = frozenset({Action.CREATE, Action.REPAIR, Action.MEND})
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done now, if anything, and why."""
+    """The action that is due, or None, and the reason."""
 
     action: Action | None
     why: str
@@ -56,22 +58,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """How long things live. ``jitter`` is this replica's own, in [0, 1)."""
+    """Lifetimes. ``jitter`` is this replica's own, in [0, 1)."""
 
     leaf: timedelta
     authority: timedelta
-    grace: timedelta  # for API servers to read a changed configuration
+    grace: timedelta  # for API servers to observe a changed configuration
     jitter: float = 0.0
 
     @property
     def renew_at(self) -> float:
-        """Return the part of a life after which this replica renews."""
+        """Return the fraction of a lifetime after which this replica renews."""
         return RENEW_AT - JITTER * self.jitter
 
 
 @dataclass(frozen=True, slots=True)
 class CaState:
-    """What the Secret says. ``active`` signs; ``upcoming`` has been introduced and will."""
+    """The Secret's content. ``active`` signs; ``upcoming`` has been introduced and signs next."""
 
     active: Authority | None
     upcoming: Authority | None = None
@@ -80,18 +82,20 @@ class CaState:
 
     @property
     def previous(self) -> tuple[x509.Certificate, ...]:
-        """Return the authorities that sign no more but are still vouched for."""
+        """Return the CAs that no longer sign but stay in the bundle."""
         current = {signer.certificate for signer in (self.active, self.upcoming) if signer is not None}
         return tuple(certificate for certificate in self.bundle if certificate not in current)
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one replica sees.
+    """What one replica observes.
 
-    ``known`` is the last state that was good, as this process remembers it. ``serving`` has signed the leaf that this
-    process serves. ``published`` is what some webhook entry trusts; ``trusted_for`` says how long every entry has
-    been seen to trust ``upcoming``.
+    - ``secret``: the Secret's state; None if it does not exist.
+    - ``known``: the last good state that this process has had.
+    - ``serving``: the signer of the leaf that this process serves.
+    - ``published``: the CAs that some webhook entry trusts.
+    - ``trusted_for``: how long every entry has been observed to trust ``upcoming``; None if not all do.
     """
 
     secret: CaState | None
@@ -102,7 +106,7 @@ class Observed:
 
 
 def rotate(seen: Observed, now: datetime, lives: Lives) -> Step:  # noqa: PLR0911 - a table returns row by row
-    """Return the next step."""
+    """Return the step that is due."""
     state = seen.secret
     if state is None:
         return Step(Action.CREATE, "there is no Secret")
@@ -123,7 +127,7 @@ def rotate(seen: Observed, now: datetime, lives: Lives) -> Step:  # noqa: PLR091
 
 
 def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> CaState:
-    """Return what the Secret must say when the step has been taken; ``fresh`` is a new authority if one is needed."""
+    """Return the Secret's state after the action; ``fresh`` is a new CA, used if one is needed."""
     state = seen.secret or CaState(None)
     match action:
         case Action.CREATE | Action.REPAIR:
@@ -133,7 +137,7 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
             made = CaState(stays or fresh, fresh if stays else None, (*known, *state.bundle, *seen.published), now)
         case Action.MEND:
             upcoming = state.upcoming if _usable(state.upcoming, now) else None
-            made = replace(state, upcoming=upcoming, switched_at=now)  # who is kept is kept for a leaf's life again
+            made = replace(state, upcoming=upcoming, switched_at=now)  # kept CAs stay for another leaf lifetime
         case Action.INTRODUCE:
             made = replace(state, upcoming=fresh)
         case Action.SWITCH:
@@ -149,10 +153,10 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
 def leaf_due(
     leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lives: Lives
 ) -> bool:
-    """Return whether a new leaf of the signer is to be served. ``trusted`` is what every webhook entry holds.
+    """Return whether a new leaf of the signer must be served. ``trusted`` are the CAs that every webhook entry holds.
 
-    A valid leaf is never given up for one that the API server does not trust yet. A signer that is not valid, as far
-    as our clock knows, has nothing better to give: without the cluster the Secret is not put right before.
+    A valid leaf is never replaced by one that the API server does not trust yet. Does not sign with an expired CA:
+    wait until the Secret has been repaired, which needs the API server.
     """
     if not _usable(signer, now):
         return False
@@ -164,7 +168,7 @@ def leaf_due(
 
 
 def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
-    """Return whether a leaf is renewed although nobody knows whether its signer still is the one."""
+    """Return whether to renew a leaf although its signer may have been replaced: only shortly before it expires."""
     return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
@@ -181,7 +185,7 @@ def _usable(signer: Authority | None, now: datetime) -> bool:
 
 
 def _fault(state: CaState, serving: x509.Certificate | None, now: datetime) -> str:
-    """Return what somebody has done to the Secret that makes no difference yet; empty if nothing."""
+    """Return the first inconsistency of a Secret whose signer is valid; empty if there is none."""
     if state.upcoming is not None and not _usable(state.upcoming, now):
         return "the new signer is not valid"
     for signer in (state.active, state.upcoming):
@@ -192,13 +196,13 @@ def _fault(state: CaState, serving: x509.Certificate | None, now: datetime) -> s
     if state.bundle != _bundle(state, state.bundle, now):
         return "the bundle holds what has expired"
     if state.previous and (state.switched_at is None or state.switched_at > now + BACKDATED):
-        # A clock that was wrong, or somebody's hand.
+        # A wrong clock, or a manual edit.
         return "the time of the last switch is not known"
     return ""
 
 
 def _bundle(state: CaState, vouched: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
-    """Return the bundle in its one order: signers first, then those before them, the newest first."""
+    """Return the bundle in its canonical order: current signers, then previous ones, newest first."""
     signers = [signer.certificate for signer in (state.active, state.upcoming) if signer is not None]
     former = {certificate for certificate in vouched if is_valid_at(certificate, now)} - set(signers)
     newest = sorted(former, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)

@@ -1,13 +1,13 @@
-"""The Secret that holds the authorities: from the API object to ``CaState`` and back. Pure.
+"""The CA's Secret: conversion between the API object and ``CaState``. Pure.
 
 ::
 
-    tls.crt, tls.key      the authority that signs
-    next.crt, next.key    the one that has been introduced and will sign; only during a renewal
-    ca.crt                all that are vouched for
-    annotation            since when the present one signs
+    tls.crt, tls.key      the CA that signs
+    next.crt, next.key    the CA that has been introduced and signs next; only during a renewal
+    ca.crt                the bundle of all trusted CAs
+    annotation            since when the present CA signs
 
-Reading never fails: what cannot be used is not there.
+Reading never fails: an unusable entry counts as absent.
 """
 
 import base64
@@ -21,12 +21,12 @@ from webhook.tls.ca import Authority, from_pem, read_authority, to_pem
 from webhook.tls.rotation import CaState
 
 _ACTIVE, _UPCOMING, _BUNDLE = ("tls.crt", "tls.key"), ("next.crt", "next.key"), "ca.crt"
-# Its two keys are required by the API server, so nobody empties it by accident.
+# The API server requires both keys of this type, so the Secret cannot be emptied by accident.
 _TYPE = "kubernetes.io/tls"
 
 
 def read_secret(secret: Object) -> CaState:
-    """Return what the Secret says."""
+    """Return the state stored in the Secret."""
     data = secret.get("data") or {}
     return CaState(
         active=_authority(data, *_ACTIVE),
@@ -43,7 +43,9 @@ def new_secret(name: str, namespace: str, state: CaState) -> dict[str, Any]:
 
 
 def written(secret: Object, state: CaState) -> dict[str, Any]:
-    """Return the Secret with this state as its data; its resourceVersion guards the write."""
+    """Return the Secret with this state as its data; keeps the resourceVersion, so a concurrent change is a
+    Conflict.
+    """
     metadata = dict(secret["metadata"])
     metadata.pop("managedFields", None)
     if state.switched_at is not None:

@@ -1,7 +1,7 @@
-"""The TLS side of the listener: what it serves now, and how that is exchanged while it serves.
+"""TLS of the listener: the served certificate, and its replacement without a restart.
 
-A context is always built whole from a pair, proven by a handshake in memory, and only then served: loading a bad pair
-into one that is being served would break every handshake from then on. Connections that stand are not touched.
+A context is built completely from a pair, verified by a handshake in memory, and only then served: loading a bad pair
+into the context in use would break every handshake from then on. Open connections are not affected.
 """
 
 import os
@@ -17,42 +17,44 @@ from cryptography import x509
 from webhook.tls.ca import from_pem
 
 _NOTHING_TO_SERVE: Final = ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
-# A handshake in memory takes four turns at most; more means that it hangs.
+# A handshake in memory takes at most four rounds; more means that it hangs.
 _TURNS = 10
 
 
 class CertificateError(Exception):
-    """A certificate cannot be used; the message says which and the remedy."""
+    """A certificate cannot be used; the message states which one and the remedy."""
 
 
 class ServingContext:
-    """What the listener serves. ``context`` is given to it once; ``swap`` changes what it stands for.
+    """The certificate being served. ``context`` is given to the listener once; ``swap`` replaces what it serves.
 
-    ``client_ca`` is a PEM bundle: only callers with a certificate of one of its authorities are let in. Empty lets
-    in everybody.
+    ``client_ca`` is a PEM bundle: only clients with a certificate of one of its CAs are accepted. Empty: no client
+    authentication.
     """
 
     def __init__(self, client_ca: bytes = b"") -> None:
         self.certificate: x509.Certificate | None = None
         self.context = _bare_context(client_ca)
-        # Also called for callers that name no server.
+        # Also called for clients that send no server name.
         self.context.sni_callback = self._choose
         self._current: ssl.SSLContext | None = None
         self._pem = b""
         self._client_ca = client_ca
 
     def swap(self, pem: bytes) -> None:
-        """Serve this chain and key from now on. Raises CertificateError, and goes on with what there was."""
+        """Serve this chain and key from now on. Raises CertificateError and keeps the previous pair."""
         self._current = _proven(pem, self._client_ca)
         self._pem = pem
         self.certificate = next(iter(from_pem(pem)))
 
     def not_after(self) -> datetime | None:
-        """Return when the certificate that is served ends; None without one."""
+        """Return when the served certificate expires; None without one."""
         return self.certificate.not_valid_after_utc if self.certificate is not None else None
 
     def let_in(self, client_ca: bytes) -> None:
-        """Let in callers of these authorities from now on. Raises CertificateError, likewise."""
+        """Require client certificates of these CAs from now on. Raises CertificateError and keeps the previous
+        CAs.
+        """
         self._current = _proven(self._pem, client_ca) if self._pem else None
         self._client_ca = client_ca
 
@@ -64,24 +66,26 @@ class ServingContext:
 
 
 def client_context(bundle: bytes) -> ssl.SSLContext:
-    """Return what trusts the bundle as an API server would; an empty one leaves it to the system's authorities.
+    """Return a context that verifies servers as an API server does; an empty bundle means the system's CAs.
 
-    Raises ssl.SSLError if there is no certificate in it.
+    Raises ssl.SSLError if the bundle has no certificate.
     """
     context = ssl.create_default_context(cadata=_authorities(bundle) if bundle else None)
-    # Go takes any certificate of the bundle for an anchor, and needs no Authority Key Identifier.
+    # Go accepts any certificate of the bundle as trust anchor, and requires no Authority Key Identifier.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 def _authorities(bundle: bytes) -> str:
-    """Return a bundle as the ssl module takes it: what stands around certificates may be in any script."""
+    """Return a bundle as ASCII, as the ssl module requires: comments around certificates may have other
+    characters.
+    """
     return bundle.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
 
 
 def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
-    """Return a context that has shown that it can serve the pair."""
+    """Return a context for the pair after a successful handshake with it. Raises CertificateError."""
     _shake_hands(_loaded(pem, b""))
     return _loaded(pem, client_ca)
 
@@ -90,7 +94,7 @@ def _loaded(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
     context = _bare_context(client_ca)
     try:
         with _as_file(pem) as path:
-            # A key with a passphrase is refused: a prompt on the terminal would hang the process.
+            # Reject an encrypted key: a passphrase prompt on the terminal would hang the process.
             context.load_cert_chain(path, password=_no_passphrase)
     except ssl.SSLError as error:
         raise CertificateError(
@@ -107,12 +111,12 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # API servers call webhooks over HTTP/1.1.
     context.set_alpn_protocols(["http/1.1"])
-    # Callers keep their connections; tickets would outlive the context that they were issued under.
+    # Clients keep their connections; tickets would outlive the context that issued them.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
-        # Each is an anchor, as for API servers: an authority need not be a root.
+        # Each is a trust anchor, as for API servers: a client CA need not be a root.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         try:
             context.load_verify_locations(cadata=_authorities(client_ca))
@@ -122,7 +126,7 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
 
 
 def _shake_hands(context: ssl.SSLContext) -> None:
-    """Shake hands with a caller that looks at nothing. Raises CertificateError if that fails."""
+    """Shake hands with a client that verifies nothing. Raises CertificateError if that fails."""
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     caller.check_hostname = False
     caller.verify_mode = ssl.CERT_NONE
@@ -149,8 +153,8 @@ def _no_passphrase() -> str:
 
 @contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Offer the content under a path, because OpenSSL takes nothing else here; in memory where the system can."""
-    if hasattr(os, "memfd_create"):  # containers run with a read-only file system
+    """Yield a path with the content, because OpenSSL loads pairs from files only; in memory where supported."""
+    if hasattr(os, "memfd_create"):  # containers have a read-only file system
         descriptor = os.memfd_create("serving-pair")
         try:
             with os.fdopen(descriptor, "wb", closefd=False) as file:
