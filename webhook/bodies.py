@@ -15,7 +15,7 @@ from aiohttp import web
 from shared.api.duration import parse_duration
 from shared.runtime.fairness import FairPool, FairQueue
 
-# etcd stores objects of up to 1.5 MB; an UPDATE carries two, and escaping or managedFields add about as much again.
+# etcd stores objects of up to 1.5 MB; an UPDATE carries two, and escaping and repetition add about as much again.
 MAX_BODY: Final = 3_670_016
 # All bodies awaiting review together: eight of the largest, thousands of ordinary ones.
 MAX_HELD: Final = 8 * MAX_BODY
