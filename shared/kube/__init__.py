@@ -1,1 +1,1 @@
-"""Access to the API server. The only place in Bowline that speaks HTTP to it."""
+"""Access to the API server. No other package sends HTTP requests to it."""

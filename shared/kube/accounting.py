@@ -1,10 +1,10 @@
-"""Whose time passes while a call runs: the caller's own, the API server's, or that of a queue before it.
+"""Attribution of a call's time: to the caller, to the API server, or to the client's own queues.
 
 A caller with a time budget, such as the Runner for a plugin, makes a ``TimeAccount`` the current one; the client
-reports to it. A slow API server, a limit of our own and a full connection pool are not the caller's failure.
+reports to it. A slow API server, a client-side limit and an exhausted connection pool are not the caller's failure.
 
-The account is a context variable: it follows the caller into tasks that it creates. Work that another task does for
-the caller is attributed with ``api_time``.
+The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
+caller is attributed with ``api_time``.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +15,8 @@ from contextvars import ContextVar
 class TimeAccount:
     """Attributes the seconds since its creation, by the clock ``now``.
 
-    Calls may overlap: time with a request at the API server is the API server's, time with requests in queues only is
-    nobody's, all other time is the caller's own.
+    Calls may overlap: time with a request at the API server is attributed to the API server, time with requests in
+    queues only to neither, all other time to the caller.
     """
 
     __slots__ = ("_api", "_api_calls", "_now", "_own", "_queued", "_since")
@@ -40,12 +40,12 @@ class TimeAccount:
         return self._api
 
     def enter_queue(self) -> None:
-        """A request begins to wait for a limiter or a connection."""
+        """A request starts to wait for a limiter or a connection."""
         self._attribute()
         self._queued += 1
 
     def leave_queue(self) -> None:
-        """A request has its turn, or is cancelled before."""
+        """A request stops waiting: it may be sent, or is cancelled."""
         self._attribute()
         self._queued -= 1
 
@@ -72,7 +72,7 @@ _CURRENT: ContextVar[TimeAccount | None] = ContextVar("time account", default=No
 
 
 def current_account() -> TimeAccount:
-    """Return the account that the calls of this context are attributed to; one without a reader if there is none."""
+    """Return the account for the calls of this context; if there is none, one that nothing reads."""
     return _CURRENT.get() or TimeAccount(_stopped)
 
 

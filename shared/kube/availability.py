@@ -1,11 +1,11 @@
-"""Whether the API server is available, as this process sees it.
+"""Availability of the API server, as observed by this process.
 
-Fed with the end of every call of a client. A call that fails proves nothing: its object may be what fails. When
-several have failed since the last success, one probe decides, one for the whole process: if it succeeds, the API
-server is available and the failures belong to their objects; if it fails, the API server is unavailable until a call
-succeeds, the next probe above all. Time is the monotonic clock's.
+Receives the result of every call of a client. One failed call proves nothing: its object may be the cause. After
+several failures since the last success, one probe for the whole process decides: if it succeeds, the API server is
+available and the failures belong to their objects; if it fails, the API server is unavailable until a call succeeds,
+usually the next probe. Time is the monotonic clock's.
 
-Nothing here knows what the process does meanwhile: the owner holds its work back while ``available`` is false.
+This module does not pause any work: the owner holds its work back while ``available`` is false.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Failures since the last success that call for a probe: a broken connection or two are nothing unusual.
+# Failures since the last success that trigger a probe: one or two broken connections are normal.
 _SUSPICIOUS = 3
-# Between two probes; half of it is jitter, so that the replicas of a cluster do not ask in step.
+# Interval between probes; half of it is jitter, so that replicas do not probe in step.
 _PAUSE = timedelta(seconds=1)
-# A small list takes milliseconds; an API server that needs longer is not one to send thousands of writes to.
+# A small list takes milliseconds; an API server that needs longer must not receive thousands of writes.
 _PROBE_BUDGET = timedelta(seconds=5)
 
 
 class Availability:
-    """The view of one client. ``run`` keeps it up to date; without it, ``available`` stays true."""
+    """One client's availability. ``run`` keeps it up to date; without it, ``available`` stays true."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,11 +36,11 @@ class Availability:
         self._suspected = asyncio.Event()
         self._recovered = asyncio.Event()
         self.available = True
-        # When a call last succeeded, by the monotonic clock.
+        # When a call last succeeded, by the monotonic clock; -inf if none has.
         self.last_success = float("-inf")
 
     def observe(self, error: KubeError | None) -> None:
-        """Take note of a call's end. A decision of the API server, such as 404 or 409, is a success."""
+        """Record a call's result. A decision of the API server, such as 404 or 409, is a success."""
         if error is None or isinstance(error, ApiError):
             self.last_success = self._clock.monotonic()
             self._failures = 0
@@ -52,9 +52,10 @@ class Availability:
                 self._suspected.set()
 
     async def run(self, probe: Callable[[], Awaitable[object]], on_recovery: Callable[[], None]) -> None:
-        """Probe when calls fail, until cancelled. ``on_recovery`` is called when the API server is available again.
+        """Probe when calls fail, until cancelled.
 
         ``probe`` makes one call through the client that feeds this object; its result does not matter.
+        ``on_recovery`` is called when the API server is available again.
         """
         try:
             while True:
@@ -67,7 +68,7 @@ class Availability:
             self.available = True
 
     async def _outage(self, probe: Callable[[], Awaitable[object]]) -> None:
-        """Probe until a call succeeds, whichever it is."""
+        """Probe until any call succeeds."""
         began = self._clock.monotonic()
         self.available = False
         self._recovered.clear()

@@ -1,11 +1,11 @@
-"""Binding a pod to its node: the one way, for every plugin that does it.
+"""Binds a pod to its node with a Binding: the single implementation, for every plugin that binds.
 
-The Binding carries the pod's UID, so that it can never reach another pod of the same name, and all annotations, which
+The Binding carries the pod's UID, so that it can never bind another pod of the same name, and all annotations, which
 the API server merges into the pod in the same transaction. A second POST after an unacknowledged one is harmless: a
-pod that is bound answers 409. There is no third: what one object's POST meets is no reason to hold a worker.
+bound pod is answered 409. There is no third: a failing object must not occupy a worker.
 
-A Binding never carries labels, and its annotations are checked before it is sent: the API server stores what it then
-refuses at every later update of the pod, for ever.
+A Binding never carries labels, and its annotations are validated before it is sent: the API server stores invalid
+ones and then rejects every later update of the pod.
 """
 
 import asyncio
@@ -29,28 +29,29 @@ _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PREFIX = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 
-# The pause before the repetition: at most this long, and at least what the API server asks for. If it asks for more,
-# or the first POST has taken long, the caller is to come back later.
+# Pause before the second POST: at most this, and at least the Retry-After. If Retry-After is longer than
+# ``_MAX_PAUSE``, or the first POST took longer than ``_QUICK_FAILURE``, the caller must retry later.
 _REPEAT_PAUSE = timedelta(milliseconds=500)
 _MAX_PAUSE = timedelta(seconds=2)
 _QUICK_FAILURE = timedelta(seconds=5)
 
 
 class BindOutcome(StrEnum):
-    """What a Binding has come to."""
+    """The result of posting a Binding."""
 
     BOUND = "Bound"  # by this call
-    GONE = "Gone"  # there is no such pod
-    LOOK = "Look"  # bound already, gated, deleting, or another pod under the name: GET it and see
-    REFUSED = "Refused"  # and nothing was done
-    UNKNOWN = "Unknown"  # it may be bound, or still become so
+    GONE = "Gone"  # the pod does not exist
+    LOOK = "Look"  # already bound, gated, deleting, or another pod of that name: a live read decides
+    REFUSED = "Refused"  # rejected, without any effect
+    UNKNOWN = "Unknown"  # may have been applied, or may still be
 
 
 @dataclass(frozen=True, slots=True)
 class BindingResult:
-    """The outcome, and the API server's message. ``last_unknown``: when the last POST without a reply was sent.
+    """The outcome, and the API server's message.
 
-    ``retry_after``: with UNKNOWN, the API server asks not to be called sooner.
+    - ``last_unknown``: when the last POST without a reply failed.
+    - ``retry_after``: with UNKNOWN, the delay that the API server asks for.
     """
 
     outcome: BindOutcome
@@ -62,11 +63,11 @@ class BindingResult:
 
 
 def annotation_faults(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
-    """Return why the pod could never be updated again with these annotations. ``present``: those it has already."""
+    """Return why the API server would reject later updates of the pod. ``present``: its existing annotations."""
     faults = []
     for key in annotations:
         prefix, slash, name = key.rpartition("/")
-        # As the API server judges it: a prefix may be written in capitals.
+        # As the API server validates: uppercase letters are allowed in a prefix.
         prefix_ok = not slash or (len(prefix) <= 253 and _PREFIX.fullmatch(prefix.lower()))
         if not prefix_ok or len(name) > 63 or not _NAME.fullmatch(name):
             message = (
@@ -95,15 +96,17 @@ async def post_binding(
     stopping: asyncio.Event | None = None,
     on_send: Callable[[], None] | None = None,
 ) -> BindingResult:
-    """Bind the pod: POST its Binding, and once more, soon after, if the first POST is not acknowledged.
+    """Bind the pod: POST its Binding, and a second time after a short pause if the first POST is not acknowledged.
 
-    ``stopping``, once set, prevents the second POST. ``on_send`` is called when a POST is sent: a call cancelled
-    before has had no effect. Raises InfrastructureError, but only if nothing can have been applied: for example after
-    a failure of admission, which comes before the write. A REFUSED after an unacknowledged POST is UNKNOWN: the
-    refusal states nothing about the POST before.
+    - ``stopping``: once set, prevents the second POST.
+    - ``on_send``: called when a POST is sent; a call that is cancelled before it has had no effect.
+
+    Raises InfrastructureError only if no write can have been applied, for example after a failure of admission, which
+    precedes the write. A rejection after an unacknowledged POST is UNKNOWN, not REFUSED: it states nothing about that
+    POST.
     """
     if not node:
-        # The API server answers 500, as if it were its own fault.
+        # The API server would answer 500.
         return BindingResult(BindOutcome.REFUSED, "the node's name is empty; name a node")
     body = {
         "apiVersion": "v1",
@@ -122,7 +125,7 @@ async def post_binding(
     failure: InfrastructureError
     for is_last in (False, True):
         try:
-            # No limit but the client's: its queues take time in which nothing has been sent.
+            # No timeout beside the client's: time in its queues is time in which nothing has been sent.
             await client.create(
                 PODS, pod_key.namespace, body, name=pod_key.name, subresource="binding", on_send=on_send
             )
@@ -144,7 +147,7 @@ async def post_binding(
 
 
 async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: asyncio.Event | None) -> bool:
-    """Return, after a short pause, whether the POST is to be repeated."""
+    """Wait for a short pause; return whether to POST again."""
     pause = max(full_jitter(1, _REPEAT_PAUSE, _REPEAT_PAUSE, random.random()), failure.retry_after or timedelta())  # noqa: S311 - spreads load
     if pause > _MAX_PAUSE or took > _QUICK_FAILURE:
         return False
@@ -160,7 +163,7 @@ async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: a
 
 
 def judged(error: ApiError, last_unknown: datetime | None) -> BindingResult:
-    """Return what the API server's decision means, given when a POST before it was not acknowledged."""
+    """Classify the API server's decision; ``last_unknown`` is set if an earlier POST was not acknowledged."""
     outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
     if isinstance(error, NotFound):
         outcome = BindOutcome.GONE

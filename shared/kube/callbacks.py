@@ -1,7 +1,7 @@
-"""The callbacks of a watch: code of its owner that must not end the watch.
+"""Callbacks of a watch: its owner's code, which must not end the watch.
 
-An exception of a transform or of a handler concerns one object and one owner (a plugin, or the process itself). It is
-counted, logged at a bounded rate with the object's key, and the watch goes on with the next object.
+An exception of a transform or of a handler affects one object and one owner (a plugin, or the process itself). It is
+counted and logged at a bounded rate with the object's key, and the watch continues with the next object.
 """
 
 import logging
@@ -17,22 +17,22 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# The owner of the watches that are not a plugin's.
+# The owner of the watches that do not belong to a plugin.
 PROCESS = "bowline"
-# One line with a traceback a minute for each callback of a watch; the counter has all of them.
+# One line with a traceback per minute for each callback of a watch; the counter has all of them.
 _LOG_EVERY_S = 60.0
 
 
 class Callback(StrEnum):
-    """Which code of the owner was called."""
+    """The kinds of callback."""
 
-    TRANSFORM = "transform"  # slim: what is kept of an object
+    TRANSFORM = "transform"  # slim: trims an object before caching
     KEYS = "keys"  # the requests that an object concerns
-    ON_CHANGE = "on_change"  # what the owner does about a change
+    ON_CHANGE = "on_change"  # the handler of a change
 
 
 class Callbacks:
-    """Calls the callbacks of one watch and reports what they raise."""
+    """Calls the callbacks of one watch and reports their exceptions."""
 
     def __init__(self, owner: str, resource: str, clock: Clock, metrics: KubeMetrics | None) -> None:
         self._owner = owner
@@ -45,7 +45,7 @@ class Callbacks:
             metrics.expect_callbacks(owner, resource, Callback)
 
     def guard(self, callback: Callback, key: ObjectKey, call: Callable[[], T], default: T) -> T:
-        """Return what ``call`` returns; ``default`` where it raises."""
+        """Return the result of ``call``; ``default`` if it raises."""
         try:
             return call()
         except Exception as error:  # noqa: BLE001 - reported; other objects and other owners go on
@@ -53,7 +53,7 @@ class Callbacks:
             return default
 
     def failed(self, callback: Callback, key: ObjectKey, error: Exception) -> None:
-        """Report an exception."""
+        """Count an exception, and log it with its traceback unless one was logged within the last minute."""
         if self._metrics is not None:
             self._metrics.callback_errors.labels(self._owner, self._resource, callback).inc()
         now = self._clock.monotonic()

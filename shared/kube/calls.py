@@ -1,4 +1,4 @@
-"""What a request is: its path, its query, what it accepts, and which limit it comes under. Pure."""
+"""Properties of a request: path, query, Accept header and write limit. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 from shared.api.meta import ObjectKey
 from shared.kube.resources import EVENTS, LEASES, PODS, RESOURCECLAIMS, Resource, Selection
 
-# 299 - "text": the agent may be anything without a blank, the text is a quoted string.
+# 299 - "text": the agent is any text without a blank, the text is a quoted string.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a request is about, for limits, metrics and warnings."""
+    """The subject of a request, for limits, metrics and warnings."""
 
     method: str
     verb: str
@@ -25,7 +25,7 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The resource as metrics show it: ``pods/binding``."""
+        """The resource's metric label: ``pods/binding``."""
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
 
 
@@ -38,26 +38,26 @@ class WriteClass(StrEnum):
 
 
 def write_class(resource: Resource, subresource: str) -> WriteClass | None:
-    """Return which limit a write comes under; None for a lease, which a queue of writes must not cost us."""
+    """Return the limit that applies to a write; None for a Lease, which must not be lost in a queue of writes."""
     if resource == LEASES:
         return None
     if resource == PODS and subresource == "binding":
         return WriteClass.BIND
-    # A claim's status is what prepares a pod for its bind; every other status reports.
+    # A ResourceClaim's status prepares a pod for its bind; every other status only reports.
     if (subresource == "status" and resource != RESOURCECLAIMS) or resource == EVENTS:
         return WriteClass.STATUS
     return WriteClass.WRITE
 
 
 def warning_texts(headers: Sequence[str]) -> Sequence[str]:
-    """Return the texts of Warning headers; others than the API server's are left out."""
+    """Return the texts of Warning headers; those not in the API server's format are omitted."""
     found = (_WARNING.match(header) for header in headers)
     return [re.sub(r"\\(.)", r"\1", match[1]) for match in found if match]
 
 
 def object_path(resource: Resource, namespace: str, name: str, subresource: str) -> str:
-    """Return the path of one object. Raises ValueError if it would be another one's."""
-    # Without its name, an object's path is the collection's: a delete would empty it.
+    """Return the path of one object. Raises ValueError without a name, or without a required namespace."""
+    # Without a name the path is the collection's: a delete would empty it.
     if not name:
         raise ValueError(f"a {resource.kind} needs a name")
     if resource.namespaced and not namespace:

@@ -1,12 +1,12 @@
-"""Requests to the API server: one session, raw JSON in, raw JSON out.
+"""Client of the API server: one session, raw JSON in, raw JSON out.
 
-Every answer that is not a success is raised as an error of ``shared.kube.errors``; nothing is repeated here, except
-later pages of a list (``paging``) and, once, what the API server has rejected for credentials that turn out to have
-been rotated. Whoever calls has a backoff of its own and knows what may be repeated.
+Every response that is not a success is raised as an error of ``shared.kube.errors``. Nothing is retried here, except
+later pages of a list (``paging``) and, once, a request that the API server has rejected for credentials that have
+been rotated since. Callers have their own backoff and know what is safe to retry.
 
-The hot path carries two writes a bind at hundreds of binds a second. Hence: headers are built once, URLs are not
-parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp speaks nothing newer; the pool is the
-bound on concurrent requests.
+The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
+parsed again, bodies are not copied. HTTP/1.1 with keep-alive, because aiohttp supports nothing newer; the pool bounds
+the concurrent requests.
 """
 
 import asyncio
@@ -43,19 +43,19 @@ from shared.runtime.limiter import Limiter
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]
 _NO_PARAMS: Mapping[str, str] = {}
-# The list of API groups, as metrics show it.
+# The list of API groups, with its metric label.
 _GROUPS = Resource("", "", "apis", "APIGroupList", namespaced=False)
 
-# As client-go pages: one page is about a megabyte of pods.
+# As in client-go: one page is about a megabyte of pods.
 PAGE_SIZE = 500
-# A continue token lives five minutes; a list that cannot be read in that time is given up after this many tries.
+# A continue token expires after five minutes; maximum attempts for a list that takes longer.
 _LIST_TRIES = 3
-# A watch is ended by the API server after its timeoutSeconds; this much later it is taken for dead.
+# The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
 
 
 class PatchType(StrEnum):
-    """How a patch is written; the value is its content type."""
+    """The format of a patch; the value is its content type."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -65,15 +65,15 @@ class PatchType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How a client behaves. ``name`` is user agent and field manager, such as bowline-reconciler."""
+    """Configuration of a client. ``name`` is user agent and field manager, such as bowline-reconciler."""
 
     name: str = "bowline"
-    # One request. Longer than an admission webhook may take (30 s), so that the API server reports its failure; well
-    # below the budget of a plugin's call, so that a request that hangs fails as the request it is.
+    # Timeout of one request. Longer than an admission webhook may take (30 s), so that the API server can report its
+    # failure; well below the budget of a plugin's call, so that a hanging request fails as a request.
     timeout_s: float = 35.0
     connect_timeout_s: float = 10.0  # includes waiting for a free connection
     connections: int = 128
-    watch_silence_s: float = 150.0  # bookmarks come once a minute; without any, the connection is taken for dead
+    watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
     limiters: Mapping[WriteClass, Limiter] = field(default_factory=dict)
     on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
     metrics: KubeMetrics | None = None
@@ -88,23 +88,24 @@ class KubeClient:
         self.clock: Clock = chosen.clock
         self.metrics = chosen.metrics
         self.availability = Availability(chosen.clock)
-        # The API server takes what stands before the slash for the field manager.
+        # The API server uses the part before the slash as the field manager.
         agent = f"{chosen.name}/http1.1"
         pool = TransportOptions(agent, chosen.timeout_s, chosen.connect_timeout_s, chosen.connections)
         self._transport = Transport(access, pool)
-        # As many as the transport's pool: requests queue here, where their time is accounted for, and not there.
+        # The size of the transport's pool: requests queue here, where their time is accounted for.
         self._free = asyncio.Semaphore(chosen.connections)
 
     @property
     def answers(self) -> int:
-        """How often the API server has answered so far, in whatever way; parts of a watch count each."""
+        """Number of responses received so far, of any status; each chunk of a watch counts."""
         return self._transport.answers
 
     @property
     def read_only(self) -> bool:
-        """Whether this process may not write, because another one leads.
+        """Whether this process must not write, because another one leads.
 
-        Every write but those of Leases and events then raises Unreachable, also one that waits for a limiter already.
+        Every write except those of Leases and Events then raises Unreachable, also one that is already waiting for a
+        limiter.
         """
         return self._transport.read_only
 
@@ -120,7 +121,7 @@ class KubeClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections. Requests under way fail."""
+        """Close all connections. Requests in flight fail."""
         await self._transport.close()
 
     async def get(
@@ -139,7 +140,7 @@ class KubeClient:
     async def serves(self, group: str, version: str) -> bool:
         """Return whether the API server lists a version of an API group.
 
-        A 404 alone does not prove that it is not served: a proxy may have sent it.
+        A 404 does not prove the opposite: a proxy may have sent it.
         """
         found = await self._call(Call("GET", "get", _GROUPS, ObjectKey("", "")), "/apis")
         served = {kind["groupVersion"] for one in found["groups"] for kind in one["versions"]}
@@ -155,7 +156,7 @@ class KubeClient:
         limit: int = 0,
         continue_: str = "",
     ) -> dict[str, Any]:
-        """Return one page as the API server sends it; without a limit that is everything."""
+        """Return one page as the API server sends it; without a limit, the whole list."""
         params = selectors(Selection(resource, namespace, label_selector, field_selector))
         params |= {key: value for key, value in (("limit", str(limit or "")), ("continue", continue_)) if value}
         return await self._call(
@@ -163,7 +164,7 @@ class KubeClient:
         )
 
     def pages(self, selection: Selection, page_size: int = PAGE_SIZE) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield a list page by page. Raises Expired if that takes longer than the API server remembers."""
+        """Yield a list page by page. Raises Expired if the continue token expires on the way."""
 
         async def ask(token: str) -> dict[str, Any]:
             return await self.list(
@@ -180,7 +181,9 @@ class KubeClient:
     async def list_all(
         self, resource: Resource, namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> Objects:
-        """Return all objects as of one moment, read page by page; starts over if the API server forgets it."""
+        """Return all objects of one consistent snapshot, read page by page. Restarts after Expired, ``_LIST_TRIES``
+        in all.
+        """
         selection = Selection(resource, namespace, label_selector, field_selector)
         for tries_left in reversed(range(_LIST_TRIES)):
             try:
@@ -203,7 +206,8 @@ class KubeClient:
     ) -> dict[str, Any]:
         """Create an object, or with ``name`` and ``subresource`` POST to an object's subresource.
 
-        ``on_send`` is called when the request leaves the client's own queues: cancelled before, it has had no effect.
+        ``on_send`` is called when the request leaves the client's own queues; if cancelled before, it has had no
+        effect.
         """
         if bool(name) != bool(subresource):
             raise ValueError("name and subresource go together: the name of a new object is in its body")
@@ -224,7 +228,7 @@ class KubeClient:
         field_manager: str = "",
         force: bool = False,
     ) -> dict[str, Any]:
-        """Patch an object. ``field_manager`` is the client's name if not given; ``force`` is for APPLY alone."""
+        """Patch an object. ``field_manager`` defaults to the client's name; ``force`` is only valid with APPLY."""
         params = {}
         if field_manager or content_type is PatchType.APPLY:
             params["fieldManager"] = field_manager or self._options.name
@@ -237,7 +241,7 @@ class KubeClient:
     async def update(
         self, resource: Resource, namespace: str, name: str, body: Body, *, subresource: str = ""
     ) -> dict[str, Any]:
-        """Replace an object; guarded by the resourceVersion in the body, if there is one."""
+        """Replace an object; a resourceVersion in the body is a precondition (Conflict)."""
         path = object_path(resource, namespace, name, subresource)
         return await self._call(Call("PUT", "update", resource, ObjectKey(namespace, name), subresource), path, body)
 
@@ -251,7 +255,7 @@ class KubeClient:
         resource_version: str = "",
         grace_period_s: int | None = None,
     ) -> dict[str, Any]:
-        """Delete an object, if it still is the one with this UID and version; else Conflict."""
+        """Delete an object. ``uid`` and ``resource_version`` are preconditions (Conflict)."""
         guards = {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value}
         body: dict[str, Any] = {"preconditions": guards} if guards else {}
         if grace_period_s is not None:
@@ -268,8 +272,8 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events after a resourceVersion, bookmarks included, until the API server ends the watch.
 
-        An ERROR event is raised as the error it carries, Expired above all; a watch that breaks off, as LostReply.
-        ``on_open`` is called when the watch stands. Close it when done: ``contextlib.aclosing``.
+        An ERROR event is raised as the error that it carries, usually Expired; a broken watch as LostReply.
+        ``on_open`` is called when the API server has accepted the watch. Close it when done: ``contextlib.aclosing``.
         """
         resource = selection.resource
         params = selectors(selection) | {
@@ -317,7 +321,7 @@ class KubeClient:
             accept(call.resource, call.verb),
             body=None if body is None else orjson.dumps(body),
             content_type=content_type if body is not None else "",
-            # A Lease does not queue behind writes that hang.
+            # A Lease must not queue behind hanging writes.
             apart=call.verb == "list" or call.resource == LEASES,
             fenced=body is not None and call.resource not in (LEASES, EVENTS),
         )
@@ -345,7 +349,7 @@ class KubeClient:
         return found
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
-        """Send one request by a free connection and read its reply."""
+        """Send one request on a free connection and read its reply."""
         if not request.apart:
             await self._connection(account)
         if on_send is not None:
@@ -359,9 +363,9 @@ class KubeClient:
                 self._free.release()
 
     async def _connection(self, account: TimeAccount) -> None:
-        """Wait for a free connection. Raises Unreachable if none gets free in time: nothing has been sent."""
+        """Wait for a free connection. Raises Unreachable after the connect timeout: nothing has been sent."""
         if not self._free.locked():
-            await self._free.acquire()  # without a pause
+            await self._free.acquire()  # does not suspend
             return
         limit = self._options.connect_timeout_s
         account.enter_queue()

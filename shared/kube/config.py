@@ -1,11 +1,11 @@
-"""Where the API server is, how it proves itself, and who we are to it.
+"""Access to the cluster: server URL, its CA and the credentials.
 
-Credentials are looked for in this order: the kubeconfig that was asked for, the pod's ServiceAccount, the kubeconfig
-of the environment (``$KUBECONFIG``, else ``~/.kube/config``). Environment variables for proxies are not looked at: a
-kubeconfig names its proxy itself.
+Credentials are searched in this order: the given kubeconfig, the pod's ServiceAccount, the kubeconfig of the
+environment (``$KUBECONFIG``, else ``~/.kube/config``). Proxy environment variables are ignored: a kubeconfig names
+its proxy itself.
 
-Kubeconfig files are read by the ``kubernetes`` package, which knows exec plugins and OIDC. It is imported only then:
-it takes 21 MB and a third of a second, which a pod with its token in a file does not need.
+Kubeconfig files are read by the ``kubernetes`` package, which supports exec plugins and OIDC. It is imported only
+when needed: it takes 21 MB and a third of a second, and a pod with its token in a file does not use it.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from shared.runtime.clock import Clock, SystemClock
 log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-# Between looks for credentials that are not there yet.
+# Between attempts to load missing credentials.
 _BACKOFF = (timedelta(seconds=1), timedelta(seconds=30))
 
 
 class Credentials(Protocol):
-    """What a request carries to say who sends it, kept fresh."""
+    """Authentication of requests, kept up to date."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -41,20 +41,20 @@ class Credentials(Protocol):
 
     @property
     def due(self) -> bool:
-        """Return whether it is time to ``refresh``; cheap, asked before every request."""
+        """Return whether ``refresh`` is due; cheap, called before every request."""
 
     async def refresh(self, *, rejected: bool = False) -> bool:
-        """Read the credentials again and return whether they have changed.
+        """Reload the credentials and return whether they have changed.
 
-        ``rejected``: the API server does not accept the present ones. Raises CredentialsError if they are gone.
+        ``rejected``: the API server does not accept the present ones. Raises CredentialsError if none can be loaded.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterAccess:
-    """One cluster, ready to be spoken to."""
+    """How to connect to one cluster."""
 
-    server: str  # a URL without a slash at its end
+    server: str  # a URL without a trailing slash
     credentials: Credentials
     trust: Trust | None = None  # None: plain HTTP
     server_name: str | None = None  # in the server's certificate, if it is not the URL's host
@@ -68,7 +68,7 @@ async def load_access(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Clock | None = None,
 ) -> ClusterAccess:
-    """Find the credentials and read them. Raises CredentialsError naming the file and the remedy."""
+    """Find and load the credentials. Raises CredentialsError, which names the file and the remedy."""
     clock = clock or SystemClock()
     if kubeconfig is not None:
         return await load_kubeconfig([kubeconfig], clock)
@@ -80,9 +80,9 @@ async def load_access(
 async def wait_for_access(
     kubeconfig: Path | None, stop: asyncio.Event, on_missing: Callable[[str], None]
 ) -> ClusterAccess | None:
-    """Load credentials, again and again until they are there; None if ``stop`` is set before.
+    """Load credentials, retrying until it succeeds; None if ``stop`` is set first.
 
-    ``on_missing`` is told each time what is missing, for a readiness probe to say.
+    ``on_missing`` is called with each failure's message, for a readiness probe.
     """
     backoff: Backoff[str] = Backoff(*_BACKOFF)
     while not stop.is_set():
@@ -99,13 +99,13 @@ async def wait_for_access(
 
 
 def usual_kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
-    """Return where kubectl would look."""
+    """Return the kubeconfig paths that kubectl uses."""
     listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     return listed or [Path.home() / ".kube" / "config"]
 
 
 async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clock: Clock) -> ClusterAccess:
-    """Read what the kubelet gives to every pod. Token and CA are rotated in place and read again every minute."""
+    """Load the pod's ServiceAccount. Token and CA are rotated in place; the token is read again every minute."""
     host = environ["KUBERNETES_SERVICE_HOST"]
     port = environ.get("KUBERNETES_SERVICE_PORT") or "443"
     authority = service_account / "ca.crt"
@@ -126,7 +126,7 @@ async def load_in_cluster(environ: Mapping[str, str], service_account: Path, clo
 
 
 async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
-    """Read one kubeconfig, or several merged as kubectl does."""
+    """Load one kubeconfig, or several merged as kubectl does. Raises CredentialsError."""
     credentials = KubeconfigCredentials(paths, clock)
     found = await credentials.load()
     trust = None

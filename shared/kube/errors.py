@@ -1,32 +1,32 @@
-"""What can go wrong at the API server, as one tree.
+"""Errors of the API server and of the connection to it, as one tree.
 
 ::
 
     KubeError
-    ├── NotStoredError            a write was accepted, but a webhook has removed what it was about
+    ├── NotStoredError            a write was accepted, but an admission webhook has removed its content
     ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
-    ├── InfrastructureError       nobody's request is at fault; try again later
-    │   ├── Unreachable           no connection: refused, DNS, all of the pool in use
+    ├── InfrastructureError       not the request's fault; retry later
+    │   ├── Unreachable           no connection: refused, DNS, the whole pool in use
     │   │   └── UntrustedServer       TLS: the certificate is not trusted
-    │   ├── LostReply             sent, but timed out or reset before the answer
-    │   ├── TooManyRequests       429: turned away by fairness
-    │   ├── Unauthorized          401: our credentials are not accepted (any more)
+    │   ├── LostReply             sent, but timed out or reset before the reply
+    │   ├── TooManyRequests       429: rejected by API Priority and Fairness
+    │   ├── Unauthorized          401: the credentials are not accepted (any more)
     │   ├── ServerError           5xx
-    │   └── UnrecognizedReply     any other answer without a metav1.Status: a proxy's, or of a path that is not served
-    └── ApiError                  the API server has judged this request
+    │   └── UnrecognizedReply     any other reply without a metav1.Status: from a proxy, or a path that is not served
+    └── ApiError                  the API server's decision on this request
         ├── BadRequest            400
         │   └── FieldSelectorUnsupported   cannot select by these fields
-        ├── Forbidden             403: a right is missing, or admission refuses
+        ├── Forbidden             403: a missing permission, or denied by admission
         ├── NotFound              404 that names the object: it does not exist
         ├── Conflict              409: the object has changed
         │   └── AlreadyExists     409: on create
         ├── Expired               410: the resourceVersion or continue token is too old
         ├── UnsupportedMediaType  415
-        └── Invalid               422: the content is refused
+        └── Invalid               422: the content is rejected
 
-``InfrastructureError.may_be_done`` states whether the write may have been applied all the same. A reply that carries
-no metav1.Status is not the API server's decision about the request, whatever its code: it is never final. Replies are
-classified here and nowhere else; exceptions of libraries are translated in ``shared.kube`` and never leave it.
+``InfrastructureError.may_be_done`` states whether a write may have been applied despite the error. A reply without a
+metav1.Status is not the API server's decision on the request, whatever its code: it is never final. Replies are
+classified only here; exceptions of libraries are translated in ``shared.kube`` and never leave it.
 """
 
 # ruff: noqa: N818 - named as the API server names its reasons
@@ -39,13 +39,13 @@ from typing import Any
 
 import orjson
 
-# What a message may fill of an object's status; an Invalid repeats whole values and can be 100 KiB.
+# Maximum length of a message in an object's status; an Invalid repeats whole values and can be 100 KiB.
 MAX_MESSAGE = 1024
-# API servers ask for seconds; a proxy under maintenance asks for hours, and is done before.
+# API servers ask for seconds; a proxy under maintenance may ask for hours and recover sooner.
 MAX_RETRY_AFTER = timedelta(minutes=1)
-# Plain text of something that is not a metav1.Status: enough to recognize "404 page not found".
+# Plain text that is not a metav1.Status: enough to recognize "404 page not found".
 MAX_TEXT = 256
-# Admission runs before anything is stored: a webhook that cannot be called, and one that denies with a 5xx code.
+# Admission precedes storage: a webhook that cannot be called, and one that denies with a 5xx code.
 _AT_ADMISSION = re.compile(r'failed calling webhook "|admission webhook "[^"]*" denied the request')
 
 
@@ -60,7 +60,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class ApiStatus:
-    """A decoded metav1.Status, or what is known of an answer that carries none."""
+    """A decoded metav1.Status, or the equivalent of a reply without one."""
 
     code: int
     reason: str = ""
@@ -74,11 +74,11 @@ class ApiStatus:
 
 
 class KubeError(Exception):
-    """Base of everything that access to the API server raises."""
+    """Base of all errors of ``shared.kube``."""
 
 
 class NotStoredError(KubeError):
-    """The API server has accepted a write and stored something else: an admission webhook has removed it."""
+    """The API server accepted a write but stored something else: an admission webhook has removed it."""
 
 
 class CredentialsError(KubeError):
@@ -86,7 +86,7 @@ class CredentialsError(KubeError):
 
 
 class InfrastructureError(KubeError):
-    """The API server did not answer as one. ``retry_after``: it asked not to be called sooner."""
+    """The API server gave no decision. ``retry_after``: the delay it asks for."""
 
     may_be_done: bool = False
 
@@ -96,12 +96,12 @@ class InfrastructureError(KubeError):
 
     @property
     def code(self) -> int:
-        """The HTTP status code; 0 without an answer."""
+        """The HTTP status code; 0 without a reply."""
         return self.status.code if self.status else 0
 
     @property
     def retry_after(self) -> timedelta | None:
-        """The API server asks not to be called sooner than this."""
+        """The delay that the API server asks for; None if it does not."""
         return self.status.retry_after if self.status else None
 
 
@@ -110,25 +110,25 @@ class Unreachable(InfrastructureError):
 
 
 class UntrustedServer(Unreachable):
-    """The TLS handshake has failed, above all because no authority that is trusted has signed the certificate."""
+    """The TLS handshake has failed, usually because no trusted CA has signed the certificate."""
 
 
 class LostReply(InfrastructureError):
-    """The request went out, the answer did not come in."""
+    """The request was sent, but no reply was received."""
 
     may_be_done = True
 
 
 class TooManyRequests(InfrastructureError):
-    """429: nothing was done."""
+    """429: nothing was applied."""
 
 
 class Unauthorized(InfrastructureError):
-    """401: nothing was done. Not the request's fault: every other one would meet the same."""
+    """401: nothing was applied. Not the request's fault: every other one would be rejected as well."""
 
 
 class ServerError(InfrastructureError):
-    """5xx. A timeout inside the API server may come after the write; a failure of admission comes before it."""
+    """5xx. A timeout inside the API server may follow the write; a failure of admission precedes it."""
 
     def __init__(self, message: str, status: ApiStatus | None = None) -> None:
         super().__init__(message, status)
@@ -136,13 +136,13 @@ class ServerError(InfrastructureError):
 
 
 class UnrecognizedReply(InfrastructureError):
-    """A reply below 500 that carries no metav1.Status. What sent it may have forwarded the request before."""
+    """A reply below 500 without a metav1.Status. Its sender may have forwarded the request before."""
 
     may_be_done = True
 
 
 class ApiError(KubeError):
-    """The API server's considered answer: the same request, repeated, gets the same."""
+    """The API server's decision: repeating the same request gives the same result."""
 
     def __init__(self, status: ApiStatus) -> None:
         super().__init__(str(status))
@@ -155,22 +155,22 @@ class ApiError(KubeError):
 
     @property
     def reason(self) -> str:
-        """The machine-readable word, such as ``NotFound``."""
+        """The machine-readable reason, such as ``NotFound``."""
         return self.status.reason
 
     @property
     def message(self) -> str:
-        """The API server's own sentence."""
+        """The API server's message."""
         return self.status.message
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The single faults, with their fields."""
+        """The individual errors, with their fields."""
         return self.status.causes
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Kind, name and more of what the answer is about."""
+        """The Status details: kind, name and more of the object."""
         return self.status.details
 
 
@@ -179,11 +179,11 @@ class BadRequest(ApiError):
 
 
 class FieldSelectorUnsupported(BadRequest):
-    """The resource cannot be selected by these fields (another project's CRD); read all of it instead."""
+    """The resource cannot be selected by these fields (the CRD of another project); list all of it instead."""
 
 
 class Forbidden(ApiError):
-    """403: the code of a missing right; admission uses it too."""
+    """403: a missing permission; also used by admission."""
 
 
 class NotFound(ApiError):
@@ -191,15 +191,15 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: things are not as the request assumes."""
+    """409: a precondition of the request does not hold."""
 
 
 class AlreadyExists(Conflict):
-    """409 to a create: the name is taken."""
+    """409 on create: the name is taken."""
 
 
 class Expired(ApiError):
-    """410: start over with a list."""
+    """410: restart with a list."""
 
 
 class UnsupportedMediaType(ApiError):
@@ -207,7 +207,7 @@ class UnsupportedMediaType(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the content is refused."""
+    """422: the content is rejected."""
 
 
 _BY_CODE: Mapping[int, type[ApiError]] = {
@@ -222,7 +222,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
-    """Return the error that a metav1.Status is."""
+    """Return the error for a metav1.Status."""
     if status.code == 429:
         return TooManyRequests(str(status), status)
     if status.code == 401:
@@ -238,7 +238,7 @@ def from_status(status: ApiStatus) -> ApiError | InfrastructureError:
 
 
 def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiError | InfrastructureError:
-    """Return the error that an HTTP answer is; ``code`` is not 2xx. Never raises, whatever the body holds."""
+    """Return the error for an HTTP reply; ``code`` is not 2xx. Never raises, whatever the body contains."""
     raw = _decoded(body)
     has_status = raw.get("kind") == "Status" and raw.get("apiVersion") == "v1"
     if has_status:
@@ -257,9 +257,9 @@ def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiErro
 
 
 def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:
-    """Decode a metav1.Status, from an answer's body or from an ERROR event of a watch.
+    """Decode a metav1.Status, from a reply's body or from an ERROR event of a watch.
 
-    The HTTP code, if there is one, is what counts; the Status repeats it.
+    The HTTP code takes precedence over the Status's copy.
     """
     details = raw.get("details")
     details = details if isinstance(details, dict) else {}

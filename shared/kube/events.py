@@ -1,9 +1,9 @@
-"""Events for people: ``kubectl describe pod`` and ``kubectl get events`` show them. Never a record to rely on.
+"""Events for users, shown by ``kubectl describe pod`` and ``kubectl get events``. Best effort: never rely on them.
 
-Recording never waits and never fails: events go through a bounded line to a few workers, the newest is dropped when
-the line is full, and an event that cannot be written after a few tries is given up. Repeats of an event (same object,
-reason, action, note and type) become a series with a count, as the API intends: while one is still in line they cost
-no request at all.
+Recording never blocks and never fails: events pass through a bounded queue to a few workers, the newest is dropped
+when the queue is full, and an event that cannot be written after a few attempts is dropped. Repeats of an event (same
+object, reason, action, note and type) become a series with a count, as the API intends; while one is still queued
+they cost no request.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 MAX_NOTE_BYTES = 1024
 MAX_WORD = 128
 MAX_NAME = 253
-# Enough for a burst of a few seconds at the highest rate of binding.
+# Enough for a burst of a few seconds at the highest binding rate.
 CAPACITY = 4096
-# Series remembered for counting on; one that has been forgotten starts anew.
+# Series kept for counting; a repeat of an evicted one starts a new event.
 _SERIES = 4096
-# Half as many as bind at a time by default: a bind is two calls, an event one. With fewer the line only grows while a
-# backlog is drained, until events are dropped.
+# Half the default number of concurrent binds: a bind is two calls, an event one. With fewer the queue only grows
+# while a backlog is drained, until events are dropped.
 _WORKERS = 32
 _TRIES = 4
 _RETRY_BASE = timedelta(milliseconds=250)
@@ -45,7 +45,7 @@ _RETRY_CAP = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class EventNote:
-    """What has happened to an object. ``related`` is a second object it is about."""
+    """An event on an object. ``related`` is a second object involved."""
 
     regarding: ObjectRef
     reason: str
@@ -56,18 +56,18 @@ class EventNote:
 
     @property
     def series(self) -> Hashable:
-        """What makes another event a repeat of this one. The versions of the objects do not."""
+        """The identity of the series: events with the same value are repeats. Object versions are not part of it."""
         return (self.regarding.key, self.regarding.uid, self.reason, self.action, self.note, self.type)
 
     @property
     def namespace(self) -> str:
-        """Where the event is stored: with its object, or in the default namespace for one that has none."""
+        """The event's namespace: its object's, or ``default`` for a cluster-scoped object."""
         return self.regarding.key.namespace or "default"
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """An event in line, and how often it has happened meanwhile."""
+    """A queued event, and how often it has occurred meanwhile."""
 
     event: EventNote
     first: datetime
@@ -78,19 +78,19 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Series:
-    """An event that is stored."""
+    """A stored event and its count."""
 
     name: str
     count: int
 
 
 def event_name(regarding: str, suffix: str) -> str:
-    """Return ``<object>.<suffix>``, the object's name cut where both would be too long for a name."""
+    """Return ``<object>.<suffix>``, with the object's name cut to the maximum length of a name."""
     return f"{regarding[: MAX_NAME - len(suffix) - 1].rstrip('.-')}.{suffix}"
 
 
 def event_body(event: EventNote, name: str, instance: str, first: datetime) -> dict[str, Any]:
-    """Return an events.k8s.io/v1 Event, every text cut to what the API server takes."""
+    """Return an events.k8s.io/v1 Event, every text cut to the API server's limits."""
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -110,7 +110,7 @@ def event_body(event: EventNote, name: str, instance: str, first: datetime) -> d
 
 
 def series_block(count: int, last: datetime) -> dict[str, Any]:
-    """Return the ``series`` of an event that has happened ``count`` times; the API server wants two at least."""
+    """Return the ``series`` of an event that has occurred ``count`` times; the API server requires at least two."""
     return {"count": count, "lastObservedTime": format_micro_time(last)}
 
 
@@ -139,17 +139,17 @@ class EventRecorder:
         self._writing = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        # What has been complained about since an event was last written: an outage is one line, not one an event.
+        # Error types logged since an event was last written: an outage is one line, not one per event.
         self._complaints: set[str] = set()
         if client.metrics is not None:
             client.metrics.events_in_line.set_function(lambda: len(self._waiting))
 
     def __len__(self) -> int:
-        """How many are in line."""
+        """Return the number of queued events."""
         return len(self._waiting)
 
     def record(self, event: EventNote) -> None:
-        """Put an event in line. Never waits."""
+        """Queue an event. Never blocks; drops it if the queue is full."""
         now = self._client.clock.now()
         waiting = self._waiting.get(event.series)
         if waiting is not None:
@@ -158,14 +158,14 @@ class EventRecorder:
         elif len(self._waiting) >= self._capacity:
             self._count("dropped")
         else:
-            # Named once: a create that is repeated after a lost answer must not make a second event.
+            # Named once: a create that is retried after a lost reply must not make a second event.
             name = event_name(event.regarding.key.name, secrets.token_hex(8))
             self._waiting[event.series] = _Waiting(event, now, now, name)
             self._idle.clear()
             self._queue.add(event.series)
 
     async def flush(self) -> None:
-        """Wait until everything in line is written or given up. ``run`` must be running."""
+        """Wait until every queued event is written or dropped. ``run`` must be running."""
         await self._idle.wait()
 
     async def run(self) -> None:
@@ -188,7 +188,7 @@ class EventRecorder:
                     self._idle.set()
 
     async def _write(self, key: Hashable, waiting: _Waiting) -> None:
-        """Write one event or give it up; the queue keeps repeats of it from being written at the same time."""
+        """Write one event or drop it; the queue prevents concurrent writes of its repeats."""
         for attempt in range(1, _TRIES + 1):
             try:
                 await self._store(key, waiting)
@@ -215,7 +215,7 @@ class EventRecorder:
             try:
                 await self._client.patch(EVENTS, event.namespace, stored.name, body)
             except NotFound:
-                # Events live an hour.
+                # Events expire after an hour by default.
                 del self._stored[key]
             else:
                 stored.count = count
@@ -234,7 +234,7 @@ class EventRecorder:
         self._count("failed")
         terminating = isinstance(error, Forbidden) and any(c.reason == "NamespaceTerminating" for c in error.causes)
         if terminating or isinstance(error, NotFound):
-            return  # the namespace goes, and everybody who would read the event with it
+            return  # the namespace is being deleted, and the event with it
         complaint = type(error).__name__
         if complaint not in self._complaints:
             self._complaints.add(complaint)

@@ -1,8 +1,8 @@
-"""Credentials of a kubeconfig file, by way of the ``kubernetes`` package.
+"""Credentials of a kubeconfig file, loaded by the ``kubernetes`` package.
 
-The package's loader is run again whenever credentials may have changed: a token file is rotated, an exec plugin's
-token runs out. It reports most faults of a file as whatever exception they happen to cause; here they become one
-``CredentialsError`` that names the file.
+The package's loader runs again whenever credentials may have changed: a token file is rotated, an exec plugin's token
+expires. It reports most errors of a file as arbitrary exceptions; here they become one ``CredentialsError`` that
+names the file.
 """
 
 import importlib
@@ -19,14 +19,14 @@ import yaml
 from shared.kube.errors import CredentialsError
 from shared.runtime.clock import Clock
 
-# A rotated token file is seen after this; the package itself renews exec tokens five minutes before their end.
+# Reload interval for rotated token files; the package itself renews exec tokens five minutes before they expire.
 RELOAD_AFTER_S = 60.0
 REMEDY = "pass a working file with --kubeconfig, or set KUBECONFIG"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a kubeconfig says about the cluster of its current context."""
+    """The cluster of the kubeconfig's current context."""
 
     server: str
     authority: str | None
@@ -47,7 +47,7 @@ class KubeconfigCredentials:
         self._context: ssl.SSLContext | None = None
         self._loader: Any = None
         self._reload_at = 0.0
-        # The files as they were when they were loaded, and what was found in them.
+        # The files' content when they were loaded, and the result.
         self._content: tuple[bytes, ...] = ()
         self._found: Found | None = None
 
@@ -87,9 +87,9 @@ class KubeconfigCredentials:
         return self._found
 
     async def reread(self) -> Found:
-        """Return what the files say now; they are loaded only if their content has changed. Raises CredentialsError.
+        """Return the files' current content; loads them only if it has changed. Raises CredentialsError.
 
-        A new server, name or proxy needs a new process.
+        A new server, server name or proxy takes effect only in a new process.
         """
         if self._found is None or self._read() != self._content:
             return await self.load()
@@ -102,17 +102,20 @@ class KubeconfigCredentials:
             raise CredentialsError(f"{self.where}: cannot be read ({error}); {REMEDY}") from error
 
     def present_to(self, context: ssl.SSLContext) -> None:
-        """Have the context show the client certificate, if there is one, also when it is renewed."""
+        """Load the client certificate, if there is one, into the context, now and after each renewal."""
         self._context = context
         if self._certificate is not None:
             context.load_cert_chain(*self._certificate)
 
     async def refresh(self, *, rejected: bool = False) -> bool:
-        """Load again; a failure keeps what there is, for the API server may accept it yet."""
+        """Load again. Raises CredentialsError and keeps the present credentials: the API server may still accept
+        them.
+        """
         if not (rejected or self.due):
             return False
         if self._runs_plugin and not rejected and not hasattr(self._loader, "exec_plugin_expiry"):
-            # A plugin that gives no expiry is run again only when what it gave is rejected: that is its contract.
+            # By the exec plugin contract, a plugin that gives no expiry is run again only after its credentials are
+            # rejected.
             self._reload_at = float("inf")
             return False
         if rejected:
@@ -131,14 +134,14 @@ class KubeconfigCredentials:
 
     @property
     def _runs_plugin(self) -> bool:
-        # The package's own refresh_token() looks at the same attribute.
+        # The package's own refresh_token() tests the same attribute.
         return "exec" in (self._loader._user or ())
 
     def _take(self, loaded: Any) -> None:
         token = loaded.api_key.get("BearerToken", "").strip()
         self._certificate = (loaded.cert_file, loaded.key_file) if loaded.cert_file else None
         if not token and not self._certificate and loaded.host.startswith("https:"):
-            # The loader logs what went wrong with an exec plugin and goes on as nobody.
+            # The loader logs the failure of an exec plugin and continues unauthenticated.
             message = "gives no token and no client certificate for its current context's user"
             raise CredentialsError(f"{self.where}: {message}; {REMEDY}")
         self._headers = {"Authorization": token} if token else {}
@@ -146,7 +149,7 @@ class KubeconfigCredentials:
 
 
 def check_files(paths: list[Path]) -> None:
-    """Refuse what the loader would only stumble over. Files missing from a list of several are left out."""
+    """Raise CredentialsError for files that the loader would report badly. Missing files of several are ignored."""
     present = [path for path in paths if path.exists()]
     if not present:
         raise CredentialsError(f"{os.pathsep.join(map(str, paths))}: does not exist; {REMEDY}")

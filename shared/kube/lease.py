@@ -1,11 +1,11 @@
 """Leader election on a coordination.k8s.io Lease, by client-go's rules.
 
 Clocks of different machines are never compared. A standby measures with its own clock how long the record has not
-changed, and takes over after the holder's lease duration of that. The leader renews every retry period and, once it
-could not for the renew deadline, stops leading before anybody else may start. Every write carries the
-resourceVersion of the record it was decided on, so that of two takers one gets a Conflict.
+changed, and takes over once that exceeds the holder's lease duration. The leader renews every retry period and, if it
+could not for the renew deadline, stops leading before another process may start. Every write carries the
+resourceVersion of the record it was decided on, so that of two concurrent writers one gets a Conflict.
 
-Standbys watch the Lease as well as polling it: a release is taken up at once, a silent death when the lease runs out.
+Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from shared.kube.resources import LEASES, Selection
 
 log = logging.getLogger(__name__)
 
-# As client-go: standbys that start together soon ask at different times.
+# As in client-go: standbys started together must not poll in step.
 _POLL_JITTER = 1.2
 
 
@@ -42,22 +42,22 @@ class LeaseTimings:
 
 
 def new_identity(environ: Mapping[str, str] = os.environ) -> str:
-    """Return a name for this process: which pod or host it is in, and which of its lives."""
+    """Return an identity for this process: pod or host name, and a UUID for this run."""
     return f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
 def holder_of(lease: Object) -> str:
-    """Return who holds a Lease; empty if it is free."""
+    """Return the holder's identity; empty if the Lease is free."""
     return (lease.get("spec") or {}).get("holderIdentity") or ""
 
 
 def claimed(before: Object, identity: str, now: datetime, lease_duration: timedelta) -> dict[str, Any]:
-    """Return the spec of a Lease that ``identity`` takes or keeps, given the spec before."""
+    """Return the spec of a Lease that ``identity`` acquires or renews, given the previous spec."""
     mine = before.get("holderIdentity") == identity
     transitions = before.get("leaseTransitions") or 0
     return {
         "holderIdentity": identity,
-        # Whole seconds, rounded up: standbys go by it.
+        # Whole seconds, rounded up: standbys wait this long.
         "leaseDurationSeconds": math.ceil(lease_duration.total_seconds()),
         "acquireTime": before.get("acquireTime") if mine else format_micro_time(now),
         "renewTime": format_micro_time(now),
@@ -66,7 +66,7 @@ def claimed(before: Object, identity: str, now: datetime, lease_duration: timede
 
 
 def released(before: Object, now: datetime) -> dict[str, Any]:
-    """Return the spec of a Lease that its holder gives up."""
+    """Return the spec of a Lease that its holder releases."""
     return {
         **before,
         "holderIdentity": "",
@@ -76,7 +76,9 @@ def released(before: Object, now: datetime) -> dict[str, Any]:
 
 
 class LeaderElector:
-    """Takes part in one election. ``is_leader`` is set while leading; ``lost`` when that ended against our will."""
+    """Takes part in one election. ``is_leader`` is set while leading; ``lost`` after leadership ended
+    involuntarily.
+    """
 
     def __init__(
         self,
@@ -96,16 +98,16 @@ class LeaderElector:
         # Labels and annotations that the Lease carries while this process holds it.
         self._metadata = metadata or {}
         self._lease: Object | None = None
-        # When the record was first seen as it is, by our own clock.
+        # When the present record was first observed, by the local monotonic clock.
         self._seen_at = 0.0
-        # When we began to write the record that we last made our own, by the same clock.
+        # When the request that last acquired or renewed the Lease was started, by the same clock.
         self._renewed_at = 0.0
         self._wake = asyncio.Event()
         self._complaint = ""
 
     @property
     def troubled(self) -> bool:
-        """Return whether the last look at the Lease, or renewal of it, failed."""
+        """Return whether the last read or renewal of the Lease failed."""
         return bool(self._complaint)
 
     @property
@@ -117,9 +119,9 @@ class LeaderElector:
         return max(0.0, self._renewed_at + lease_s - self._client.clock.monotonic())
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Acquire, hold, and release on ``stop``. Returns when stopped or lost.
+        """Acquire, renew, and release on ``stop``. Returns when stopped or lost.
 
-        A cancelled run does not release: nobody may lead until the lease runs out.
+        A cancelled run does not release: no other process may lead until the lease expires.
         """
         selection = Selection(LEASES, self._key.namespace, field_selector=f"metadata.name={self._key.name}")
         watch = Reflector(self._client, selection, on_event=lambda *_: self._wake.set())
@@ -150,7 +152,7 @@ class LeaderElector:
                 return
             pause = period * (1 + random.random() * _POLL_JITTER)  # noqa: S311 - spreads load, guards nothing
             left_s = self._runs_out_in()
-            # One that has run out already could not be taken just now: no use in hurrying.
+            # An expired one could not be taken just now: retry after the normal pause.
             if left_s > 0:
                 pause = min(pause, max(left_s, 0.01))
             await _until(self._wake, pause)
@@ -159,7 +161,7 @@ class LeaderElector:
         clock = self._client.clock
         deadline_s = self._timings.renew_deadline.total_seconds()
         while True:
-            # The deadline is kept even where no other try is due before it.
+            # The renew deadline ends the wait even if the next retry is later.
             left_s = deadline_s - (clock.monotonic() - self._renewed_at)
             await _until(stop, min(self._timings.retry_period.total_seconds(), left_s))
             if stop.is_set():
@@ -167,7 +169,7 @@ class LeaderElector:
                 await self._release()
                 return
             left_s = deadline_s - (clock.monotonic() - self._renewed_at)
-            # Half the time for one try: a request that hangs leaves room for another.
+            # Half the time for one attempt: a hanging request leaves room for another.
             if left_s > 0 and await self._tried(min(left_s, deadline_s / 2)):
                 continue
             if left_s <= 0 or self.leader not in ("", self.identity):
@@ -178,7 +180,7 @@ class LeaderElector:
                 return
 
     async def _tried(self, limit_s: float) -> bool:
-        """Try once to take or keep the lease; returns whether we hold it."""
+        """Try once to acquire or renew the lease; return whether this process holds it."""
         started = self._client.clock.monotonic()
         try:
             async with asyncio.timeout(limit_s):
@@ -191,7 +193,7 @@ class LeaderElector:
             return False
         self._complaint = ""
         if held:
-            # From before the request: the API server may have stored it at once and answered late.
+            # From before the request: the API server may have stored it immediately and replied late.
             self._renewed_at = started
         if held and self._client.metrics is not None:
             self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
@@ -206,7 +208,7 @@ class LeaderElector:
     async def _take(self) -> bool:
         if self._lease is not None and holder_of(self._lease) == self.identity:
             try:
-                # What we hold is as we wrote it, in all likelihood: no need to look first.
+                # The cached record is almost certainly current: update without a read.
                 await self._put(self._lease)
             except (Conflict, NotFound):
                 self._lease = None
@@ -271,7 +273,7 @@ class LeaderElector:
 
 
 async def _until(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, but no longer than that."""
+    """Wait for an event, at most ``limit_s`` seconds."""
     try:
         async with asyncio.timeout(limit_s):
             await event.wait()

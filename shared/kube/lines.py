@@ -1,19 +1,19 @@
-"""Cutting a stream of bytes into lines. Pure."""
+"""Splits a stream of bytes into lines. Pure."""
 
 
 class LineSplitter:
-    """Collects chunks and gives out complete lines, of any length, without copying a long one for every chunk."""
+    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
     @property
     def unfinished(self) -> bool:
-        """Return whether the stream has stopped in the middle of a line."""
+        """Return whether the stream has ended inside a line."""
         return bool(self._parts)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take the next chunk; returns the lines it completes, without line ends and empty lines."""
+        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
         head, newline, tail = chunk.rpartition(b"\n")
         if not newline:
             if chunk:

@@ -1,4 +1,4 @@
-"""What this process asks of the API server, counted."""
+"""Metrics of API access: requests, reflectors, events and the Lease."""
 
 from collections.abc import Iterable, Sized
 from datetime import datetime
@@ -10,16 +10,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from shared.kube.calls import WriteClass
 from shared.runtime.metrics import preset
 
-# A write takes 1 to 5 ms on a quiet API server and is given up after 60 s.
+# A write takes 1 to 5 ms on an idle API server.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)
 
 
-# What may become of a request besides going well; counted from 0 for every kind of request once it is made.
+# Error codes of a request; preset to 0 for every kind of request once it is made.
 _FAULTS = ("409", "429", "500", "503", "504", "lost", "unreachable")
 
 
 class Followed(Protocol):
-    """What is shown of a reflector."""
+    """The parts of a reflector that metrics read."""
 
     @property
     def store(self) -> Sized: ...
@@ -57,7 +57,7 @@ class KubeMetrics:
             registry=registry,
         )
         preset(self._limited, write_class=WriteClass)
-        # labels() costs more than counting; the same few combinations come again and again.
+        # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
 
@@ -89,7 +89,7 @@ class KubeMetrics:
             ("resource",),
             registry=registry,
         )
-        # Several reflectors may follow one resource, and a reflector may come to its end.
+        # Several reflectors may follow one resource, and a reflector may be discarded.
         self._followed: dict[str, WeakSet[Followed]] = {}
 
     def _of_events_and_lease(self, registry: CollectorRegistry) -> None:
@@ -131,7 +131,7 @@ class KubeMetrics:
         histogram.observe(seconds)
 
     def follow(self, resource: str, reflector: Followed) -> None:
-        """Show a reflector's state as long as it exists; asked for when metrics are read."""
+        """Report a reflector's state while it exists; evaluated at each scrape."""
         followed = self._followed.get(resource)
         if followed is not None:
             followed.add(reflector)
@@ -145,9 +145,9 @@ class KubeMetrics:
         preset(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
 
     def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
-        """Count the exceptions of these callbacks from 0 on."""
+        """Preset the error counters of these callbacks to 0."""
         preset(self.callback_errors, plugin=(plugin,), resource=(resource,), callback=tuple(callbacks))
 
     def limited(self, write_class: str, seconds: float) -> None:
-        """Count the wait for a limiter."""
+        """Count the seconds that a write has waited for a limiter."""
         self._limited.labels(write_class).inc(seconds)

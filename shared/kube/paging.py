@@ -1,8 +1,8 @@
-"""A list read page by page, to its end.
+"""Reads a list page by page, with retries.
 
-A list of many pages would hardly ever be complete where one request in ten fails, were it begun anew each time. So a
-page that does not come is asked for again, by the same token. Not the first: nothing is lost by its failure, and
-whoever reads has a backoff of its own and words for what is wrong.
+If every failed request restarted the list, a long one would hardly ever complete where one request in ten fails. So a
+failed page is requested again with the same token. Except the first: its failure loses no progress, and the caller
+has its own backoff and error report.
 """
 
 import asyncio
@@ -14,17 +14,19 @@ from typing import Any
 from shared.kube.errors import InfrastructureError, LostReply
 from shared.runtime.backoff import full_jitter
 
-# About ten seconds; the API server remembers where a list was for five minutes.
+# About ten seconds; a continue token is valid for five minutes.
 _TRIES = 6
 _BASE, _CAP = timedelta(milliseconds=200), timedelta(seconds=5)
 
 Page = dict[str, Any]
-# Asks for the page that a token stands for; "" is the first.
+# Requests the page of a token; "" is the first.
 Ask = Callable[[str], Awaitable[Page]]
 
 
 async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
-    """Yield page after page. Raises what ``ask`` raises, for trouble that may pass only after some tries."""
+    """Yield page after page. Raises the errors of ``ask``; InfrastructureError of a later page only after
+    ``_TRIES``.
+    """
     token = ""
     while True:
         page = await (_asked_again(ask, token) if token else ask(token))

@@ -1,19 +1,19 @@
-"""List, then watch: keeps a store equal to what the API server has, and tells of every change.
+"""List and watch: keeps a store equal to the API server's state and reports every change.
 
-The life of a reflector is a circle of three states:
+A reflector cycles through three states:
 
-- *list* the whole selection and store it page by page, so that never more than a page is held twice; what has
-  vanished meanwhile is reported as deleted at the end, what is unchanged is not reported;
-- *watch* from the list's resourceVersion on; a watch that the API server ends in its own time is opened again where
-  it ended, and bookmarks keep that place fresh while nothing happens;
-- *recover* from anything else, after a jittered wait: resume the watch if only the connection failed; list again if
-  the API server has forgotten the resourceVersion (410), rejects the request itself, or answers several watches in a
-  row with errors alone.
+- *list* the whole selection and store it page by page, so that at most one page is held twice; objects that have
+  vanished are reported as deleted at the end, unchanged ones are not reported;
+- *watch* from the list's resourceVersion on; a watch that the API server ends regularly is resumed where it ended,
+  and bookmarks keep that resourceVersion fresh while nothing changes;
+- *recover* from anything else, after a jittered backoff: resume the watch if only the connection failed; relist if
+  the API server no longer has the resourceVersion (410), rejects the request itself, or answers several watches in a
+  row with errors only.
 
-It retries indefinitely: a missing right, a CRD that is not installed yet or an unreachable API server is logged once,
-reported in ``problem`` and retried. Handlers are called synchronously, in order, after the store has changed; they
-only enqueue. An exception of a handler or of ``slim`` concerns that object alone (see ``callbacks``): an object that
-cannot be transformed is not kept, a change that cannot be handled is skipped.
+It retries indefinitely: a missing permission, a CRD that is not installed yet or an unreachable API server is logged
+once, reported in ``problem`` and retried. Handlers are called synchronously, in order, after the store has changed;
+they only enqueue. An exception of a handler or of ``slim`` affects that object alone (see ``callbacks``): an object
+that cannot be transformed is not cached, a change that cannot be handled is skipped.
 """
 
 import asyncio
@@ -45,66 +45,66 @@ from shared.runtime.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
-# Some twenty requests a minute at worst, however long the trouble lasts; and soon back when it is over.
+# At worst about twenty requests a minute during an outage, and a quick recovery after it.
 _BACKOFF_BASE = timedelta(seconds=0.5)
 _BACKOFF_CAP = timedelta(seconds=5)
-# As client-go: spread over a while, so that the watches of a cluster do not all end at once.
+# As in client-go: randomized, so that the watches of a cluster do not all end together.
 _WATCH_S = (300, 600)
-# A watch that ends so soon and says nothing is a failure, or it would be opened again in a tight loop.
+# A watch that ends this soon without an event is a failure, or it would be reopened in a hot loop.
 _SOON_S = 1.0
-# So many watches in a row that the API server answers with an error, and without an event, end in a list.
+# This many consecutive watches with an error and without an event cause a relist.
 _FRUITLESS_WATCHES = 3
-# Bookmarks come every minute.
+# Bookmarks arrive every minute.
 _QUIET_S = 120.0
-# A connection that was cut, as load balancers do to one that is idle, and is back so soon, was no outage.
+# A connection that was cut, as load balancers do with idle ones, and restored this soon was no outage.
 _BLINK = timedelta(seconds=10)
 
 
 class EventType(StrEnum):
-    """What has happened to an object of the selection."""
+    """The kind of change of an object of the selection."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
-    DELETED = "DELETED"  # or it has left the selection
+    DELETED = "DELETED"  # or it no longer matches the selection
 
 
 # Type, key, old, new: ``old`` is None for ADDED, ``new`` is None for DELETED.
 OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
-# Returns what is kept of a raw object, which it may change in place. metadata's namespace, name, uid and
-# resourceVersion must stay. None: the object is not of interest, as if a selector had left it out; one that was kept
-# until then is reported as deleted, with its old content.
+# Returns the part of a raw object to cache; may modify the raw object. Must keep metadata's namespace, name, uid and
+# resourceVersion. None: exclude the object, as a selector would; if it was cached, it is reported as deleted, with
+# its old content.
 Slim = Callable[[dict[str, Any]], Object | None]
 
 
 class _ClosedSoon(LostReply):
-    """The API server opened a watch and closed it without an event."""
+    """The API server accepted a watch and closed it without an event."""
 
 
 def rejects_fields(error: KubeError) -> bool:
     """Return whether the API server cannot select a resource by the fields of a selection.
 
-    By the texts of apimachinery: of a custom resource without selectable fields, and of a resource without its own
-    conversion. Any other 400 concerns this call, such as a continue token from another API server.
+    Recognized by the texts of apimachinery: for a custom resource without selectable fields, and for a resource
+    without its own conversion. Any other 400 is about this call, such as a continue token of another API server.
     """
     texts = ("field label not supported", "is not a known field selector")
     return isinstance(error, BadRequest) and any(text in error.message for text in texts)
 
 
 def needs_list(error: KubeError) -> bool:
-    """Return whether the watch cannot go on where it was."""
+    """Return whether the watch cannot be resumed at its resourceVersion."""
     if isinstance(error, InfrastructureError):
-        # etcd was restored from a backup: our resourceVersion is in the future, and waiting for it is no use.
+        # etcd was restored from a backup: the resourceVersion is in the future, and waiting for it is useless.
         causes = error.status.causes if error.status else ()
         return error.code == 404 or any(cause.reason == "ResourceVersionTooLarge" for cause in causes)
     return True
 
 
 class Reflector:
-    """Mirrors one selection into ``store``. ``synced`` is set when the first list has been delivered.
+    """Mirrors one selection into ``store``. ``synced`` is set after the first complete list.
 
-    ``fallback`` is watched instead where the API server cannot select by the fields of ``selection``: a larger
-    selection, of which ``slim`` leaves out the same. Each list tries ``selection`` first. ``owner`` is the plugin
-    that the watch belongs to, for metrics and logs.
+    - ``fallback``: a larger selection, used where the API server cannot select by the fields of ``selection``;
+      ``slim`` must exclude the difference. Each list tries ``selection`` first.
+    - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     """
 
     def __init__(
@@ -121,16 +121,16 @@ class Reflector:
         self.selection = selection
         self.store = store if store is not None else Store()
         self.synced = asyncio.Event()
-        # Also set when the API server does not serve the resource: then there are no objects of it.
+        # Also set when the API server does not serve the resource: then it has no objects.
         self.known = asyncio.Event()
-        # Why there is no contact with the API server, as a sentence; None when all is well.
+        # Why there is no contact with the API server; None while there is.
         self.problem: str | None = "not listed yet"
         self.last_contact: datetime | None = None
-        # Since when contact has been uninterrupted; None while there is none.
+        # Since when contact has been uninterrupted; None without contact.
         self.contact_since: datetime | None = None
-        # When contact was lost, and since when there had been some.
+        # When contact was lost, and since when it had lasted.
         self._lost: tuple[datetime, datetime] | None = None
-        # The same by the monotonic clock: a clock that is set makes contact neither older nor newer.
+        # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
         self._contact_from: float | None = None
         self._client = client
         self.on_event = on_event
@@ -146,11 +146,11 @@ class Reflector:
 
     @property
     def version(self) -> str:
-        """The resourceVersion up to which the store follows the API server; empty while it has to be listed anew."""
+        """The resourceVersion up to which the store follows the API server; empty before a (re)list has completed."""
         return self._version
 
     def discard(self, key: ObjectKey) -> None:
-        """Stop keeping an object that ``slim`` would leave out now. No event: nothing has happened to the object."""
+        """Remove an object that ``slim`` would exclude now. No event: the object has not changed."""
         self.store.drop(key)
 
     async def run(self) -> None:
@@ -185,8 +185,8 @@ class Reflector:
     async def _read(self) -> ResourceVersion:
         """List the selection into the store; return the list's resourceVersion.
 
-        Raises FieldSelectorUnsupported if the first page says so. A list that breaks off leaves the store with newer
-        objects and without deletions; the next one starts from its first page.
+        Raises FieldSelectorUnsupported if the first page is rejected for it. An interrupted list leaves newer objects
+        in the store and misses deletions; the next one starts from its first page.
         """
         seen: set[ObjectKey] = set()
         version = ResourceVersion("")
@@ -208,9 +208,9 @@ class Reflector:
         return version
 
     def _listed(self, key: ObjectKey, item: dict[str, Any]) -> bool:
-        """Store an object of a list; return whether it is kept."""
+        """Store an object of a list; return whether it is cached."""
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
-            return True  # the old copy stays: the new one would only be more garbage
+            return True  # unchanged: replacing the cached copy would only create garbage
         kept = self._slimmed(key, item)
         if kept is not None:
             self._put(key, kept)
@@ -233,7 +233,7 @@ class Reflector:
         except InfrastructureError as error:
             if events or asyncio.get_running_loop().time() - opened < _QUIET_S:
                 raise
-            # The place may be one that etcd, restored from a backup, has yet to reach again: no use in going back.
+            # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
             self._version = ""
             raise LostReply("not even a bookmark has come for minutes") from error
         if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
@@ -258,7 +258,7 @@ class Reflector:
     def _put(self, key: ObjectKey, new: Object) -> None:
         uid = self.store.uid(key)
         if uid is not None and uid != uid_of(new):
-            # Deleted and created again between two lists: as a watch would have reported it.
+            # Deleted and recreated between two lists: report it as a watch would.
             self._deleted(key, None)
         old = self.store.put(key, new)
         self._report(EventType.MODIFIED if old is not None else EventType.ADDED, key, old, new)
@@ -301,31 +301,31 @@ class Reflector:
             self.problem = None
 
     def in_contact(self) -> timedelta:
-        """Return for how long contact with the API server has been uninterrupted; zero without contact."""
+        """Return how long contact with the API server has been uninterrupted; zero without contact."""
         if self.contact_since is None or self._contact_from is None:
             return timedelta()
         return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
 
     def _before_a_blink(self, now: datetime) -> datetime | None:
-        """Return since when there had been contact, if it was lost only for a moment; None if not."""
+        """Return the start of contact before a short disconnect; None if it was not short."""
         if self._lost is None or self.last_contact is None:
             return None
         lost, since = self._lost
-        # One that had said nothing for longer than bookmarks take may have hung all that time.
+        # A connection that was silent for longer than the bookmark interval may have hung all that time.
         was_alive = (lost - self.last_contact).total_seconds() < _QUIET_S
         return since if was_alive and now - lost < _BLINK else None
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
-        """Say once what is wrong, and wait."""
+        """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
         if isinstance(error, ServerError | _ClosedSoon):
             self._fruitless += 1
         if needs_list(error) or self._fruitless >= _FRUITLESS_WATCHES:
             self._version = ""
         if error.code == 404:
-            # In whatever form: a path that is not served is answered in plain text.
+            # In any form: a path that is not served is answered in plain text.
             self.known.set()
         if isinstance(error, Expired):
-            # Nothing is wrong: the API server forgets after some minutes.
+            # Not a failure: the API server compacts its history after some minutes.
             self._restarted("expired")
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
@@ -346,7 +346,7 @@ class Reflector:
 
 
 def trouble(selection: Selection, error: InfrastructureError | ApiError) -> str:
-    """Return what keeps a selection from being read, with the remedy where there is one."""
+    """Return a message about a failing selection, with the remedy where there is one."""
     resource = selection.resource
     if error.code == 404:
         return f"the API server does not serve {resource} {resource.version}; install its CustomResourceDefinition"

@@ -1,7 +1,7 @@
-"""Which resources there are and where the API server serves them. Pure.
+"""The resources that Bowline uses and their URL paths. Pure.
 
 Paths are built from names that users choose (a BindRequest names its pod freely), so every part is quoted: a name can
-never reach another resource.
+never address another resource.
 """
 
 import re
@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from shared.api import names
 
-# What needs no quoting; nearly every name. The dots of "." and ".." alone would be a path's.
+# Needs no quoting: nearly every name. Excludes "." and "..", which have a meaning in paths.
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of the API, such as ``pods``. ``metadata_only`` asks for objects without spec and status."""
+    """One resource of the API, such as ``pods``. ``metadata_only`` requests objects without spec and status."""
 
     group: str
     version: str
@@ -27,16 +27,16 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As objects carry it: ``v1``, ``apps/v1``."""
+        """The ``apiVersion`` of its objects: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def prefix(self) -> str:
-        """The path below which the whole group and version is served."""
+        """The path of its group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def as_metadata(self) -> "Resource":
-        """Return the same resource, to be read as PartialObjectMetadata."""
+        """Return the same resource, read as PartialObjectMetadata."""
         return replace(self, metadata_only=True)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:

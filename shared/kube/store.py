@@ -1,4 +1,4 @@
-"""What a reflector has last seen, by key. Read-only for all but the reflector.
+"""A reflector's cache, by key. Read-only except for the reflector.
 
 Absence from a store proves nothing: an object may have left the selection instead of the cluster.
 """
@@ -24,25 +24,25 @@ class Store(Mapping[ObjectKey, Object]):
         return len(self._objects)
 
     def values(self) -> ValuesView[Object]:
-        """Return a view of the objects; it follows changes, so copy it to iterate across an await."""
+        """Return a live view of the objects: copy it to iterate across an await."""
         return self._objects.values()
 
     def version(self, key: ObjectKey) -> ResourceVersion | None:
-        """Return the resourceVersion of an object; None if it is not here."""
+        """Return the resourceVersion of an object; None if it is not cached."""
         found = self._objects.get(key)
         return version_of(found) if found is not None else None
 
     def uid(self, key: ObjectKey) -> ObjectUID | None:
-        """Return the UID of an object; None if it is not here."""
+        """Return the UID of an object; None if it is not cached."""
         found = self._objects.get(key)
         return uid_of(found) if found is not None else None
 
     def put(self, key: ObjectKey, seen: Object) -> Object | None:
-        """Keep an object; returns the one before. For the reflector alone."""
+        """Store an object; return the previous one. Only for the reflector."""
         before = self._objects.get(key)
         self._objects[key] = seen
         return before
 
     def drop(self, key: ObjectKey) -> Object | None:
-        """Forget an object; returns it. For the reflector alone."""
+        """Remove and return an object. Only for the reflector."""
         return self._objects.pop(key, None)

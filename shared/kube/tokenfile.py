@@ -1,4 +1,4 @@
-"""A bearer token in a file that somebody else rotates, such as the kubelet."""
+"""A bearer token in a file that is rotated externally, for example by the kubelet."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from shared.kube.errors import CredentialsError
 from shared.runtime.clock import Clock
 
-# The kubelet rotates at 80 % of a token's life, which is ten minutes at least: a minute is early enough.
+# The kubelet rotates at 80 % of a token's lifetime, which is at least ten minutes: a minute is early enough.
 REREAD_AFTER_S = 60.0
 
 
@@ -28,7 +28,7 @@ class TokenFileCredentials:
         return self._clock.monotonic() >= self._reread_at
 
     async def refresh(self, *, rejected: bool = False) -> bool:
-        """Read the file again; a rejected token is read at once."""
+        """Read the file again if it is due or the token was rejected; return whether the token has changed."""
         return self._read() if rejected or self.due else False
 
     def _read(self) -> bool:

@@ -1,7 +1,7 @@
-"""One HTTP session to one API server. The only module that knows aiohttp.
+"""HTTP sessions to one API server. The only module that uses aiohttp.
 
-Exceptions of aiohttp, of sockets and of TLS become ``Unreachable`` or ``LostReply`` here; which of the two decides
-whether a write may have been carried out. Anything the API server says, whatever its code, is an ``Answer``.
+Exceptions of aiohttp, of sockets and of TLS become ``Unreachable`` or ``LostReply`` here; the distinction decides
+whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ from shared.kube.errors import (
 
 log = logging.getLogger(__name__)
 
-# The API server closes an idle connection after 90 s; ours go first, or a write would meet a closing one.
+# The API server closes an idle connection after 90 s; ours must close earlier, or a write could meet a closing one.
 _KEEPALIVE_S = 60
-# A peer that has vanished without a word is noticed after about 15 + 3 * 5 s.
+# A peer that vanished without closing is detected after about 15 + 3 * 5 s.
 _PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 15, 5, 3
 _READ_BUFFER = 2**18
-# For connections to close; only a peer that hangs needs more.
+# For connections to close; only a hanging peer needs more.
 _GOODBYE_S = 1.0
-# Credentials that are rejected are not read again more often than this, however many requests meet the 401.
+# Rejected credentials are read again at most this often, however many requests get 401.
 _REREAD_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """An HTTP response."""
 
     code: int
     headers: CIMultiDictProxy[str]
@@ -52,7 +52,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent. ``apart``: by the connections that writes do not use; ``fenced``: not while read-only."""
+    """An HTTP request. ``apart``: uses the separate session; ``fenced``: not sent while read-only."""
 
     method: str
     path: str
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """``connections`` bounds how many requests are under way; more wait, up to ``connect_timeout_s``."""
+    """``connections`` bounds the requests in flight per session; more wait, up to ``connect_timeout_s``."""
 
     user_agent: str
     timeout_s: float
@@ -74,11 +74,11 @@ class TransportOptions:
 
 
 class Transport:
-    """Sends requests and returns answers; ``open`` first.
+    """Sends requests and returns responses; ``open`` first.
 
-    Long answers, lists and watches, and what cannot wait have connections of their own. Each connection keeps a
-    buffer as long as the longest answer it has ever read, up to 256 KB: lists that went over all those of the writes
-    in turn would leave 20 MB behind.
+    Long responses (lists, watches) and urgent requests use a separate session. Each connection keeps a buffer as long
+    as the longest response it has read, up to 256 KB: lists distributed over the connections of the writes would
+    leave 20 MB behind.
     """
 
     def __init__(self, access: ClusterAccess, options: TransportOptions) -> None:
@@ -97,7 +97,7 @@ class Transport:
         self._renewed_at = float("-inf")
 
     async def open(self) -> None:
-        """Create the sessions; they connect when first used."""
+        """Create the sessions; they connect on first use."""
         self._session, self._apart = self._new_session(), self._new_session()
 
     def _new_session(self) -> aiohttp.ClientSession:
@@ -123,14 +123,14 @@ class Transport:
         await self._session.close()
         await self._apart.close()
         self._session = self._apart = None
-        # TLS says goodbye in the background; a loop that ends before that leaks the sockets.
+        # TLS shutdown runs in the background; an event loop that ends before it leaks the sockets.
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
                     await asyncio.sleep(0.005)
 
     async def send(self, request: Request) -> Answer:
-        """Send one request and read the whole answer. Raises Unreachable or LostReply."""
+        """Send one request and read the whole response. Raises Unreachable or LostReply."""
         if self._access.credentials.due:
             await self._renew()
         used = self._access.credentials.headers
@@ -148,10 +148,10 @@ class Transport:
     async def stream(
         self, path: str, *, accept: str, total_s: float, silence_s: float
     ) -> AsyncGenerator[bytes, None]:
-        """GET and yield the answer's chunks as they come; the first is empty and says that the answer has begun.
+        """GET and yield the response's chunks; the first is empty and means that the response has begun.
 
-        Raises the error that an answer is, and LostReply when it breaks off, lasts longer than ``total_s`` or stays
-        silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
+        Raises the error for a response that is not 200, and LostReply if it breaks off, lasts longer than ``total_s``
+        or is silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
         """
         if self._access.credentials.due:
             await self._renew()
@@ -172,7 +172,7 @@ class Transport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             failure = translated(error)
             if isinstance(failure, UntrustedServer):
-                # For the next watch; this one is opened again by its caller, after a wait.
+                # For the next watch: the caller opens it after its backoff.
                 await self._reload_authorities()
             raise failure from error
 
@@ -193,11 +193,11 @@ class Transport:
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
         response = await session.request(
             request.method,
-            # Already quoted, part by part: parsing and quoting it again would cost as much as the rest.
+            # Already quoted, part by part: parsing and quoting again would cost as much as the rest.
             URL(self._access.server + request.path, encoded=True),
             data=request.body,
             headers=headers,
-            # Of now, not of the session: the cluster's CA may have been rotated.
+            # The current context, not the session's: the cluster's CA may have been rotated.
             ssl=self._access.trust.context if self._access.trust is not None else True,
             server_hostname=self._access.server_name,
             allow_redirects=False,
@@ -218,7 +218,7 @@ class Transport:
         return headers
 
     async def _reload_authorities(self) -> bool:
-        """Read the certificate authorities again; return whether the next connection is judged by others."""
+        """Read the CAs again; return whether the next connection is verified with different ones."""
         trust = self._access.trust
         if trust is None:
             return False
@@ -234,9 +234,9 @@ class Transport:
             return trust.context is not used
 
     async def _renew(self, *, rejected: Mapping[str, str] | None = None) -> bool:
-        """Read rotated credentials and authorities; return whether there are other headers than those just used.
+        """Reload rotated credentials and CAs; return whether the headers differ from those just used.
 
-        ``rejected``: the headers that the API server has answered 401.
+        ``rejected``: the headers that the API server has answered with 401.
         """
         credentials = self._access.credentials
         used = rejected if rejected is not None else credentials.headers
@@ -244,7 +244,7 @@ class Transport:
             await self._reload_authorities()
         async with self._renewal:
             if credentials.headers is not used:
-                # Renewed by the call that held the lock before, or with the authorities.
+                # Renewed by the previous holder of the lock, or with the CAs.
                 self._headers.clear()
                 return True
             now = asyncio.get_running_loop().time()
@@ -254,7 +254,7 @@ class Transport:
             try:
                 changed = await credentials.refresh(rejected=rejected is not None)
             except CredentialsError as error:
-                # What there is may still do; if not, the API server says so.
+                # The present ones may still be valid; if not, the API server answers 401.
                 log.warning("credentials cannot be read again", extra={"error": str(error)})
                 return False
             if changed:
@@ -266,7 +266,7 @@ class Transport:
         made = socket.socket(family, kind, protocol)
         self._sockets.add(made)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Linux only; elsewhere the system's own, longer times hold.
+        # Linux only; elsewhere the system's own, longer defaults apply.
         for option, value in (
             ("TCP_KEEPIDLE", _PROBE_AFTER_S),
             ("TCP_KEEPINTVL", _PROBE_EVERY_S),
@@ -279,10 +279,10 @@ class Transport:
 
 
 async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-    """Keep the session from sending a GET, PUT or DELETE again by itself when its connection breaks.
+    """Middleware that prevents the session from retrying a GET, PUT or DELETE when its connection breaks.
 
-    Whoever called would be told of one request where there were two, and take a Conflict with the first for somebody
-    else's doing. aiohttp tells by the error's class what it may send again.
+    The caller would see one request where two were sent, and attribute a Conflict caused by the first to another
+    writer. aiohttp selects the errors that it retries by class.
     """
     try:
         return await handler(request)
@@ -293,7 +293,9 @@ async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 
 def translated(error: Exception) -> InfrastructureError:
-    """Return the error that a failed exchange is. Whatever is not known to be before the request counts as after."""
+    """Return the error for a failed exchange. Unless the request is known not to have been sent, it counts as
+    sent.
+    """
     said = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
         return UntrustedServer(f"no connection to the API server: {said}")
@@ -307,7 +309,7 @@ def translated(error: Exception) -> InfrastructureError:
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """Return the object that an answer, or a line of it, holds. Raises LostReply for what is not JSON."""
+    """Return the object in a response or in a line of it. Raises LostReply if it is not a JSON object."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:

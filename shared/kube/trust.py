@@ -1,8 +1,8 @@
-"""Which certificate authorities may sign the API server's certificate, kept fresh.
+"""The certificate authorities (CAs) that may sign the API server's certificate, kept up to date.
 
 A cluster's CA is rotated while processes run: the kubelet replaces ca.crt in every pod, first with the old and the
-new CA, later with the new one alone. A context is therefore built again when the content that it was built from has
-changed. Open connections keep theirs; whether the old CA is still trusted is decided for the next one.
+new CA, later with the new one alone. So the context is rebuilt when the content has changed. Open connections keep
+theirs; the next connection is verified with the new one.
 """
 
 import ssl
@@ -14,7 +14,7 @@ from shared.kube.errors import CredentialsError
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """PEM certificates; None are those of the system. ``verify`` off trusts every server, as a kubeconfig may ask."""
+    """PEM certificates; None means the system's. ``verify`` off trusts every server, as a kubeconfig may request."""
 
     pem: str | None
     verify: bool = True
@@ -23,8 +23,8 @@ class Authorities:
 class Trust:
     """The TLS context of the next connection. ``load`` it before use.
 
-    ``read`` returns the authorities as they are now and raises CredentialsError; ``prepare`` adds a client
-    certificate to a new context.
+    ``read`` returns the current CAs or raises CredentialsError; ``prepare`` adds a client certificate to a new
+    context.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Trust:
         return self._context
 
     async def load(self) -> bool:
-        """Read the authorities; return whether there is a new context. Raises CredentialsError and keeps the old one.
+        """Read the CAs; return whether there is a new context. Raises CredentialsError and keeps the old one.
 
-        A file that is read while it is written is such an error: the next load reads it whole.
+        A file that is read while being written causes such an error; the next load reads it completely.
         """
         authorities = await self._read()
         if authorities == self._built_from:
@@ -63,11 +63,11 @@ class Trust:
 
 
 def new_ssl_context(authorities: Authorities) -> ssl.SSLContext:
-    """Return a context that trusts these authorities. Raises ssl.SSLError for what is no certificate."""
+    """Return a context that trusts these CAs. Raises ssl.SSLError if there is no certificate."""
     if authorities.pem is not None and not authorities.pem.strip():
-        raise ssl.SSLError("it is empty")  # for ssl nothing means those of the system
+        raise ssl.SSLError("it is empty")  # ssl treats an empty string as the system's CAs
     context = ssl.create_default_context(cadata=authorities.pem)
-    # From Python 3.13 on, the default refuses authorities without an Authority Key Identifier: many clusters' own.
+    # From Python 3.13 on, the default rejects CAs without an Authority Key Identifier, which many clusters have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not authorities.verify:
         context.check_hostname = False
