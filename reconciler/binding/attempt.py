@@ -1,7 +1,7 @@
-"""From the decision to attempt to what has become of it: run, verify, settle, write.
+"""Runs one attempt for a request and acts on its outcome: run, verify, classify, write.
 
-The settlement is settle's; this module carries it out in one match. What cannot be taken back is done only after the
-API server itself has said where the pod is.
+``decide.outcome.settle`` classifies the outcome; this module executes the result in one ``match``. Before an action
+that cannot be undone, the pod is read from the API server, not from the cache.
 """
 
 import logging
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What passes work with. ``jitter`` draws a number in [0, 1)."""
+    """Dependencies of a reconcile. ``jitter`` returns a random number in [0, 1)."""
 
     client: KubeClient
     stores: Stores
@@ -56,7 +56,7 @@ class Tools:
     jitter: Callable[[], float] = random.random
 
     def limits(self) -> Limits:
-        """Return what outcomes depend on, with a number drawn."""
+        """Return the limits that outcomes depend on, with a fresh jitter value."""
         binding = self.settings.binding
         return Limits(
             binding.backoff_limit, binding.backoff.base, binding.backoff.max, binding.wait_timeout, self.jitter()
@@ -64,7 +64,7 @@ class Tools:
 
 
 class Attempts:
-    """Carries attempts out. Raises what the client raises; a pass that is repeated takes up where it stopped."""
+    """Runs attempts. Methods raise the client's errors; repeating the reconcile after an error or a crash is safe."""
 
     def __init__(self, tools: Tools, lookout: Lookout, failures: TransientFailures, timing: Timing) -> None:
         self._tools = tools
@@ -77,13 +77,13 @@ class Attempts:
         self.waits = Waits(tools.ending, tools.sleepers, tools.jitter, tools.clock.monotonic)
 
     def context(self, sight: Sight, request: BindRequest) -> BindContext:
-        """Return what plugins are given of a request and its surroundings."""
+        """Return the context that plugins receive: deep copies of the request, the pod and the node."""
         attempt = attempt_id(request)
         timeout = self._tools.settings.binding.wait_timeout
         left = wait_left(timeout, self.timing.times(request))
         return BindContext(
             request=replace(request, raw=copied(request.raw)),
-            # The cache's own objects stay as they are, whatever a plugin writes into these.
+            # Copies: whatever a plugin writes into them, the cached objects stay unchanged.
             pod=None if isinstance(sight.pod, Absent) else copied(sight.pod),
             node=None if isinstance(sight.node, Absent) else copied(sight.node),
             attempt=request.failed_attempts + 1,
@@ -95,10 +95,10 @@ class Attempts:
         )
 
     async def attempt(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
-        """Make an attempt and settle it; first of all the last one, if that is not written yet."""
+        """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one."""
         unsaved = memory.unsaved
         if unsaved is not None and unsaved.failed_before == request.failed_attempts:
-            # It must count before the next one starts.
+            # The failure must be counted before the next attempt starts.
             return await self._settle(self.context(sight, request), sight, memory, unsaved.outcome)
         memory.unsaved = None
         memory.attempting = True
@@ -120,38 +120,39 @@ class Attempts:
         if status.code is Code.OK and not c.posts.acknowledged:
             status = await self._verified(sight, request, memory, status)
         if status.code is not Code.OK and (running.past_point or memory.unknown_binding is not None):
-            # The reply may be what failed, not the bind: now, or some attempts ago.
+            # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one.
             await self._lookout.look(sight, Target.POD)
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
         return await self.ended(c, sight, memory, Outcome(status, started))
 
     async def ended(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
-        """Carry out what an attempt's result means, once it is known whether a transient one is the request's own."""
+        """Act on an attempt's result, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
         transient = is_transient(status)
         if transient:
             status = classified(status, self._failures.note(c.request.key, status.retry_after))
         self._tools.observation.attempt_ended(c, status)
         again = await self._settle(c, sight, memory, replace(outcome, status=status))
-        # Further ones of the request's own are counted as well.
+        # Mark it inconclusive, so that further transient failures extend the same streak.
         return replace(again, inconclusive=True) if transient and again.delay is not None else again
 
     async def _verified(self, sight: Sight, request: BindRequest, memory: Memory, answer: Status) -> Status:
-        """Return a bind plugin's OK if the pod is bound; one that binds its own way is not believed without a GET."""
+        """Return the OK of a bind plugin that sent its own Binding only if a live read shows the pod on its node."""
         await self._lookout.look(sight, Target.POD)
         if is_bound_as_asked(request, sight.pod_view):
             return answer
-        # What the plugin has sent may still take effect.
+        # A call that the plugin has sent may still take effect.
         memory.unknown_binding = self._clock.now()
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(answer.plugin)
 
     async def _held(self, request: BindRequest, memory: Memory) -> BindRequest:
-        """Return the request held by our finalizer, and this leader's alone."""
+        """Return the request with the finalizer added and, after a change of leader, fenced."""
         if not has_finalizer(request):
             held = await self._ending.writer.add_finalizer(request)
         elif memory.effects is None and self._ending.may_be_a_predecessors(request):
-            # A verdict of its that is still on its way would not be true of what is prepared from here on.
+            # Fence the previous leader: a new resourceVersion makes any status write that it still has in flight fail
+            # with a Conflict. Such a write would not describe what is prepared from here on.
             held = await self._ending.writer.take_over(request)
         else:
             return request
@@ -159,7 +160,7 @@ class Attempts:
         return held
 
     async def _settle(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
-        """Carry out what an attempt's end means. ``c`` is the attempt's own, up to its post_bind."""
+        """Classify the attempt's outcome and execute the action. ``c``: the attempt's context, as for post_bind."""
         memory.attempting = False
         now, request = self._clock.now(), c.request
         wait = f"{WaitCause.PLUGIN.value} {outcome.status.plugin}"
@@ -183,7 +184,8 @@ class Attempts:
                 self._ending.report_failure(c, settlement.condition)
                 return Again(settlement.pause)
             case Waiting():
-                # A wait whose end could not be written, and that goes on after the outage: nothing has ended.
+                # If the wait had expired but its failure could not be written, and the plugin waits again, nothing
+                # has failed.
                 memory.unsaved = None
                 return await self.waits.wait(request, memory, settlement)
             case Infrastructure():
@@ -195,7 +197,7 @@ class Attempts:
                 assert_never(settlement)
 
     async def finish_later(self, bound: Bound, request: BindRequest, memory: Memory) -> Again:
-        """Finish what was put off; ``request`` as it is now."""
+        """Complete a request whose completion was deferred; ``request`` is its current version."""
         bound.sight.request = request
         self._tools.observation.decided(request, Finish())
         return await self._finish(bound.context.with_request(request), memory, bound.started)
@@ -206,7 +208,7 @@ class Attempts:
 
     async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
         if has_finalizer(request) or memory.unknown_binding is not None:
-            # What was seen when the attempt began is old by now, and a verdict cannot be taken back.
+            # The snapshot is as old as the attempt, and Failed is final: read the pod live.
             await self._lookout.look(sight, Target.POD)
             if is_bound_as_asked(request, sight.pod_view):
                 return await self._finish(self.context(sight, request), memory, None)

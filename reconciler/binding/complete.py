@@ -1,11 +1,11 @@
-"""How requests end: complete, fail, and roll back what was abandoned. One path each, whatever led to it.
+"""Completes, fails and rolls back requests: one code path each, whatever caused it.
 
-The order within a path is the promise. Success: post_bind, then the finalizer, then Succeeded, then the event; a
-request that reports Succeeded has nothing left to do. Failure: rollback, then the finalizer, then Failed and
-RolledBack in one patch. **Failed means released**: nothing of ours holds a Failed request, so that its scheduler can
-delete it and create another of the same name within the same cycle. While a rollback cannot complete, the request
-stays Pending and reports that. A crash between the finalizer and Failed costs one more attempt, because nothing of
-the failure is stored. The pod's PodBound condition follows the status and never delays it (``pod_conditions``).
+The order of the writes is guaranteed. Success: post_bind, finalizer, Succeeded, event; a request that reports
+Succeeded has no work left. Failure: rollback, finalizer, then Failed and RolledBack in one patch. **Failed means
+released**: no finalizer of Bowline remains on a Failed request, so its scheduler can delete it and create another one
+of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
+crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet.
+The pod's PodBound condition follows the status and never delays it (``pod_conditions``).
 """
 
 import logging
@@ -35,19 +35,19 @@ from shared.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
-# API servers tell when something was created in whole seconds.
+# creationTimestamp has a resolution of one second.
 _A_MOMENT = timedelta(seconds=1)
-# The pod runs, or belongs to another scheduler.
+# No PodBound=False for these: the pod runs, or belongs to another scheduler.
 _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 def has_finalizer(request: BindRequest) -> bool:
-    """Return whether effects of the request may exist."""
+    """Return whether the request has Bowline's finalizer, that is, whether side effects may exist."""
     return names.FINALIZER in request.finalizers
 
 
 class Endings:
-    """Carries out ends. Methods raise what the client raises; a pass that is repeated takes up where it stopped."""
+    """Completes, fails and rolls back. Methods raise the client's errors; repeating one after a crash is safe."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class Endings:
         self.metrics = metrics
         self._in_flight = in_flight
         self._clock: Clock = writer.clock
-        # When this process began to lead; set at each term's start.
+        # Start of this process's current leadership term.
         self.leading_since: datetime | None = None
         self._bound_events = bound_events
 
     async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
-        """Complete a request whose pod is on its node: everything else first, then the request's phase."""
+        """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event."""
         request = c.request
         await self._runner.run_post_bind(c)
         if has_finalizer(request):
@@ -100,7 +100,7 @@ class Endings:
     async def fail(self, c: BindContext, memory: Memory, fail: Fail) -> timedelta | None:
         """Terminal failure: roll back, drop the finalizer, then report Failed.
 
-        Returns when to continue a rollback that is not complete; None if nothing is left to do.
+        Returns when to continue an incomplete rollback; None if nothing is left to do.
         """
         request = c.request
         pause = self._binding_in_flight(c, memory)
@@ -134,7 +134,7 @@ class Endings:
         return None
 
     async def undo(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
-        """Undo what a request left that is no longer there. Returns when to go on; None if nothing is left."""
+        """Roll back the side effects of a deleted request. Returns when to continue; None if nothing is left."""
         pause = self._binding_in_flight(c, memory)
         if pause is not None:
             return pause
@@ -156,7 +156,8 @@ class Endings:
             pause = _may_pass(memory, done)
             return pause if pause is not None else await self._report_incomplete(c, memory, done, None)
         if request.phase is Phase.FAILED:
-            # Of a release before this one, or of another controller: ours drops the finalizer first.
+            # Failed by an older release or another controller: this release drops the finalizer before it writes
+            # Failed.
             written = await self.writer.status(request, rolled_back_block(request, self._clock.now()))
             memory.wrote(request, written)
             request = written
@@ -164,14 +165,14 @@ class Endings:
         return None
 
     async def drop_finalizer(self, request: BindRequest, memory: Memory) -> None:
-        """Nothing may be undone or nothing is left: let the request go."""
+        """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
         dropped = await self.writer.drop_finalizer(request)
         if dropped is not None:
             memory.wrote(request, dropped)
         await self._close(request, memory)
 
     async def report_blocked(self, request: BindRequest, memory: Memory, why: str) -> None:
-        """Report in status and event what keeps a request from its end, other than a failed attempt."""
+        """Report in status and event what keeps the request from completing, other than a failed attempt."""
         if why != memory.blocked:
             memory.blocked = why
             self.tell(request, Event("Warning", "BindingRetry", f"not complete yet: {why}"), on_pod=True)
@@ -179,12 +180,12 @@ class Endings:
             memory.wrote(request, await self.writer.status(request, blocked_block(request, why, self._clock.now())))
 
     def report_failure(self, c: BindContext, condition: PodBound) -> None:
-        """Report the failure in the pod's PodBound condition, if the pod is the one the request names."""
+        """Report the failure in the PodBound condition, if the pod is the one that the request names."""
         if c.pod is not None and self._is_asked_pod(c) and not _says_already(c, condition):
             self.conditions.report(c.pod, condition)
 
     def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
-        """Queue an event; about the pod if it was seen to exist, else about the request itself."""
+        """Queue an event, about the pod if ``on_pod``, else about the request."""
         about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
         pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
         self._record(
@@ -194,11 +195,11 @@ class Endings:
     async def _report_incomplete(
         self, c: BindContext, memory: Memory, done: Status, fail: Fail | None
     ) -> timedelta | None:
-        """Report that the rollback is not complete; returns when to continue it. ``fail``: what follows it."""
+        """Report that the rollback is incomplete; returns when to continue it. ``fail``: the failure it precedes."""
         request = c.request
         block = unreleased_block(request, fail, done, self._clock.now())
         memory.wrote(request, await self.writer.status(request, block))
-        # The process before this one may have sent the event.
+        # After a restart the status already reports it: the previous process has sent the event.
         if not memory.rollback_told and not is_rollback_incomplete(request):
             note = f"rollback is not complete: {done.message}"
             self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
@@ -211,18 +212,21 @@ class Endings:
         await self._runner.forget(request.key, request.uid)
 
     def may_be_a_predecessors(self, request: BindRequest) -> bool:
-        """Return whether a leader that was overtaken may have begun with the request: a Lease runs out in seconds."""
+        """Return whether a previous leader may have started on the request: it was created before this term."""
         since = self.leading_since
         return since is not None and request.created is not None and request.created < since - _A_MOMENT
 
     def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
-        """Return how long a Binding may still take effect; nothing is undone or called final on doubt."""
+        """Return how long an unacknowledged Binding may still take effect; None if none can.
+
+        Until then nothing is rolled back and no failure is reported as final.
+        """
         now = self._clock.now()
         if self.leading_since is not None and self.leading_since > now:
-            self.leading_since = now  # the clock was set back
+            self.leading_since = now  # The clock was set back.
         if memory.unknown_binding is not None and memory.unknown_binding > now:
             memory.unknown_binding = now
-        # Of a predecessor's Bindings only those matter whose rollback would take something away.
+        # A previous leader's Binding matters only if the rollback would remove something.
         since = self.leading_since if has_finalizer(c.request) else None
         pod = pod_view(c.pod) if c.pod is not None else Absent.GONE
         settled = settled_at(c.request, pod, Posts(memory.unknown_binding, since, self._in_flight))
@@ -240,9 +244,9 @@ def _pause(done: Status) -> timedelta:
 
 
 def _may_pass(memory: Memory, done: Status) -> timedelta | None:
-    """Return when to try a rollback again of which nothing is to be told yet; None if there is.
+    """Return the retry delay of a rollback while its transient failures are below QUIET_FAILURES, else None.
 
-    A lost reply is no news; trouble that stays is, for somebody waits for the verdict.
+    A single lost reply is not reported. A lasting failure is: the scheduler waits for the result.
     """
     if done.code is not Code.INFRA or memory.rollback_troubles >= QUIET_FAILURES:
         return None

@@ -1,9 +1,9 @@
-"""Pods that are on their node while their requests do not say so yet: others, not bound yet, come first.
+"""Deferred completions: requests whose pod is bound, but whose status does not report it yet.
 
-What follows a bind (post_bind, the finalizer, Succeeded, the event) is more writes than the bind itself, and nothing
-waits for it: the pod starts meanwhile. So where more requests stand in line than there are workers, a request that
-has been bound stands in line again, in the one for what may wait, which is served all the time. All that is here may
-be lost: whoever comes next sees a pod on its node and finishes.
+Completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself, and the pod starts without
+it. So while more requests are queued than there are workers, a bound request is requeued with low priority; that lane
+always has a share of the workers. Losing this state is safe: after a restart the pod is found on its node, and the
+request is completed.
 """
 
 from collections.abc import Callable
@@ -17,15 +17,15 @@ from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 
-# No more than a successor looks up within seconds, should this process be killed: one call for each.
+# After a crash the next process needs one live read for each of them; 500 take a few seconds.
 AT_MOST = 500
-# What a clock brings back goes into the line that may wait.
+# A key added with a delay enters the queue with low priority.
 LATER = Again(timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What the attempt saw, when it began, and its context: post_bind is of the same attempt."""
+    """A deferred completion: the attempt's snapshot, start time and context; post_bind receives the same context."""
 
     sight: Sight
     started: datetime
@@ -33,7 +33,7 @@ class Bound:
 
 
 class Afterwards:
-    """Who is to be finished later. ``in_line`` says how many wait for a first look, ``workers`` how many look."""
+    """The deferred completions. ``in_line`` returns how many keys are queued; ``workers``: the number of workers."""
 
     def __init__(self, in_line: Callable[[], int], workers: int) -> None:
         self._in_line = in_line
@@ -47,23 +47,23 @@ class Afterwards:
         return key in self._bound
 
     def put_off(self, key: ObjectKey, bound: Bound) -> bool:
-        """Keep what is to be finished for later; False if it is to be finished at once."""
+        """Defer a completion; returns False if it must be done now."""
         if self._in_line() <= self._workers or len(self._bound) >= AT_MOST:
             return False
         self._bound[key] = bound
         return True
 
     def take(self, key: ObjectKey) -> Bound | None:
-        """Return what was kept, once: what goes wrong from here on is for a pass that looks anew."""
+        """Remove and return a deferred completion. If it fails, an ordinary reconcile follows."""
         return self._bound.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything: this process no longer leads."""
+        """Drop everything: this process is no longer the leader."""
         self._bound.clear()
 
 
 def still_to_finish(known: Memory | None, stored: BindRequest | None) -> BindRequest | None:
-    """Return the request that is to be finished as it was left; None if a pass must look at it anew."""
+    """Return the request whose deferred completion can continue; None if an ordinary reconcile must decide."""
     if known is None or known.done or stored is None or stored.uid != known.uid:
         return None
     newest = known.newest(stored)

@@ -1,9 +1,9 @@
-"""Reports in the PodBound condition of pods: after the request's status, best effort, with bounded tries of its own.
+"""Writes the PodBound condition of pods: after the request's status, best effort, with its own bounded retries.
 
-The condition repeats for the pod's owner what the request's status and the event report. A webhook on pods/status
-that is down, slow or denies the write must therefore cost no result and hold no worker: reports are written by a few
-tasks of their own, the newest of each pod only, and dropped after a few tries. What is not written when the process
-stops is lost.
+The condition repeats, for the pod's owner, what the request's status and event report. A webhook on pods/status that
+is down, slow or denies the write must therefore neither change a result nor occupy a worker of the reconciler.
+Separate tasks write the reports, only the newest of each pod, and drop it after TRIES. Reports pending at shutdown
+are lost.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ log = logging.getLogger(__name__)
 
 WORKERS = 4
 TRIES = 3
-# Before the second try and before the third.
+# Before the second try; twice that before the third.
 PAUSE = timedelta(seconds=1)
-# The API server waits up to 30 s for a webhook; four of those would stop the reports of all other pods.
+# The API server waits up to 30 s for a webhook; four such calls would stop the reports of all other pods.
 TRY_TIMEOUT_S = 5.0
-# A report is an object reference and a sentence. More than this are pending only where none can be written.
+# A report is an object reference and a sentence. More than this are pending only while no write succeeds.
 MAX_PENDING = 2_000
 
 
 @dataclass(slots=True)
 class _Report:
-    pod: Object  # as the attempt has seen it
+    pod: Object  # as of the attempt's snapshot
     condition: PodBound
     since: datetime
     tries: int = 0
@@ -51,7 +51,7 @@ class PodConditions:
         return len(self._pending)
 
     def start(self) -> None:
-        """Begin to write; called in the event loop, once per term."""
+        """Start the writing tasks; called in the event loop, once per leadership term."""
         queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace)
         self._workers = [
             asyncio.create_task(work(queue, self._write, self._on_error), name=f"pod conditions {number}")
@@ -70,7 +70,7 @@ class PodConditions:
         self._pending.clear()
 
     def report(self, pod: Object, condition: PodBound) -> None:
-        """Have the condition written; it replaces an older one of the pod that is still pending."""
+        """Queue the condition; it replaces a pending one of the same pod. Dropped if MAX_PENDING are pending."""
         key = key_of(pod)
         if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
             return

@@ -1,4 +1,4 @@
-"""Looking: first at the stores, then, where a decision asks for it, at the API server itself."""
+"""Reads a request and its surroundings: from the caches first, and live where a decision requires it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS, Resource
 from shared.runtime.clock import Clock
 
-# How long a request has been known, has waited and must still wait.
+# For how long a request has been known and has waited, and its remaining pause.
 TimesOf = Callable[[BindRequest], Times]
 
 
 @dataclass(slots=True)
 class Sight:
-    """What one pass sees. Raw objects, so that plugins get them whole. ``live``: what the API server itself said."""
+    """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
 
     key: ObjectKey
     request: BindRequest | Absent
@@ -31,23 +31,23 @@ class Sight:
 
     @property
     def pod_view(self) -> PodView | Absent:
-        """The pod, reduced."""
+        """The pod's fields that decisions use."""
         return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
 
     @property
     def node_view(self) -> NodeView | Absent:
-        """The node, reduced."""
+        """The node's fields that decisions use."""
         return self.node if isinstance(self.node, Absent) else node_view(self.node)
 
     @property
     def asked(self) -> BindRequest:
-        """The request; only one in sight names a pod and a node to look at."""
-        assert isinstance(self.request, BindRequest)  # noqa: S101 - decide() asks for the request first
+        """The request. Only valid if it was found; before that there is no pod or node to read."""
+        assert isinstance(self.request, BindRequest)  # noqa: S101 - decide() requires the request first
         return self.request
 
 
 class Lookout:
-    """Sees a request and its surroundings as well as a decision needs."""
+    """Reads the snapshot of a request as precisely as its decision requires."""
 
     def __init__(self, client: KubeClient, stores: Stores, runner: Runner, policy: Policy, clock: Clock) -> None:
         self._client = client
@@ -59,9 +59,11 @@ class Lookout:
     async def see(
         self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, times: TimesOf
     ) -> tuple[Sight, Decision]:
-        """Look at the stores, and at the API server as often as the decision table asks; return its verdict.
+        """Read the caches, and the API server as often as the decision requires it; returns the snapshot and the
+        decision.
 
-        ``newest`` may be newer than the store's; ``ask_live``: the store is known to be behind.
+        ``newest``: the request, possibly newer than the cached one. ``ask_live``: the cached request is known to be
+        stale.
         """
         sight = self.from_stores(key, newest)
         if ask_live:
@@ -73,14 +75,14 @@ class Lookout:
         return sight, decision
 
     async def look(self, sight: Sight, target: Target) -> None:
-        """Ask the API server for one object and put the answer into the sight. Raises what the client raises."""
+        """Read one object from the API server into the snapshot. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
                 found = await self._stores.ask_for_request(sight.key)
                 fresh = self.from_stores(sight.key, None if isinstance(found, Absent) else decode_bind_request(found))
                 sight.request = found if isinstance(found, Absent) else fresh.request
                 sight.pod, sight.node = fresh.pod, fresh.node
-                sight.live.clear()  # it may name another pod now
+                sight.live.clear()  # the request may name another pod now
             case Target.POD:
                 raw = await self._get(PODS, sight.asked.pod_key)
                 pod = slim_pod(raw) if raw is not None else None
@@ -93,7 +95,7 @@ class Lookout:
         sight.live.add(target)
 
     def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
-        """Return what the stores show around a request."""
+        """Return the cached objects around a request."""
         if request is None:
             return Sight(key, Absent.UNSEEN)
         pod, node = self._stores.pod(request.pod_key), self._stores.node(request.selected_node)

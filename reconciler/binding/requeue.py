@@ -1,8 +1,8 @@
-"""When a key is processed next, and which of its transient failures are in a row.
+"""When a key is processed next, and which of its transient failures are consecutive.
 
-The backoff of transient failures is in memory only. A wait of our own ends when something happens that may change the
-result; one that the API server has asked for (Retry-After) does not, or the echo of our last write would end it
-immediately. Failures are logged in one line for all requests: thousands of requests may fail at the same time.
+The backoff of transient failures is in memory only. A watch event that may change the result ends it early. A delay
+that the API server requested (Retry-After) is kept: the event for the last write of this process would end it
+immediately. Thousands of requests may fail at the same time, so failures are logged in one line for all of them.
 """
 
 import logging
@@ -18,18 +18,18 @@ from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Quick at first, for most failures are over within a second.
+# Short at first: most failures are over within a second.
 BASE, MAX = timedelta(milliseconds=200), timedelta(seconds=30)
-# Between two lines of the log about failing requests.
+# Between two log lines about failing requests.
 LOG_EVERY_S = 30.0
 _SOON = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Process the key again after ``delay``; if None, only when something changes.
+    """Result of a reconcile: process the key again after ``delay``; if None, only when an event requires it.
 
-    ``inconclusive``: the pass has failed, or has made no call that could; its failures in a row continue.
+    ``inconclusive``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
     """
 
     delay: timedelta | None
@@ -41,7 +41,7 @@ AT_ONCE = Again(timedelta())
 
 
 class TransientFailures:
-    """Failures in a row by key, and the delays they cause. ``troubled`` is called with each."""
+    """Consecutive transient failures by key, and their backoff. ``troubled`` is called for each failure."""
 
     def __init__(self, troubled: Callable[[ObjectKey, str], None], availability: Availability, clock: Clock) -> None:
         self._troubled = troubled
@@ -49,7 +49,7 @@ class TransientFailures:
         self._clock = clock
         self._backoff: Backoff[ObjectKey] = Backoff(BASE, MAX)
         self._streaks: dict[ObjectKey, Streak] = {}
-        # Until when the API server has asked not to be called for a key.
+        # By key: until when (monotonic, seconds) the API server has asked for no further calls.
         self._deferred: dict[ObjectKey, float] = {}
         self._unlogged = 0
         self._log_at = float("-inf")
@@ -58,7 +58,7 @@ class TransientFailures:
         return len(self._backoff)
 
     def note(self, key: ObjectKey, retry_after: timedelta | None) -> Streak:
-        """Add one failure to those in a row; once for each pass that fails."""
+        """Add a failure to the key's streak and return the streak; called once for each failed reconcile."""
         streak = extended(
             self._streaks.get(key),
             self._clock.monotonic(),
@@ -69,14 +69,14 @@ class TransientFailures:
         return streak
 
     def again(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Again:
-        """Return when to process a key again whose pass has failed; ``at_least`` is what the API server asks for."""
+        """Return the delay after a failed reconcile. ``at_least``: the API server's Retry-After."""
         now = self._clock.monotonic()
         if at_least is not None:
             self._deferred[key] = now + at_least.total_seconds()
         delay = self._backoff.failed(key, at_least)
         streak = self._streaks.get(key)
         if streak is not None and not streak.own and at_least is None:
-            # The report after a minute is not to wait for the longest delay on top.
+            # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
             left = timedelta(seconds=streak.first + REPORT_AFTER_S - now)
             delay = min(delay, max(left, BASE))
         self._troubled(key, why)
@@ -84,26 +84,26 @@ class TransientFailures:
         return Again(max(delay, _SOON), inconclusive=True)
 
     def held(self, key: ObjectKey) -> Again | None:
-        """Return when to process the key, if the API server has asked not to be called for it before."""
+        """Return the remaining Retry-After delay of the key, None if there is none."""
         left_s = self._deferred.get(key, 0.0) - self._clock.monotonic()
         return Again(timedelta(seconds=left_s), inconclusive=True) if left_s > 0 else None
 
     def unfinished(self, key: ObjectKey, at_least: timedelta) -> Again:
-        """Return when to continue what is not undone yet, less and less often."""
+        """Return the delay before an incomplete rollback continues; it increases with each failure."""
         return Again(max(at_least, self._backoff.failed(key)), inconclusive=True)
 
     def recovered(self) -> None:
-        """The API server is available again: what has failed meanwhile was no request's own failure."""
+        """Reset all streaks and backoffs after an outage: its failures were not the requests' own."""
         self._streaks.clear()
         self._backoff = Backoff(BASE, MAX)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self.recovered()
         self._deferred.clear()
 
     def over(self, key: ObjectKey) -> None:
-        """A pass has succeeded: forget the key's failures."""
+        """Drop the key's failures after a successful reconcile."""
         self._backoff.succeeded(key)
         self._streaks.pop(key, None)
         self._deferred.pop(key, None)

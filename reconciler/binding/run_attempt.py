@@ -1,7 +1,7 @@
-"""One attempt: prepare, pass the point of no return, bind.
+"""One attempt: preflight and pre_bind, the point of no return, bind.
 
-The happy path asks the API server nothing before the Binding: the stores are read once more without an await in
-between, and the Binding's own checks do the rest.
+Without failures, no API call precedes the Binding except those of plugins. The caches are checked once more, with no
+await between that check and the Binding; the Binding's own preconditions cover the rest.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
 
 async def run_attempt(c: BindContext, runner: Runner, running: Running, stands: Callable[[], bool]) -> Status:
-    """Carry out one attempt. ``stands`` says, from the stores, whether the request is still to be carried out."""
+    """Run one attempt and return its status. ``stands``: whether, by the caches, it may continue."""
     groups = runner.preflight(c)
     if isinstance(groups, Status):
         return groups
@@ -33,10 +33,10 @@ async def run_attempt(c: BindContext, runner: Runner, running: Running, stands: 
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
-    """Run pre_bind, ended early when the attempt is withdrawn; what it has done by then is rolled back later.
+    """Run pre_bind and cancel it if the attempt is withdrawn; its side effects are rolled back later.
 
-    Returns, and raises a cancellation, only when pre_bind has ended: a write that it has begun must be visible to the
-    rollback that follows.
+    Returns, and raises a cancellation, only after pre_bind has ended: the rollback that follows must see all its
+    writes.
     """
     preparing = asyncio.create_task(pre_bind, name="pre_bind")
     cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")

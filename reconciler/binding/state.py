@@ -1,7 +1,7 @@
-"""What the reconciler remembers of a request between passes. All of it may be lost: the API objects are the journal.
+"""What the reconciler remembers of a request between reconciles. Losing it is safe: the API objects hold the truth.
 
-What a pass cannot read off the API server's objects and must not forget within a process is here, by key and guarded
-by UID, and nothing else is.
+It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
+entry valid for one UID.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from shared.framework.binding.context import BindingPosts
 
 @dataclass(slots=True)
 class Running:
-    """An attempt under way. Past the point of no return it is no longer cancelled, but sends no further POST."""
+    """An attempt in progress. Past the point of no return it is not cancelled; if withdrawn, it sends no new POST."""
 
     request: BindRequest
-    node_uid: ObjectUID | None = None  # as the store had it when the attempt began
+    node_uid: ObjectUID | None = None  # as cached when the attempt began
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     posts: BindingPosts = field(default_factory=BindingPosts)
     past_point: bool = False
 
     def withdraw(self) -> None:
-        """End the attempt before the point of no return; after it, end it between two POSTs."""
+        """Cancel the attempt before the point of no return; after it, stop it before its next POST."""
         if self.past_point:
             self.posts.stopping.set()
         else:
@@ -37,47 +37,47 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Unsaved:
-    """An attempt's end whose write is not confirmed. A count above ``failed_before`` says that it went through."""
+    """An outcome whose write is not confirmed. If ``failed_attempts`` exceeds ``failed_before``, it was stored."""
 
     outcome: Outcome
     failed_before: int
 
 
-# After a failed attempt: no wait, and none to be restored from the status either.
+# After a failed attempt: not waiting, and no wait is restored from the status.
 NO_WAIT = "nothing"
 
 
 @dataclass(slots=True)
 class Memory:
-    """One request's."""
+    """The in-memory state of one request (one UID)."""
 
     uid: ObjectUID
-    since: float = 0.0  # when this process first saw the request; this and other times by the monotonic clock
-    done: bool = False  # ended by us; whatever the store still shows is old
+    since: float = 0.0  # when this process first saw the request; this and other times are monotonic, in seconds
+    done: bool = False  # completed or failed by this process; whatever the cache still shows is stale
     running: Running | None = None
     unsaved: Unsaved | None = None
-    wait_name: str = ""  # what the request waits for, or has last waited for
+    wait_name: str = ""  # what the request waits for, or last waited for
     wait_began: float = 0.0
-    wait_restored_at: float = 0.0  # when the wait was taken over from the status; 0 if it was not
-    wait_told: str = ""  # what has been written and evented about the wait
-    tell_at: float | None = None  # when to tell of the wait
-    has_turn: bool = False  # ``tell_at`` is a turn that was reserved
+    wait_restored_at: float = 0.0  # when the wait was restored from the status; 0 if it was not
+    wait_told: str = ""  # the cause that was last reported in status and event
+    tell_at: float | None = None  # when to report the wait
+    has_turn: bool = False  # ``tell_at`` is a slot reserved with the rate limiter
     rollback_told: bool = False
-    rollback_troubles: int = 0  # rollbacks that the API server's own trouble alone has kept from being done
+    rollback_troubles: int = 0  # rollbacks in a row that failed with a transient failure only
     attempting: bool = False  # an attempt has begun and has no result yet
-    blocked: str = ""  # what was evented as keeping the request from its end
-    unknown_binding: datetime | None = None  # a POST without an answer: may take effect until a minute after
-    retry_at: float | None = None  # no attempt before this
-    prepared: bool = False  # an attempt of this process has prepared everything, and nothing is undone since
-    rolled_back: bool = False  # every effect of the attempts so far is undone
-    effects: BindRequest | None = None  # as of the last attempt that may have left something; None: none has
-    slept_on: dict[Watched, ResourceVersion] = field(default_factory=dict)  # as last seen when going to sleep
-    ask_live: bool = False  # the store is known to be behind
+    blocked: str = ""  # the last event's cause of why the request cannot complete
+    unknown_binding: datetime | None = None  # a POST without a reply: may still take effect for a minute
+    retry_at: float | None = None  # no attempt before this time
+    prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
+    rolled_back: bool = False  # all side effects of the attempts so far are rolled back
+    effects: BindRequest | None = None  # as of the last attempt that may have left side effects; None: none has
+    slept_on: dict[Watched, ResourceVersion] = field(default_factory=dict)  # at the last registration
+    ask_live: bool = False  # the cached request is known to be stale
     _latest: BindRequest | None = None
-    _older: set[ResourceVersion] = field(default_factory=set)  # versions known to come before the latest
+    _older: set[ResourceVersion] = field(default_factory=set)  # versions known to precede the latest
 
     def close(self) -> None:
-        """Nothing is left to do: keep only what the watch's echo of it is recognised by."""
+        """Mark the request as finished; keep only what identifies stale events of the watch."""
         self.done = True
         self.unsaved = None
         self.effects = None
@@ -86,17 +86,17 @@ class Memory:
         self._older.clear()
 
     def wrote(self, before: BindRequest, after: BindRequest) -> None:
-        """Remember the answer to a write of ours until the watch has caught up with it."""
+        """Remember the stored result of a write until the watch has delivered it."""
         self._latest = after
         self._older.add(before.resource_version)
 
     def saw(self, stored: BindRequest | None, live: BindRequest) -> None:
-        """Remember what the API server itself has just shown, if the watch shows something else."""
+        """Remember a live read, if the cached version differs."""
         if stored is not None and stored.resource_version != live.resource_version:
             self.wrote(stored, live)
 
     def retried(self) -> None:
-        """The attempt's failure is written; another one comes, and a wait in it is a new one."""
+        """A failure was stored and another attempt follows; a wait in that attempt is a new one."""
         self.unsaved = None
         self.wait_name = NO_WAIT
         self.wait_told = ""
@@ -104,9 +104,9 @@ class Memory:
         self.has_turn = False
 
     def newest(self, stored: BindRequest | None) -> BindRequest | None:
-        """Return the stored request, or what is known to be newer while the watch has not caught up.
+        """Return the cached request, or a newer known version while the watch is behind.
 
-        A version that is not known may come before or after the latest: then ``ask_live`` is set.
+        If the cached version is unknown, it may precede or follow the latest one: then ``ask_live`` is set.
         """
         if self._latest is None or stored is None:
             return stored
@@ -120,7 +120,7 @@ class Memory:
 
 
 class Memories:
-    """Memory by key. A request that was remade under its name starts with a new one when the old one is let go."""
+    """States by key. A request re-created under the same name gets a new state, once the old one is released."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -130,26 +130,26 @@ class Memories:
         return len(self._by_key)
 
     def get(self, key: ObjectKey) -> Memory | None:
-        """Return what is remembered under the key."""
+        """Return the state under the key, of whatever UID; None if there is none."""
         return self._by_key.get(key)
 
     def values(self) -> Collection[Memory]:
-        """Return everything remembered."""
+        """Return all states."""
         return self._by_key.values()
 
     def of(self, request: BindRequest) -> Memory:
-        """Return the request's memory, a new one if need be."""
+        """Return the request's state; creates it if there is none for this UID."""
         known = self._by_key.get(request.key)
         if known is None or known.uid != request.uid:
             known = self._by_key[request.key] = Memory(request.uid, self._monotonic())
         return known
 
     def drop(self, key: ObjectKey) -> None:
-        """Forget the key."""
+        """Drop the key's state."""
         self._by_key.pop(key, None)
 
     def clear(self) -> Sequence[tuple[ObjectKey, ObjectUID]]:
-        """Forget everything; returns what it was about."""
+        """Drop all states; returns their keys and UIDs."""
         known = [(key, memory.uid) for key, memory in self._by_key.items()]
         self._by_key.clear()
         return known

@@ -1,9 +1,10 @@
-"""How long a request has been known, has waited and must still wait: measured, not derived from stored times.
+"""For how long a request has been known and has waited, and its remaining pause: measured, not derived from stored
+times.
 
-Within a process only the monotonic clock counts, so that a clock that is set changes nothing. Across restarts there
-is the stored status: the Waiting condition's lastTransitionTime, which may be off by as much as two machines' clocks
-disagree, so that a restored wait gets FRESH_CONTACT at least; and nextAttemptTime, which is believed only as far as
-a retry is ever delayed.
+Within a process only the monotonic clock counts, so setting the wall clock changes nothing. Across restarts there is
+only the stored status: the Waiting condition's lastTransitionTime, which may be off by the difference of two
+machines' clocks, so a restored wait lasts FRESH_CONTACT at least; and nextAttemptTime, limited to the longest
+possible pause.
 """
 
 from collections.abc import Callable
@@ -18,12 +19,12 @@ from shared.api.meta import parse_time
 from shared.runtime.clock import Clock
 
 _ZERO = timedelta()
-# A plugin may ask for a longer pause than binding.backoff.max. One that is longer than this is a clock that was set.
+# A plugin may request a longer pause than binding.backoff.max. A pause longer than this is a clock that was set.
 MAX_PAUSE = timedelta(hours=1)
 
 
 class Timing:
-    """Times of requests. ``in_contact``: for how long all watches have been in contact with the API server."""
+    """Times of requests. ``in_contact`` returns for how long all watches have been connected to the API server."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Timing:
         self._limits = limits
 
     def times(self, request: BindRequest, wait: str | None = None) -> Times:
-        """Return the request's times; ``wait`` names the wait that they are asked for, None the present one."""
+        """Return the request's times for the wait named ``wait``; None means its present wait."""
         now = self._clock.monotonic()
         memory = self._memory(request)
         known = _since(memory.since, now) if memory is not None else _ZERO
@@ -53,7 +54,7 @@ class Timing:
         return Times(known, _since(memory.wait_began, now), watched, retry_in)
 
     def begin_wait(self, request: BindRequest, memory: Memory, wait: str) -> None:
-        """Note that the request waits; nothing changes if it has been waiting for the same already."""
+        """Record that the request waits; no change if it already waits for the same."""
         if memory.wait_name == wait:
             return
         now = self._clock.monotonic()
@@ -63,11 +64,11 @@ class Timing:
         memory.wait_restored_at = now if restored is not None else 0.0
 
     def delay_retry(self, memory: Memory, pause: timedelta) -> None:
-        """Note that the next attempt is not due before ``pause`` is over."""
+        """Record that the next attempt must not start before ``pause`` is over."""
         memory.retry_at = self._clock.monotonic() + pause.total_seconds()
 
     def waiting_since(self, memory: Memory) -> datetime:
-        """Return when the present wait began, by the wall clock as it is now; for the status."""
+        """Return the present wait's start as wall-clock time, for the status."""
         now = self._clock.now()
         return now - _since(memory.wait_began, self._clock.monotonic()) if memory.wait_name else now
 
@@ -81,12 +82,12 @@ class Timing:
         limits = self._limits()
         if request.next_attempt is not None:
             return stored_pause(request, self._clock.now(), limits.backoff_max)
-        # Another project's CRD does not keep the time.
+        # Another project's CRD does not store nextAttemptTime.
         return backoff(request.failed_attempts, limits) if request.failed_attempts else _ZERO
 
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
-    """Return for how long the status reports the request to wait; None if it does not."""
+    """Return for how long the stored status has reported a wait; None if it reports none."""
     stored = condition_of(request, PREPARED)
     since = parse_time(stored.get("lastTransitionTime"))
     if stored.get("status") != "False" or stored.get("reason") != "Waiting" or since is None:
@@ -95,10 +96,10 @@ def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:
 
 
 def stored_pause(request: BindRequest, now: datetime, backoff_max: timedelta) -> timedelta:
-    """Return what is left of the pause that the status reports, at most the longest one that could be meant.
+    """Return the rest of the pause in the stored status, at most the longest pause that can have been meant.
 
-    ``lastAttemptTime`` and ``nextAttemptTime`` are of one clock: their difference is what was meant, however far that
-    clock was off.
+    ``lastAttemptTime`` and ``nextAttemptTime`` come from the same clock: their difference is the intended pause,
+    however wrong that clock was.
     """
     at = request.next_attempt
     if at is None:

@@ -1,9 +1,9 @@
-"""Who sleeps until which objects change: an index from objects to waiting requests.
+"""Wait index: from objects to the requests that wait for them.
 
-A wait holds no worker: its key lies here, and a change of one of its objects puts it back in line at once. Between an
-attempt's look and its going to sleep the object may have changed already; that is noticed by comparing what was
-looked at with what the watches show, so that no change is slept through. What no watch shows is looked at again after
-a while. Nothing here decides anything: whoever is woken looks and judges anew.
+A waiting request holds no worker: its key is kept here, and a change of one of its objects requeues it immediately.
+The object may have changed between the attempt's read and the registration; that is detected by comparing the version
+that the attempt read with the cached one, so no change is missed. Objects that no watch shows are polled. Nothing is
+decided here: a requeued request is reconciled from a new snapshot.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -18,15 +18,15 @@ Watched = tuple[str, str, ObjectKey]
 
 
 class Sleep(Enum):
-    """How somebody who wants to sleep may do so."""
+    """Result of registering a wait."""
 
-    NOT = "not"  # something has changed since it was looked at
-    UNTIL_WOKEN = "until woken"  # watches show all that is waited for
-    WITH_A_CLOCK = "with a clock"  # a watch may not show it
+    NOT = "not"  # an object has changed since it was read: reconcile again
+    UNTIL_WOKEN = "until woken"  # watches show all objects
+    WITH_A_CLOCK = "with a clock"  # a watch may not show an object: poll
 
 
 class Sleepers:
-    """The index. ``stores`` are those of all watches there are, by resource."""
+    """The index. ``stores`` maps each resource to the stores of all its watches."""
 
     def __init__(self, stores: Mapping[Resource, Sequence[Store]]) -> None:
         self._stores: dict[tuple[str, str], list[Store]] = {}
@@ -40,7 +40,7 @@ class Sleepers:
 
     @property
     def watched(self) -> int:
-        """How many objects somebody waits for."""
+        """The number of objects that requests wait for."""
         return len(self._by_object)
 
     def waiting_for(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
@@ -50,11 +50,10 @@ class Sleepers:
     def sleep(
         self, request: ObjectKey, refs: Sequence[ObjectRef], slept_on: MutableMapping[Watched, ResourceVersion]
     ) -> Sleep:
-        """Put a request to sleep until one of the objects changes.
+        """Register a request until one of the objects changes.
 
-        ``slept_on`` is the request's own record of the versions it has fallen asleep on before. A watch that lags
-        behind what the plugin itself has read, or a plugin that names no version, therefore costs one look more and
-        not one after the other.
+        ``slept_on`` is the request's own record of the versions at which it began to wait; it is updated. So a
+        lagging watch, or a plugin that gives no version, causes one extra reconcile instead of a hot loop.
         """
         self.wake(request)
         wanted = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
@@ -71,7 +70,7 @@ class Sleepers:
         return Sleep.UNTIL_WOKEN if seen else Sleep.WITH_A_CLOCK
 
     def wake(self, request: ObjectKey) -> None:
-        """Take a request out of the index; nothing if it is not in it."""
+        """Remove a request from the index, if present."""
         for watched in self._objects.pop(request, ()):
             sleepers = self._by_object[watched]
             sleepers.discard(request)
@@ -79,12 +78,12 @@ class Sleepers:
                 del self._by_object[watched]
 
     def clear(self) -> None:
-        """Forget everybody: this process no longer leads."""
+        """Drop everything: this process is no longer the leader."""
         self._by_object.clear()
         self._objects.clear()
 
     def _version(self, watched: Watched) -> ResourceVersion:
-        """Return the version that a watch shows; empty if none shows the object."""
+        """Return the cached version of the object; empty if no watch shows it."""
         for store in self._stores[watched[:2]]:
             version = store.version(watched[2])
             if version is not None:

@@ -1,8 +1,8 @@
-"""Requests that wait for somebody else: no worker, no attempt used, and told about once it takes a while.
+"""Waiting requests: a wait uses no worker and no attempt, and is reported only if it lasts.
 
-A wait that ends within a few seconds leaves no trace. A longer one is written into the request and evented once per
-cause, so that ``kubectl describe`` answers "what is it waiting for" without a flood of events. Who is woken by what
-is in ``sleepers``; here is what the wait costs and when its end is looked for at the latest.
+A wait of a few seconds leaves no trace. A longer one is written to the status and reported in one event per cause, so
+that ``kubectl describe`` shows what the request waits for, without a flood of events. ``wait_index`` maps objects to
+waiting requests; this module reports waits and determines the latest time of the next reconcile.
 """
 
 from collections.abc import Callable
@@ -18,21 +18,21 @@ from reconciler.decide.status import waiting_block
 from shared.api.bindrequest import BindRequest
 from shared.runtime.limiter import Limiter
 
-# Waits told about a second: two writes each, that nobody waits for. Thousands of requests that begin to wait together
-# must not hold up those that can be bound.
+# Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
+# not delay those that can be bound.
 TOLD_QPS = 20
-# What no watch shows is looked at again after POLL to twice that, spread so that a crowd does not come at once.
+# Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
 POLL = timedelta(seconds=30)
 
 
 def decided_wait(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> Waiting:
-    """Return the wait that the decision table asked for, in the form of an attempt's."""
+    """Return the decision table's wait in the form of an attempt's wait."""
     event = Event("Normal", "BindingWaiting", wait.why)
     return Waiting((wait.on,), wait.left, wait.why, waiting_block(request, wait.why, since, now), event)
 
 
 class Waits:
-    """Puts requests to sleep, and tells of it what there is to tell."""
+    """Registers waiting requests and reports long waits."""
 
     def __init__(
         self, ending: Endings, sleepers: Sleepers, jitter: Callable[[], float], monotonic: Callable[[], float]
@@ -44,10 +44,11 @@ class Waits:
         self._turns = Limiter(TOLD_QPS)
 
     async def wait(self, request: BindRequest, memory: Memory, waiting: Waiting) -> Again:
-        """Have the request woken when something changes; write and event the wait if it is no longer short."""
+        """Register the request in the wait index; report the wait once it exceeds QUIET_WAIT. Returns the delay."""
         now = self._monotonic()
         if memory.tell_at is None:
-            # Thousands must not be looked at in the same moment either, only to find whose turn it is.
+            # Spread the first report over the time that reporting all waiters takes, so that they are not all
+            # reconciled together.
             memory.tell_at = now + QUIET_WAIT.total_seconds() + self._jitter() * len(self._sleepers) / TOLD_QPS
         quiet_until = memory.tell_at
         if now >= quiet_until and memory.wait_told != waiting.why:
@@ -57,7 +58,7 @@ class Waits:
             if now >= quiet_until:
                 memory.has_turn = False
                 await self._tell(request, memory, waiting)
-        # Last, with no await to follow: what changes from here on finds the request in the index.
+        # Last, with no await after it: a change from here on finds the request in the index.
         sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)
         if sleep is Sleep.NOT:
             return AT_ONCE
@@ -71,7 +72,7 @@ class Waits:
         return Again(max(latest, timedelta(milliseconds=1)))
 
     async def _tell(self, request: BindRequest, memory: Memory, waiting: Waiting) -> None:
-        # Written by the process before this one: its event was sent then.
+        # Reported by the previous process, with its event.
         told_before = request.status.get("reason") == waiting.status["reason"]
         memory.wrote(request, await self._ending.writer.status(request, waiting.status))
         memory.wait_told = waiting.why

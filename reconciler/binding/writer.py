@@ -1,7 +1,7 @@
-"""Every write of the reconciler that is not a plugin's: guarded, smallest possible, and answered with what is stored.
+"""All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object.
 
-A custom resource ignores a UID in a patch, so its writes are guarded by resourceVersion; a pod honours it. A Conflict
-is the caller's to resolve: look again, decide again.
+The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
+pods it enforces the UID. On a Conflict the caller reads and decides again.
 """
 
 import logging
@@ -31,17 +31,17 @@ from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
 
-# At a pod that others write at the same time, the kubelet not among them: it is bound to no node.
+# Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
 _LOOKS = 5
 
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
 class Writer:
-    """Writes BindRequests and the pod condition. Raises what the client raises.
+    """Writes BindRequests and the pod condition. Methods raise the client's errors.
 
-    Another project's CRD may not know all fields of the status: the API server then drops them. Which ones is learnt
-    from its replies, so that a field that cannot be stored is not taken for a difference for ever.
+    Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
+    its replies, so that a field that cannot be stored does not cause a write on every reconcile.
     """
 
     def __init__(self, client: KubeClient, wrote: Callable[[ResourceVersion], None]) -> None:
@@ -51,7 +51,7 @@ class Writer:
         self.clock = client.clock
 
     async def status(self, request: BindRequest, block: Mapping[str, Any]) -> BindRequest:
-        """Make the request's status ``block``; no write if it is already. Returns the request as stored."""
+        """Set the request's status to ``block``, without a write if it is equal. Returns the request as stored."""
         kept = {key: value for key, value in block.items() if key not in self._pruned}
         patch = status_patch(request.status, kept)
         if patch is None:
@@ -67,19 +67,19 @@ class Writer:
         return stored
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
-        """Record that effects may exist, before the first of them does."""
+        """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
         written = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
         if names.FINALIZER not in written.finalizers:
             raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
         return written
 
     async def take_over(self, request: BindRequest) -> BindRequest:
-        """Give the request another version, so that nothing is stored that a leader before this one still says."""
+        """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
         taken = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
         return await self._patch(request, {"metadata": {"annotations": taken}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
-        """Record that no effects are left. Returns None if the request is gone, which is as good."""
+        """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
         if names.FINALIZER not in request.finalizers:
             return request
         try:
@@ -88,7 +88,7 @@ class Writer:
             return None
 
     async def pin(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
-        """Tie the request to the pod of now by an owner reference."""
+        """Tie the request to the present pod by an owner reference. Raises NotStoredError if a webhook removes it."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
         written = await self._patch(request, {"metadata": {"ownerReferences": owners}})
@@ -97,9 +97,9 @@ class Writer:
         return written
 
     async def pod_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
-        """Write the PodBound condition of the pod as it was seen; a pod that is gone or another one gets none.
+        """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
 
-        Raises what the client raises, a denial by a policy or a webhook included.
+        Raises the client's errors, including a denial by a policy or a webhook.
         """
         if condition.status == "False":
             return await self.pod_unbound(pod, condition, since)
@@ -108,10 +108,11 @@ class Writer:
         return None
 
     async def pod_unbound(self, pod: Object, condition: PodBound, now: datetime) -> None:
-        """Say in the pod's PodBound condition why it is not bound, unless it has been bound or is gone since.
+        """Report in PodBound=False why the pod is not bound, unless it was bound or deleted meanwhile.
 
-        Guarded by the version that was seen to be unbound: what is on its way when somebody else takes over and binds
-        the pod must not say so after that. Our own writes of an attempt have changed the pod, too.
+        The write requires the resourceVersion that was seen unbound: a write still in flight when another leader
+        binds the pod must fail. Own writes of the attempt change the version as well, hence the retries with a new
+        read.
         """
         key, uid = key_of(pod), uid_of(pod)
         with suppress(NotFound):
@@ -153,7 +154,7 @@ class Writer:
                 field_manager=names.FIELD_MANAGER_RECONCILER,
             )
         except Invalid as error:
-            # The API server's answer to a UID that is not the stored one: another pod by that name.
+            # The API server's reply to a UID other than the stored one: the pod was replaced.
             if not any(cause.field == "metadata.uid" for cause in error.causes):
                 raise
 
