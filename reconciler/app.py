@@ -1,7 +1,8 @@
-"""The reconciler process: options to running parts, and the order in which they start and stop.
+"""The reconciler process: from options to running components, and the order in which they start and stop.
 
-Start: probes first, so that a kubelet sees a live process whatever else is missing; credentials and the API server
-are retried until they are there; then watches, then leadership, then work. Stop is the table in ``_work``.
+Start: the probe server first, so that the kubelet sees a live process whatever is missing; loading the credentials
+and connecting to the API server are retried until they succeed; then watches, leader election, and the controller.
+Stop: the table in ``_work``.
 """
 
 import logging
@@ -43,20 +44,20 @@ from shared.runtime.tracing import configured_tracer
 log = logging.getLogger(__name__)
 
 PROGRAM = "reconciler"
-# The controller drains for 25 s; plugins stop after it.
+# The controller drains for up to 25 s; the plugins stop after that.
 WORK = timedelta(seconds=40)
 MOMENT = timedelta(seconds=3)
 
 
 def main() -> None:
-    """Run the process; exits with 2 if the command line or the configuration is wrong."""
+    """Run the process; exits with 2 if the command line or the configuration is invalid."""
     options = parse_options()
     settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
     run_process(lambda stop: Process(options, settings, plugins).run(stop))
 
 
 class Process:
-    """The parts of one reconciler process."""
+    """The components of one reconciler process."""
 
     def __init__(self, options: Options, settings: Settings, plugins: tuple[Plugin, ...]) -> None:
         self._options = options
@@ -73,7 +74,7 @@ class Process:
         self._contact: Contact | None = None
 
     async def run(self, stop: Stop) -> None:
-        """Run until ``stop``, then stop in order."""
+        """Run until ``stop``, then shut down in order."""
         checks = {"caches": self._not_ready, "contact": self._no_contact}
         probes = ProbeServer(self._options.common.metrics_listen, self._registry, checks, self._pages)
         await probes.start()
@@ -146,9 +147,9 @@ class Process:
 
 
 def unsynced(parts: Parts) -> str | None:
-    """Return which watch has not been listed yet, and why; a plugin's is named by the plugin. None if all have.
+    """Return which watch has not been listed yet, and why; a plugin's watch with the plugin's name. None if all have.
 
-    A plugin's watch of a resource that the API server does not serve is complete: there is nothing to list.
+    A plugin's watch of a resource that the API server does not serve counts as listed: there is nothing to list.
     """
     own = parts.stores.reflectors
     for name, reflector in parts.reflectors.items():
@@ -159,17 +160,17 @@ def unsynced(parts: Parts) -> str | None:
 
 
 def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
-    """Return the first problem that a watch has; None if none has one."""
+    """Return the first watch's error; None if there is none."""
     return next((reflector.problem for reflector in reflectors.values() if reflector.problem), None)
 
 
 def connections(workers: int) -> int:
-    """Return how many calls may be in flight: plugins of one attempt write at the same time, two on average."""
+    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average."""
     return max(128, 2 * workers)
 
 
 def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:
-    """Return a limiter for each kind of write that is limited; what was saved up within a second may go at once."""
+    """Return a limiter for each limited kind of write; the burst is one second's quota."""
     qps = {
         WriteClass.BIND: limits.bind_qps,
         WriteClass.WRITE: limits.write_qps,

@@ -1,9 +1,9 @@
-"""Whether the API server answers this process: for the readiness probe, and for the decision to start again.
+"""Whether the API server answers this process: for the readiness probe, and for the decision to exit.
 
-A reconciler calls the API server every few seconds, leader or not, so that silence means lost contact. What cannot be
-repaired from inside (a kubeconfig or a mount that is gone, a network namespace without routes) is repaired by a new
-process more often than by an old one; that is why the process exits. An API server that is down for longer costs a
-restart every few minutes and nothing else. Any answer counts, also a 500: then a new process would meet the same.
+A reconciler calls the API server every few seconds, leader or not, so silence means lost contact. What a process
+cannot repair itself (a deleted kubeconfig or mount, a network namespace without routes) is often repaired by a
+restart, so the process exits. A long outage of the API server costs a restart every few minutes and nothing else. Any
+reply counts, also a 500: a new process would get the same.
 """
 
 import asyncio
@@ -17,18 +17,18 @@ UNREADY_S = 30.0
 EXIT_S = 300.0
 
 
-class ContactLost(Exception):  # noqa: N818 - named as what has happened
+class ContactLost(Exception):  # noqa: N818 - named after the event
     """The API server has not answered for EXIT_S."""
 
 
 class Contact:
-    """Watches the number of answers: ``answers`` counts them, ``problem`` is why there are none, if it is known."""
+    """Monitors replies: ``answers`` returns their number, ``problem`` why there are none, if that is known."""
 
     def __init__(self, answers: Callable[[], int], problem: Callable[[], str | None]) -> None:
         self._answers = answers
         self._problem = problem
         self._last = -1
-        # In checks, not by a clock: a process that was stopped or suspended has asked nothing meanwhile.
+        # Counted in checks, not by a clock: a process that was stopped or suspended has sent no calls meanwhile.
         self._silent_s = 0.0
 
     async def run(self) -> None:

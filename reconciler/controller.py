@@ -1,9 +1,9 @@
-"""The loop around passes: one queue of keys, a fixed number of workers, and only while this process leads.
+"""The controller: one work queue, a fixed number of workers, active only while this process is the leader.
 
-Watches run on every replica, so that a new leader starts with warm stores; they enqueue only where somebody works.
-A handler records and enqueues, nothing else. What a watch enqueues goes before what a timer requeues: thousands of
-waiting requests that are polled do not hold up a new one. Namespaces take turns, so that one whose requests hang or
-fail does not hold up the requests of another.
+Watches run on every replica, so that a new leader starts with synced caches; their events enqueue keys only on the
+leader. An event handler only records and enqueues. Keys enqueued by watches have priority over keys requeued by a
+timer: thousands of polling requests do not delay a new one. Namespaces take turns, so that one namespace's hanging or
+failing requests do not delay another's.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-# Past the point of no return an attempt has a POST and a patch to go; the API server answers within a minute or not.
+# After the point of no return an attempt has a POST and a patch left; the API server answers within a minute or not.
 DRAIN = timedelta(seconds=25)
-# Of this many workers one may process what a timer has requeued: reports of waits, retries, polls.
+# One of this many workers may process low-priority keys: reports of waits, retries, polls.
 LOW_PRIORITY_SHARE = 8
-# How soon after an outage requests are processed again; the workers bound how many at a time.
+# Within this time after an outage all held requests are requeued; the number of workers limits the concurrency.
 RELEASE_WITHIN = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
 class Term:
-    """One leadership. ``over`` ends it; then ``drain`` is left for what is past the point of no return.
+    """One leadership term. ``over`` ends it; after that, ``drain`` remains for attempts past the point of no return.
 
-    ``expired`` ends the drain early: the Lease is lost and another process is about to lead.
+    ``expired`` ends the drain early: the Lease is lost, and another process is about to lead.
     """
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -50,7 +50,7 @@ class Term:
 
 
 class Controller:
-    """Runs passes over the keys that the stores report. ``lead`` once per leadership."""
+    """Reconciles the keys that the watches report. Call ``lead`` once per leadership term."""
 
     def __init__(self, workers: int, observation: Observation, availability: Availability, clock: Clock) -> None:
         self._workers = workers
@@ -58,7 +58,7 @@ class Controller:
         self._metrics = metrics = observation.metrics
         self._availability = availability
         self._clock = clock
-        # Processed when the API server is available again.
+        # Keys to process when the API server is available again.
         self._held: set[ObjectKey] = set()
         self._queue: WorkQueue[ObjectKey] | None = None
         self._reconciler: Reconciler | None = None
@@ -69,29 +69,29 @@ class Controller:
 
     @property
     def queue(self) -> WorkQueue[ObjectKey] | None:
-        """The queue while this process leads; for people to look at."""
+        """The queue while this process is the leader, for the debug pages."""
         return self._queue
 
     def in_line(self) -> int:
-        """Return how many keys of normal priority wait for a worker."""
+        """Return how many keys of normal priority are ready."""
         return self._queue.normal_depth if self._queue is not None else 0
 
-    # --- told by the watches ---
+    # --- event handlers ---
 
     def on_change(self, key: ObjectKey) -> None:
-        """Something about the request or its pod has changed."""
+        """Enqueue a request after an event of it or its pod, unless that cannot require a reconcile."""
         if self._queue is not None and self._reconciler is not None and self._reconciler.note_change(key):
             self._queue.add(key)
 
     def on_request_gone(self, key: ObjectKey) -> None:
-        """The request has left the watch: it has Succeeded or is deleted."""
+        """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
         if self._queue is None or self._reconciler is None:
             return
         if self._reconciler.note_gone(key, in_line=self._queue.holds(key)):
             self._queue.add(key)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
-        """An object has changed: whoever waits for it looks again."""
+        """Enqueue the requests that wait for a changed object."""
         if self._queue is not None and self._sleepers is not None:
             for request in self._sleepers.waiting_for(resource, key):
                 self._queue.add(request)
@@ -99,9 +99,9 @@ class Controller:
     # --- leading ---
 
     async def lead(self, reconciler: Reconciler, stores: Stores, sleepers: Sleepers, term: Term) -> None:
-        """Work until the term is over: then take nothing new, withdraw what can be, drain the rest.
+        """Run the workers until the term is over; then take no new keys, withdraw the attempts, and drain the rest.
 
-        The stores have been listed. Raises what a worker fails with.
+        The watches must have been listed. Raises the error of a worker that failed.
         """
         since = self._clock.now()
         doubtful = await self._behind(stores, term.over)
@@ -145,7 +145,7 @@ class Controller:
                 raise failure
 
     async def _behind(self, stores: Stores, over: asyncio.Event) -> set[ObjectKey]:
-        """Ask until there is an answer which keys the stores show as they no longer are."""
+        """Return the keys of stale cached requests. Retries until the API server answers or the term is over."""
         trouble: Backoff[str] = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
         while not over.is_set():
             try:
@@ -165,7 +165,7 @@ class Controller:
         return again.delay
 
     def _recovered(self, reconciler: Reconciler, queue: WorkQueue[ObjectKey]) -> None:
-        """Release what was held back, after a jitter: other processes notice the same at the same time."""
+        """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
         reconciler.recovered()
         jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
         asyncio.get_running_loop().call_later(jitter, self._release, queue)
@@ -176,13 +176,13 @@ class Controller:
             queue.add(key)
 
     def _on_error(self, key: ObjectKey) -> None:
-        """A defect of Bowline: the request must not be lost."""
+        """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("pass failed", extra={"bindRequest": str(key)})
         self._metrics.pass_errors.inc()
 
 
 async def _until(event: asyncio.Event, limit: timedelta) -> None:
-    """Wait for the event, but no longer than that."""
+    """Wait for the event, at most ``limit``."""
     try:
         async with asyncio.timeout(limit.total_seconds()):
             await event.wait()

@@ -1,8 +1,8 @@
-"""The reconciler's debug pages: what it does, what it has done, how it is configured.
+"""The reconciler's debug pages: its current work, its history, its configuration.
 
-Content only; who may read it and how it is served is shared.runtime.debugpages'. Every page is bounded: lists show
-the first so many and say how many there are. Nothing here is a secret: credentials are in no configuration of
-Bowline's, and of objects only names and Bowline's own words are shown.
+Only the content: authorization and serving are in ``shared.runtime.debugpages``. Every page is bounded: lists contain
+the first SHOWN entries and the total number. The pages contain no secrets: Bowline's configuration holds no
+credentials, and of objects only names and Bowline's own messages are shown.
 """
 
 import logging
@@ -27,16 +27,16 @@ from shared.runtime.debugpages import DebugPage
 
 log = logging.getLogger(__name__)
 
-# More than anybody reads of a list.
+# Enough entries of a list for one page.
 SHOWN = 100
 
 
 def configuration_pages(
     settings: Settings, options: Options, plugins: Iterable[Plugin], errors: Counter
 ) -> tuple[DebugPage, ...]:
-    """Return what can be shown before there is any contact with the API server.
+    """Return the pages that need no connection to the API server.
 
-    A plugin whose ``routes`` fails has no pages of its own; ``errors`` counts it by plugin and point.
+    If a plugin's ``routes`` raises, it has no pages of its own; ``errors`` counts that by plugin and point.
     """
     enabled = tuple(plugins)
     routes = {plugin.name: _routes(plugin, errors) for plugin in enabled}
@@ -66,7 +66,7 @@ def configuration_pages(
 
 
 class WorkPages:
-    """What the parts of a running process are doing."""
+    """Pages about the components of a running process."""
 
     def __init__(self, parts: Parts, clock: Clock) -> None:
         self._parts = parts
@@ -83,7 +83,7 @@ class WorkPages:
         )
 
     def requests(self) -> dict[str, Any]:
-        """Return who is worked on, who waits, and what was done last."""
+        """Return the reconciles in progress, the waiting requests and the latest results."""
         seen, now = self._observation, self._clock.monotonic()
         longest = sorted(seen.passes.values(), key=lambda current: current.since)
         latest = seen.journal.latest(SHOWN)
@@ -97,7 +97,7 @@ class WorkPages:
         }
 
     def request(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return all that is known of one request; None if nothing is."""
+        """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
         seen = self._observation
         under_way, memory = seen.passes.get(key), self._parts.work.reconciler.memories.get(key)
@@ -113,7 +113,7 @@ class WorkPages:
         return known if any(value for label, value in known.items() if label != "request") else None
 
     def queue(self) -> dict[str, Any]:
-        """Return the queue, of a leader; a standby has none."""
+        """Return the leader's work queue; a standby has none."""
         queue = self._parts.work.controller.queue
         if queue is None:
             return {"leading": False}
@@ -126,7 +126,7 @@ class WorkPages:
         }
 
     def caches(self) -> dict[str, Any]:
-        """Return the sizes of everything that grows."""
+        """Return the sizes of everything that can grow."""
         return {
             "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
             "remembered": {

@@ -1,7 +1,7 @@
-"""What the reconciler watches: unfinished BindRequests, unbound pods, the nodes' metadata.
+"""The watches of the reconciler: unfinished BindRequests, unbound pods, and the nodes' metadata.
 
-Memory follows pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
-Handlers here only keep an index and pass keys on; looking, judging and writing is the pass's.
+Memory follows the pending work, not the size of the cluster: bound pods and Succeeded requests leave these watches.
+Event handlers here only maintain indexes and pass keys on; reading, deciding and writing is the reconciler's task.
 """
 
 from collections.abc import Collection, Iterable
@@ -35,25 +35,25 @@ from shared.kube.store import Store
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNFINISHED = f"status.phase!={Phase.SUCCEEDED.value}"
 UNBOUND = "spec.nodeName="
-# Of a node's labels only those that say what its GPUs are.
+# Of a node's labels, only those that describe its GPUs are cached.
 GPU_LABELS = "nvidia.com/gpu."
 
 
 class Listener(Protocol):
-    """Told by the watches. Records and enqueues, nothing else."""
+    """Event handlers of the watches. They only record and enqueue."""
 
     def on_change(self, key: ObjectKey) -> None:
-        """The request, or its pod, is not what it was."""
+        """The request or its pod has changed."""
 
     def on_request_gone(self, key: ObjectKey) -> None:
-        """The request has left the watch: it has Succeeded or is deleted."""
+        """The request has left the watch: it has Succeeded or was deleted."""
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
-        """An object that somebody may wait for is not what it was."""
+        """An object that requests may wait for has changed."""
 
 
 def slim_pod(pod: dict[str, Any]) -> Object:
-    """Strip what no plugin reads; everything else of an unbound pod stays."""
+    """Transform: remove what no plugin reads; everything else of an unbound pod is kept."""
     metadata = pod["metadata"]
     metadata.pop("managedFields", None)
     annotations = metadata.get("annotations")
@@ -63,14 +63,14 @@ def slim_pod(pod: dict[str, Any]) -> Object:
 
 
 def slim_request(request: dict[str, Any]) -> Object | None:
-    """Strip the bookkeeping of writers; None if UNFINISHED would have left the request out."""
+    """Transform: remove the writers' bookkeeping; returns None for a request that UNFINISHED would have excluded."""
     if status_of(request).get("phase") == Phase.SUCCEEDED.value:
         return None
     return slim_pod(request)
 
 
 def slim_node(node: dict[str, Any]) -> Object:
-    """Keep a node's identity, its deletion and its GPU labels."""
+    """Transform: keep a node's identity, its deletion timestamp and its GPU labels."""
     metadata = node["metadata"]
     kept = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     if metadata.get("deletionTimestamp"):
@@ -80,15 +80,15 @@ def slim_node(node: dict[str, Any]) -> Object:
 
 
 class Stores:
-    """The three reflectors, and which requests speak of which pod. ``shard``: label selector of our requests."""
+    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
 
     def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
         self._client = client
         self._listener = listener
         self._selector = parse_label_selector(shard)
-        # Requests of no shard that are being deleted and that this process is to release.
+        # Deleted requests outside every shard that this process must release.
         self.adopted: Collection[ObjectKey] = frozenset()
-        # What the store of requests holds, decoded; and the same by pod.
+        # The cached requests, decoded; and the same by pod.
         self._decoded: dict[ObjectKey, BindRequest] = {}
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
@@ -111,22 +111,22 @@ class Stores:
 
     @property
     def reflectors(self) -> dict[str, Reflector]:
-        """The reflectors by what they watch."""
+        """The reflectors by name."""
         return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
 
     @property
     def by_resource(self) -> dict[Resource, list[Store]]:
-        """The stores by what they hold."""
+        """The stores by resource."""
         return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
 
     def in_contact(self) -> timedelta:
-        """Return for how long all three have been in contact with the API server; zero if one is not."""
+        """Return for how long all three have been connected to the API server; zero if one is not."""
         return min(reflector.in_contact() for reflector in self.reflectors.values())
 
     async def behind(self) -> Collection[ObjectKey]:
-        """Return the keys of which the API server says something else than the store. Raises what the client raises.
+        """Return the keys whose cached version differs from the API server's. Raises the client's errors.
 
-        A warm store may not have caught up with the last writes of the leader before.
+        A synced cache may still lack the previous leader's last writes.
         """
         said: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
@@ -134,16 +134,16 @@ class Stores:
             said |= {key_of(item): version_of(item) for item in page["items"] or ()}
         store = self.requests.store
         changed = {key for key, seen in store.items() if said.get(key) != version_of(seen)}
-        # Without a field selector most of what the store does not hold has Succeeded.
+        # Without a field selector, most requests that are not in the cache have Succeeded.
         unknown = {key for key in said if key not in store} if selection.field_selector else set()
         return changed | unknown
 
     async def probe(self) -> None:
-        """Make one small call that reads from etcd, as every bind does. Raises what the client raises."""
+        """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""
         await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
 
     async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
-        """Return the request as the API server has it; GONE if there is none, ELSEWHERE if it is not this shard's."""
+        """Read a request live; GONE if it does not exist, ELSEWHERE if it is not in this shard."""
         try:
             found = await self._client.get(BINDREQUESTS, key.namespace, key.name)
         except NotFound:
@@ -152,48 +152,48 @@ class Stores:
         return found if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
 
     def request(self, key: ObjectKey) -> BindRequest | None:
-        """Return the request as last seen; None proves nothing."""
+        """Return the cached request; absence proves nothing."""
         return self._decoded.get(key)
 
     def pod(self, key: ObjectKey) -> Object | None:
-        """Return the pod as last seen, if it is unbound; None proves nothing."""
+        """Return the cached pod, if it is unbound; absence proves nothing."""
         return self.pods.store.get(key)
 
     def offer_pod(self, pod: Object) -> None:
-        """Keep a pod that was read from the API server, where the cache lacks its content."""
+        """Cache a pod that was read live, if its content is missing in the cache."""
         self._pod_cache.offer(key_of(pod), pod)
 
     def pod_view(self, key: ObjectKey) -> PodView | None:
-        """Return what decisions need of that pod."""
+        """Return the cached pod's fields that decisions use."""
         pod = self.pod(key)
         return pod_view(pod) if pod is not None else None
 
     def node(self, name: str) -> Object | None:
-        """Return the node's metadata as last seen; None proves nothing."""
+        """Return the node's cached metadata; absence proves nothing."""
         return self.nodes.store.get(ObjectKey("", name))
 
     def node_view(self, name: str) -> NodeView | None:
-        """Return what decisions need of that node."""
+        """Return the cached node's fields that decisions use."""
         node = self.node(name)
         return node_view(node) if node is not None else None
 
     def older(self, request: BindRequest) -> ObjectKey | None:
-        """Return the request for the same pod UID that goes first; None if this one does."""
+        """Return the preceding request for the same pod UID; None if this request is the first."""
         rivals = self._by_pod.get(request.pod_key)
         if rivals is None or len(rivals) < 2:
             return None
         return first_of_pod(request, rivals.values())
 
     def node_uid(self, name: str) -> ObjectUID | None:
-        """Return the UID of the node as last seen; None if the store does not have it."""
+        """Return the cached node's UID; None if it is not cached."""
         node = self.node(name)
         return uid_of(node) if node is not None else None
 
     def stands(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
-        """Return whether, by what was last seen, an attempt of the request may continue.
+        """Return whether, by the caches, an attempt for the request may continue.
 
-        ``node_uid``: what ``node_uid()`` returned when the attempt began. A node that the store did not have then may
-        have been newer than the store, and its absence proves nothing.
+        ``node_uid``: the result of ``node_uid()`` when the attempt began. A node that was not cached then may have
+        been newer than the cache; its absence proves nothing.
         """
         standing, pod, node = (
             self.request(request.key),
@@ -209,7 +209,7 @@ class Stores:
         )
 
     def unfinished(self) -> Iterable[ObjectKey]:
-        """Return the keys of everything there may be to do."""
+        """Return the keys of all requests that may need a reconcile."""
         return list(self.requests.store)
 
     def _request_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
@@ -226,7 +226,7 @@ class Stores:
             self._listener.on_request_gone(key)
         else:
             self._listener.on_change(key)
-        # Whoever waited for this one to end, or lost its place to it, looks again.
+        # Enqueue the pod's other requests: this one may have ended, or may now precede them.
         known = after or before
         for rival in self._by_pod.get(known.pod_key, ()) if known is not None else ():
             if rival != key:
@@ -234,7 +234,7 @@ class Stores:
         self._listener.on_object(BINDREQUESTS, key)
 
     def _slim_pod(self, pod: dict[str, Any]) -> Object | None:
-        """Leave out pods that have ended without a node: nothing is bound to them, and they may pile up."""
+        """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
         return slim_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
@@ -245,7 +245,8 @@ class Stores:
     def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
         self._listener.on_object(NODES, key)
         if new is None or is_deleting(new):
-            # A wait for something else would go on until its deadline. Nodes go so rarely that this needs no index.
+            # Another wait of these requests would last until its timeout. Nodes are deleted too rarely to need an
+            # index.
             for request in self._decoded.values():
                 if request.selected_node == key.name:
                     self._listener.on_change(request.key)

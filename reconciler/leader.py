@@ -1,9 +1,9 @@
-"""Leadership over time: a standby with warm stores, then the leader, then, if the Lease is lost, a standby again.
+"""Leadership over time: a standby with synced caches, then the leader; if the Lease is lost, a standby again.
 
-A term begins when the Lease is held and every watch has been listed, also those of the plugins. It ends by a stop or
-by the loss of the Lease, in whatever state it is, and before another process may lead: the drain ends, then the
-client rejects every write but Leases and events. The Lease is released only after the work has stopped. Should two
-leaders overlap all the same, every write is guarded by UID or resourceVersion and none is done twice.
+A term begins when the Lease is held and every watch, also of plugins, has been listed. It ends on shutdown or when
+the Lease is lost, before another process may lead: the drain ends, then the client rejects every write except to
+Leases and events. The Lease is released only after all work has stopped. If two leaders overlap nevertheless, every
+write has a UID or resourceVersion precondition, so none is applied twice.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from shared.runtime.workers import first_failure
 
 log = logging.getLogger(__name__)
 
-# Before another process may lead, the last write has had this long to reach the API server.
+# The last write has this long to reach the API server before another process may lead.
 _MARGIN_S = 1.0
-# A cancelled start that does not end, while the Lease is still held.
+# Time limit of a cancelled start while the Lease is still held.
 _CANCEL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is started and stopped with leadership. ``reflectors`` are all watches, by name."""
+    """What starts and stops with leadership. ``reflectors``: all watches, by name."""
 
     client: KubeClient
     reflectors: Mapping[str, Reflector]
@@ -65,10 +65,11 @@ async def lead(
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
 ) -> None:
-    """Seek leadership and work while it lasts, until ``stop``. Raises what a plugin's start raises.
+    """Take part in the leader election and work during each term, until ``stop``. Raises what a plugin's start
+    raises.
 
-    ``on_synced`` is called once, when every watch has been listed. A process that has not listed them leaves the
-    Lease to those that have.
+    ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
+    the Lease.
     """
     await first_of(work.synced(), stop.wait())
     on_synced()
@@ -90,12 +91,12 @@ async def lead(
 
 
 async def _lead(work: Work, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
-    """Work as long as this process leads and is not asked to stop. Raises what a part of the work fails with."""
+    """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
     work.metrics.leader.set(1)
     work.client.read_only = False
     term = Term()
-    # Backwards: first the reconciles come to their end, then what they use is stopped; one that fails keeps none from
-    # it. Last of all nothing can be written any more, whatever a plugin has left running.
+    # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
+    # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
         ending.callback(work.metrics.leader.set, 0)
         ending.callback(setattr, work.client, "read_only", True)
@@ -123,7 +124,7 @@ async def _lead(work: Work, elector: LeaderElector, lease: ObjectKey, stop: asyn
 
 
 async def _fence(client: KubeClient, elector: LeaderElector, term: Term) -> None:
-    """Once the Lease is lost, in whatever state: end the drain and all writes before another process may lead."""
+    """After the Lease is lost, in any state: end the drain and all writes before another process may lead."""
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
     term.expired.set()
@@ -131,10 +132,10 @@ async def _fence(client: KubeClient, elector: LeaderElector, term: Term) -> None
 
 
 async def _started(work: Work, elector: LeaderElector, stop: asyncio.Event) -> bool:
-    """Start the plugins; return whether this process still leads and is to work. Raises PluginError.
+    """Start the plugins; return whether this process still leads and must work. Raises PluginError.
 
-    A start that is under way when leadership ends is cancelled. One that does not end then fails the process: what it
-    does cannot be stopped otherwise.
+    A start in progress when leadership ends is cancelled. If it does not end then, the process fails: its activity
+    cannot be stopped in another way.
     """
     starting = asyncio.create_task(work.plugins.start(), name="plugins' start")
     try:
@@ -160,6 +161,6 @@ async def _stop_plugins(work: Work, elector: LeaderElector) -> None:
 
 
 async def _drained(working: "asyncio.Task[None]", term: Term) -> None:
-    """End the term and wait for the work's end. Raises what it raised."""
+    """End the term and wait until the workers have stopped. Raises their error."""
     term.over.set()
     await working

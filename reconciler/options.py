@@ -12,16 +12,16 @@ from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_commo
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; ``--help`` has the meaning of each."""
+    """The command-line options; ``--help`` documents each."""
 
     common: CommonOptions
     lease_name: str
     lease_namespace: str
-    shard: str = ""  # label selector of the requests that are ours, in its one form; empty is all of them
+    shard: str = ""  # label selector of this process's requests, in canonical form; empty selects all
 
 
 def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
-    """Parse the command line. Prints what is wrong and exits with 2, as argparse does."""
+    """Parse the command line. On an error prints it and exits with 2, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="python -m reconciler", description="Bowline's BindRequest reconciler.", allow_abbrev=False
     )
@@ -48,5 +48,5 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
 
 
 def shard_lease(lease: str, selector: str) -> str:
-    """Return the name of the Lease of the reconcilers with this selector; ``selector`` in its one form."""
+    """Return the Lease name of the reconcilers with this selector; ``selector`` in canonical form."""
     return f"{lease}-{hashlib.sha256(selector.encode()).hexdigest()[:8]}" if selector else lease

@@ -1,12 +1,11 @@
 """The unbound pods of the cluster, at most 1 KB each.
 
-A batch queue holds tens of thousands of pods that wait for their scheduler, and a decoded pod takes 18 KB. Therefore
-a pod is kept decoded only while a request names it. Any other is packed: compressed with a pod of its namespace as
-the dictionary, because the pods of a queue resemble each other. One that is still too large is kept without its
-content: when a request names it, it is absent from this cache, and absence proves nothing, so that the API server is
-asked.
+A batch queue holds tens of thousands of unscheduled pods, and a decoded pod takes 18 KB. So a pod is kept decoded
+only while a request names it. Any other pod is packed: compressed with a pod of its namespace as the dictionary,
+because pods of a queue resemble each other. A pod that is still too large is kept without its content: when a request
+names it, it is absent from this cache, which proves nothing, so it is read live.
 
-A pod that has ended without ever getting a node is not kept, unless a request names it.
+A pod that ended without a node is not kept, unless a request names it.
 """
 
 import sys
@@ -20,11 +19,12 @@ import orjson
 from shared.api.meta import Object, ObjectKey, ObjectUID, ResourceVersion, status_of, uid_of, version_of
 from shared.kube.store import Store
 
-# With the key, identity and the dictionary's slot a packed pod stays below 1 KB.
+# With its key, its identity and the dict entry, a packed pod stays below 1 KB.
 MAX_PACKED = 480
-# Dictionaries: the first pod of so many namespaces, each no larger than this; other namespaces use the first of all.
+# Dictionaries: the first pod of each of MAX_NAMESPACES namespaces, if it is small enough; other namespaces use the
+# first dictionary.
 MAX_NAMESPACES, MAX_DICTIONARY = 64, 4096
-# A window and tables that fit a pod: zlib's own would take longer to set up than the pod takes to compress.
+# A window and tables sized for a pod: setting up zlib's defaults would take longer than compressing a pod.
 _WINDOW, _MEMORY, _LEVEL = -13, 5, 6
 
 
@@ -35,7 +35,7 @@ def has_ended(pod: Object) -> bool:
 
 @dataclass(slots=True)
 class _Packed:
-    """A pod. ``content`` is empty while it is kept decoded, or where it is too large to be kept."""
+    """A pod. ``content`` is empty while the pod is kept decoded, or if it is too large."""
 
     uid: ObjectUID
     version: ResourceVersion
@@ -44,23 +44,23 @@ class _Packed:
 
     @property
     def identity(self) -> Object:
-        """What is left of a pod that is not unpacked."""
+        """The identity of a pod, without unpacking it."""
         return {"metadata": {"uid": self.uid, "resourceVersion": self.version}}
 
 
 class PodCache(Store):
-    """Unbound pods by key. ``name`` one to have it decoded; ``get`` of a pod that is not kept whole returns None."""
+    """Unbound pods by key. ``name`` a pod to keep it decoded; ``get`` returns None for a pod kept without content."""
 
     def __init__(self) -> None:
         super().__init__()
         self._packed: dict[ObjectKey, _Packed] = {}
         self._named: set[ObjectKey] = set()
-        # Of those that are named, the decoded ones.
+        # The named pods that are decoded.
         self._decoded: dict[ObjectKey, Object] = {}
         self._dictionaries: dict[str, bytes] = {}
 
     def name(self, key: ObjectKey, named: bool) -> None:
-        """Note whether a request names the pod. Its content may be needed from now on, or no longer."""
+        """Record whether a request names the pod, that is, whether its content may be needed."""
         if named:
             self._named.add(key)
             return
@@ -74,7 +74,7 @@ class PodCache(Store):
             self._packed[key] = self._pack(key, pod)
 
     def offer(self, key: ObjectKey, pod: Object) -> None:
-        """Take a pod that was read from the API server, if it is named and the version that the watch has shown."""
+        """Cache a pod that was read live, if it is named and its version is the one that the watch reported."""
         if key in self._named and self.version(key) == version_of(pod) and self.uid(key) == uid_of(pod):
             self._decoded[key] = pod
 
@@ -101,21 +101,21 @@ class PodCache(Store):
         return len(self._packed)
 
     def values(self) -> NoReturn:
-        """Raise TypeError: unpacking every pod is what this cache is there to avoid."""
+        """Raise TypeError: this cache exists to avoid unpacking every pod."""
         raise TypeError("pods are unpacked one by one, by key")
 
     def version(self, key: ObjectKey) -> ResourceVersion | None:
-        """Return the resourceVersion of a pod; None if it is not here."""
+        """Return a pod's resourceVersion; None if it is not cached."""
         packed = self._packed.get(key)
         return packed.version if packed is not None else None
 
     def uid(self, key: ObjectKey) -> ObjectUID | None:
-        """Return the UID of a pod; None if it is not here."""
+        """Return a pod's UID; None if it is not cached."""
         packed = self._packed.get(key)
         return packed.uid if packed is not None else None
 
     def put(self, key: ObjectKey, seen: Object) -> Object | None:
-        """Keep a pod; returns the identity of the one before. For the reflector alone."""
+        """Store a pod; returns the previous one's identity. For the reflector only."""
         before = self._packed.get(key)
         if key in self._named:
             self._packed[key] = _Packed(uid_of(seen), version_of(seen))
@@ -125,7 +125,7 @@ class PodCache(Store):
         return before.identity if before is not None else None
 
     def drop(self, key: ObjectKey) -> Object | None:
-        """Forget a pod; returns its identity. For the reflector alone."""
+        """Remove a pod; returns its identity. For the reflector only."""
         self._decoded.pop(key, None)
         before = self._packed.pop(key, None)
         return before.identity if before is not None else None
@@ -140,7 +140,7 @@ class PodCache(Store):
         return _Packed(uid_of(pod), version_of(pod), content, dictionary)
 
     def _dictionary(self, namespace: str, plain: bytes) -> bytes:
-        """Return what pods of the namespace are compressed against; the first one of it becomes that."""
+        """Return the compression dictionary of the namespace; the first pod of a namespace becomes its dictionary."""
         found = self._dictionaries.get(namespace)
         if found is not None:
             return found

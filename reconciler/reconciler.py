@@ -1,9 +1,9 @@
-"""One pass over one request: look, decide, carry the decision out.
+"""Reconciles one request: read, decide, execute the decision.
 
-Level-triggered: a pass starts from a key and what is visible now, never from what an event said. The decisions are
-decide's and settle's; this module only executes them, in one match, and returns when to process the key again. A
-pass that fails because the API server does leaves no trace and costs the request nothing, unless the failure is found
-to be the request's own (``decide.transient``).
+Level-triggered: a reconcile starts from a key and the current state, never from an event's content. ``decide`` and
+``outcome`` make the decisions; this module only executes them, in one ``match``, and returns when to process the key
+again. A reconcile that fails because of the API server leaves no trace and costs the request nothing, unless the
+failure proves to be the request's own (``decide.transient``).
 """
 
 import logging
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class Reconciler:
-    """Passes over requests. One instance a process; passes of different keys run at the same time."""
+    """Reconciles requests. One instance per process; different keys are reconciled concurrently."""
 
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
@@ -58,12 +58,12 @@ class Reconciler:
         self.memories = Memories(tools.clock.monotonic)
         self._timing = Timing(self.memories, tools.clock, tools.stores.in_contact, tools.limits)
         self._attempts = Attempts(tools, self._lookout, self._failures, self._timing)
-        # Keys whose request in the store may be older than what the last leader has written.
+        # Keys whose cached request may be older than the previous leader's last writes.
         self._doubtful: set[ObjectKey] = set()
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How much is remembered, by kind; all of it goes with the requests it is about."""
+        """The sizes of the in-memory state, by kind; entries are dropped with their requests."""
         return {
             "memories": len(self.memories),
             "states": self._runner.remembered,
@@ -75,7 +75,7 @@ class Reconciler:
         }
 
     async def reconcile(self, key: ObjectKey) -> Again:
-        """Do one pass and return when to do the next. Raises only for faults of Bowline itself."""
+        """Reconcile a key once and return when to process it again. Raises only on defects of Bowline itself."""
         held = self._failures.held(key)
         if held is not None:
             return held
@@ -89,13 +89,14 @@ class Reconciler:
         return again
 
     def recovered(self) -> None:
-        """The API server is available again after an outage."""
+        """The API server is available again after an outage: reset the transient failures."""
         self._failures.recovered()
 
     def note_change(self, key: ObjectKey) -> bool:
-        """Tell a running attempt, if need be, that it is withdrawn; return whether there may be something to do.
+        """Handle a watch event: cancel a running attempt if its request was withdrawn; return whether to enqueue the
+        key.
 
-        Called by watches; only records.
+        It does nothing else.
         """
         memory = self.memories.get(key)
         if memory is None:
@@ -105,14 +106,16 @@ class Reconciler:
                 memory.running.cancelled.set()
             return True
         if key in self._tools.afterwards:
-            return False  # bound here, and in the line of what may wait
-        # The echo of what has been ended here: two of them follow every bind.
+            return False  # bound by this process, and queued with low priority
+        # Events of the request's own completion: two follow every bind.
         return not (memory.done and self._shows(key, memory))
 
     def note_gone(self, key: ObjectKey, in_line: bool) -> bool:
-        """The same for a request that has left the watch. It may still stand; the next pass will see.
+        """Handle a request's leaving the watch, in the same way. It may still exist; the next reconcile reads it
+        live.
 
-        ``in_line``: there is a next pass in any case. It would ask the API server what is no longer remembered.
+        ``in_line``: the key is queued already. Then the state is kept, because without it that reconcile would make a
+        live read.
         """
         memory = self.memories.get(key)
         if memory is None:
@@ -124,24 +127,24 @@ class Reconciler:
         return not memory.done
 
     def _shows(self, key: ObjectKey, memory: Memory) -> bool:
-        """Return whether the store shows the very request that is remembered, in whatever version."""
+        """Return whether the cached request has the remembered UID, in whatever version."""
         stored = self._tools.stores.request(key)
         return stored is not None and stored.uid == memory.uid
 
     def begin(self, now: datetime, doubtful: Collection[ObjectKey]) -> None:
-        """This process leads from ``now`` on. ``doubtful``: keys that the stores may show as they were before."""
+        """Begin a leadership term at ``now``. ``doubtful``: keys whose cached requests are stale."""
         self._ending.leading_since = now
         self._doubtful = set(doubtful)
         self._ending.conditions.start()
 
     def withdraw(self) -> None:
-        """Withdraw every attempt: the term is over, and a successor waits for the last POST to be answered."""
+        """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
         for memory in self.memories.values():
             if memory.running is not None:
                 memory.running.withdraw()
 
     async def end(self) -> None:
-        """Forget everything: the next term of this process starts from the API objects, as any other would."""
+        """Drop all state: this process's next term starts from the API objects, as any other process would."""
         await self._ending.conditions.stop()
         for key, uid in self.memories.clear():
             await self._runner.forget(key, uid)
@@ -150,16 +153,16 @@ class Reconciler:
         self._failures.clear()
         self._doubtful.clear()
 
-    # --- one pass ---
+    # --- one reconcile ---
 
     async def _pass(self, key: ObjectKey) -> Again:
         known = self.memories.get(key)
         stored = self._tools.stores.request(key)
         if known is not None and stored is not None and stored.uid != known.uid:
-            known = None  # remade under its name: what is remembered is the predecessor's
+            known = None  # re-created under the same name: the state belongs to the previous request
         if known is not None and known.done:
             if stored is None:
-                # It has left the watch, and nothing is to come.
+                # It has left the watch; no further event follows.
                 self.memories.drop(key)
             return DONE
         bound = self._tools.afterwards.take(key)
@@ -173,7 +176,7 @@ class Reconciler:
         request = sight.request if isinstance(sight.request, BindRequest) else None
         predecessor = self.memories.get(key)
         if predecessor is not None and (request is None or request.uid != predecessor.uid):
-            # One that another shard serves now keeps what was prepared: its finalizer hands that over.
+            # A request that moved to another shard keeps its side effects: its finalizer hands them over.
             left = sight.request is Absent.ELSEWHERE
             unfinished = await self._orphaned(key, predecessor, roll_back=not left)
             if unfinished is not None:
@@ -214,7 +217,7 @@ class Reconciler:
                 return await self._attempts.waits.wait(request, memory, waiting)
             case Requeue():
                 if request.failed_attempts and not decision.why and memory.retry_at is None:
-                    # From here on by the monotonic clock.
+                    # From here on the monotonic clock counts.
                     self._timing.delay_retry(memory, decision.after)
                 return Again(decision.after, inconclusive=True)
             case Attempt():
@@ -226,8 +229,8 @@ class Reconciler:
 
     async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
         if memory.effects is not None and Target.POD not in sight.live:
-            # Another client has removed the finalizer: what the attempts have left is rolled back all the same, but
-            # not under a running pod.
+            # Another client has removed the finalizer: roll back the side effects nevertheless, but not under a
+            # running pod.
             await self._lookout.look(sight, Target.POD)
             if is_bound_as_asked(request, sight.pod_view):
                 await self._ending.finish(self._attempts.context(sight, request), memory, None)
@@ -236,7 +239,7 @@ class Reconciler:
         return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
 
     async def _forget(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
-        """Nothing is left to do, unless somebody has taken our finalizer off before its time."""
+        """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
         if memory.effects is not None:
             unfinished = await self._undo_orphan(sight, memory.effects, memory)
             if unfinished is not None:
@@ -244,11 +247,11 @@ class Reconciler:
         memory.close()
         await self._runner.forget(request.key, request.uid)
         if self._tools.stores.request(request.key) is None:
-            self.memories.drop(request.key)  # no watch will tell of its end
+            self.memories.drop(request.key)  # no watch will report its deletion
         return DONE
 
     async def _orphaned(self, key: ObjectKey, memory: Memory, *, roll_back: bool) -> Again | None:
-        """Let go of a request that is no longer there, or is another one now. Returns when to go on, if need be."""
+        """Release a deleted or replaced request. Returns when to continue; None if nothing is left."""
         if memory.effects is not None and roll_back:
             unfinished = await self._undo_orphan(Sight(key, memory.effects), memory.effects, memory)
             if unfinished is not None:
@@ -270,11 +273,12 @@ class Reconciler:
         return self._timing.times(request, WaitCause.GATES.value)
 
     async def _failed(self, key: ObjectKey, error: KubeError) -> Again:
-        """Requeue a pass that a call has ended; report it if the failure is found to be the request's own."""
+        """Requeue a key whose reconcile failed in a call; report the failure if it is the request's own."""
         why, memory = str(error), self.memories.get(key)
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
         if memory is not None and not isinstance(error, InfrastructureError):
-            # Another client wrote in between, or a policy denies the write: start from what is stored.
+            # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
+            # read.
             memory.ask_live = True
         if self._failures.note(key, retry_after).own and memory is not None and not memory.done:
             try:
@@ -287,7 +291,7 @@ class Reconciler:
         return self._failures.again(key, why, retry_after)
 
     async def _report(self, key: ObjectKey, memory: Memory, why: str) -> Again | None:
-        """Count an attempt that could not be carried out; of anything else report only why it is not complete."""
+        """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
         attempting, memory.attempting = memory.attempting, False
         request = memory.newest(self._tools.stores.request(key))
         if request is None or request.uid != memory.uid or request.deleting:

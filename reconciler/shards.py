@@ -1,12 +1,13 @@
-"""Several reconcilers in one cluster: no request has two of them, and one that has none is reported and deletable.
+"""Shards: several reconcilers in one cluster. No request is served by two; one served by none is reported and
+deletable.
 
-The Leases of the reconcilers are the registry: each carries, as long as it is held, the selector of the requests that
-its holder serves. Before a term begins its holder looks for Leases whose selector overlaps its own; the one that was
-acquired later yields. That is asked again during the term, because selectors change with releases.
+The reconcilers' Leases are the registry: while held, each carries the selector of the requests that its holder
+serves. Before a term, the holder checks for Leases with an overlapping selector; the one acquired later yields. The
+check is repeated during the term, because selectors change with upgrades.
 
-A request outside every selector is served by no reconciler. Its finalizer was set at creation, by a webhook that does
-not know the shards, so that it could not be deleted. The holder of the first of all Leases, by namespace and name,
-adopts such requests when they are deleted, rolls back what may have been prepared and drops the finalizer.
+A request outside every selector is served by no reconciler. The webhook, which does not know the shards, set its
+finalizer at creation, so it could not be deleted. The holder of the first Lease, by namespace and name, adopts such
+requests when they are deleted, rolls back what may have been prepared and drops the finalizer.
 """
 
 import asyncio
@@ -25,17 +26,17 @@ from shared.kube.resources import BINDREQUESTS, LEASES, Selection
 
 log = logging.getLogger(__name__)
 
-# The label's value on the Leases of one registry; a cluster has one.
+# The label's value on the Leases of one registry; a cluster has one registry.
 CLUSTER = "cluster"
 CHECK_S = 30.0
 WAIT_S = 2.0
-# Of the requests that no shard serves, so many are named in a log line.
+# At most this many of the unserved requests are named in a log line.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A reconciler that works, by its Lease."""
+    """An active reconciler, as described by its Lease."""
 
     lease: ObjectKey
     selector: LabelSelector
@@ -46,19 +47,19 @@ class Shard:
 
     @property
     def rank(self) -> tuple[str, ObjectKey]:
-        """Of two that overlap, the lower one works."""
+        """Of two overlapping shards, the lower rank is active."""
         return self.acquired, self.lease
 
 
 def held_shard(lease: Object) -> Shard | None:
-    """Return the shard that a Lease stands for; None if it is not held, or is no reconciler's."""
+    """Return the shard that a Lease describes; None if it is not held or not a reconciler's."""
     spec, annotations = lease.get("spec") or {}, lease["metadata"].get("annotations") or {}
     if not spec.get("holderIdentity") or names.SHARD_SELECTOR not in annotations:
         return None
     try:
         selector = parse_label_selector(annotations[names.SHARD_SELECTOR])
     except ValueError:
-        return None  # of a version that writes selectors in another form
+        return None  # written by a version with another form of selectors
     return Shard(
         lease=key_of(lease),
         selector=selector,
@@ -70,18 +71,18 @@ def held_shard(lease: Object) -> Shard | None:
 
 
 def overlapping(shards: Collection[Shard], lease: ObjectKey, selector: LabelSelector) -> list[Shard]:
-    """Return the shards of other Leases that can select a request which ``selector`` selects too, by rank."""
+    """Return other Leases' shards that can select a request which ``selector`` selects too, by rank."""
     found = [shard for shard in shards if shard.lease != lease and shard.selector.overlaps(selector)]
     return sorted(found, key=lambda shard: shard.rank)
 
 
 def release_of(lease: ObjectKey, selector: LabelSelector) -> ObjectKey:
-    """Return what all shards that one release ever had have in common: the Lease without the selector's hash."""
+    """Return what identifies a release, whatever its shards: the Lease without the selector's hash."""
     return ObjectKey(lease.namespace, lease.name.rpartition("-")[0] if selector.conditions else lease.name)
 
 
 class Shards:
-    """The registry as one reconciler sees it."""
+    """The registry, for one reconciler."""
 
     def __init__(
         self,
@@ -98,23 +99,24 @@ class Shards:
         self._metrics = metrics
         self._selector = parse_label_selector(selector)
         self._wake = wake
-        # Why this process does not work though it could; for readiness and logs.
+        # Why this process is not active although it could be; for readiness and logs.
         self.conflict: str | None = None
-        self.waiting = False  # for another shard to end, be it one of the same release
-        # Which record each Lease has shown last, and since when by our own clock: clocks are not compared.
+        self.waiting = False  # for another shard to end, possibly one of the same release
+        # The renewTime last seen of each Lease, and when this process first saw it (monotonic): clocks are not
+        # compared.
         self._records: dict[ObjectKey, tuple[str, float]] = {}
         self._reported = ""
 
     @property
     def metadata(self) -> dict[str, dict[str, str]]:
-        """What the Lease of this reconciler carries."""
+        """The labels and annotations of this reconciler's Lease."""
         return {
             "labels": {names.SHARD_LABEL: self._registry},
             "annotations": {names.SHARD_SELECTOR: str(self._selector)},
         }
 
     async def free(self, lease: ObjectKey) -> None:
-        """Wait until no other reconciler works on requests of ours. Raises nothing of the API server's."""
+        """Wait until no other reconciler serves any of this shard's requests. Raises no errors of the API server."""
         while True:
             others = overlapping(await self._live(), lease, self._selector)
             self._note(others, lease)
@@ -123,7 +125,7 @@ class Shards:
             await asyncio.sleep(WAIT_S)
 
     async def outranked(self, lease: ObjectKey) -> bool:
-        """Return whether a reconciler that works on requests of ours has begun before this one."""
+        """Return whether a reconciler that serves some of this shard's requests was active before this one."""
         live = await self._live()
         own = next((shard for shard in live if shard.lease == lease), None)
         others = [shard for shard in overlapping(live, lease, self._selector) if own and shard.rank < own.rank]
@@ -131,7 +133,7 @@ class Shards:
         return bool(others)
 
     async def watch(self, lease: ObjectKey) -> None:
-        """Look after the registry during a term; returns when another reconciler outranks this one."""
+        """Check the registry periodically during a term; returns when another reconciler outranks this one."""
         while not await self.outranked(lease):
             try:
                 await self._outside(lease)
@@ -140,7 +142,7 @@ class Shards:
             await asyncio.sleep(CHECK_S)
 
     async def _live(self) -> list[Shard]:
-        """Return the shards whose Leases are renewed. Where Leases may not be listed, or not now: none."""
+        """Return the shards with renewed Leases; none if the Leases cannot be listed."""
         try:
             leases = await self._client.list_all(LEASES, label_selector=f"{names.SHARD_LABEL}={self._registry}")
         except Forbidden as error:
@@ -171,19 +173,19 @@ class Shards:
         own = str(self._selector) or "all requests"
         why = f"this reconciler serves {own!r}, which overlaps: {selectors}; give each its own requests"
         self._report(why)
-        # The same release with another selector is on its way out: its successor is ready, and waits for it.
+        # The same release with another selector is being replaced: its successor is ready, and waits for its end.
         release = release_of(lease, self._selector)
         strangers = [shard for shard in others if release_of(shard.lease, shard.selector) != release]
         self.conflict = why if strangers else None
 
     def _report(self, why: str) -> None:
-        """Log a reason once, until there is another one."""
+        """Log a reason once, until it changes."""
         if why != self._reported:
             log.error("shards overlap or are not known", extra={"why": why})
         self._reported = why
 
     async def _outside(self, lease: ObjectKey) -> None:
-        """Count the requests that no shard serves; adopt those that are being deleted, if this is the first shard."""
+        """Count the requests that no shard serves; adopt the deleting ones among them, if this is the first shard."""
         shards = await self._live()
         selectors = [self._selector, *(shard.selector for shard in shards)]
         outside, adopted = [], []

@@ -1,11 +1,12 @@
-"""Removes BindRequests that have ended and that nothing reads any more: slowly, page by page, by the leader only.
+"""The TTL controller: deletes finished BindRequests that no client reads any more, slowly, page by page, on the
+leader.
 
-A Succeeded request is kept for the TTL. One that names several GPU groups stays until its pod goes: schedulers in the
-field read from it which devices the running pod occupies. A Failed request is the scheduler's to read and goes with
-its owner, the pod; removed here are those without an owner, after the TTL, and those that a number of newer ones of
-the same pod have superseded. A delete is guarded by UID and resourceVersion, so that a request that was replaced or
-written meanwhile stays. Where a round stops, by an error or a restart, nothing is lost: the next one finds what is
-due.
+A Succeeded request is kept for the TTL. One with several GPU groups is kept until its pod is deleted: existing
+schedulers read from it which devices the running pod occupies. A Failed request is for the scheduler to read, and is
+garbage-collected with its owner, the pod; deleted here are those without an owner, after the TTL, and those that
+several newer ones of the same pod have superseded. Deletes have UID and resourceVersion preconditions, so a request
+that was replaced or written meanwhile is kept. An error or a restart in the middle of a round loses nothing: the next
+round finds what is due.
 """
 
 import asyncio
@@ -24,26 +25,27 @@ from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# One selection after the other: a field selector knows no "or".
+# One list after the other: field selectors have no "or".
 _FINISHED = tuple(f"status.phase={phase.value}" for phase in (Phase.SUCCEEDED, Phase.FAILED))
-# Of another project's CRD, which has no selectable fields.
+# For another project's CRD, which has no selectable fields.
 _ALL = ("",)
 PAGE = 100
-# So few that nobody notices beside binding, enough for 36,000 an hour.
+# Too few to affect binding, and enough for 36,000 an hour.
 DELETES_PER_S = 10.0
-# A tenth of the time requests are kept, within these bounds.
+# A tenth of the TTL, within these bounds.
 ROUND_MIN, ROUND_MAX = timedelta(seconds=1), timedelta(minutes=5)
-# Failed requests kept of one pod, the newest; a scheduler that gives each decision a name of its own leaves one each.
+# The newest Failed requests of a pod are kept; a scheduler that names each request differently leaves one per
+# decision.
 KEPT_FAILED = 3
-# And none that is so new: its scheduler may not have read it yet.
+# Never delete a newer one: its scheduler may not have read it yet.
 UNREAD = timedelta(minutes=1)
 ERROR_BASE, ERROR_MAX = timedelta(seconds=1), timedelta(minutes=1)
 
 
 def completed_at(request: Object) -> datetime | None:
-    """Return when the request became final; None if that cannot be told, and then it stays.
+    """Return when the request became final; None if that is unknown, and then it is kept.
 
-    Another project's CRD does not keep completionTime: the newest write of the object stands for it.
+    Another project's CRD does not store completionTime; the time of the object's newest write is used instead.
     """
     completed = parse_time(status_of(request).get("completionTime"))
     if completed is not None:
@@ -53,7 +55,7 @@ def completed_at(request: Object) -> datetime | None:
 
 
 def is_due(request: Object, ttl: timedelta, now: datetime) -> bool:
-    """Return whether a request has ended long enough ago, and neither its owner nor another client still needs it."""
+    """Return whether a request ended long enough ago, and neither its owner nor another client needs it."""
     metadata = request["metadata"]
     phase = status_of(request).get("phase")
     if phase != Phase.SUCCEEDED.value and (phase != Phase.FAILED.value or metadata.get("ownerReferences")):
@@ -73,13 +75,13 @@ def _has_several_groups(request: Object) -> bool:
 
 
 class Superseded:
-    """Finds Failed requests of a pod beyond the newest KEPT_FAILED, one request at a time, in any order."""
+    """Finds a pod's Failed requests beyond the newest KEPT_FAILED; requests are added one at a time, in any order."""
 
     def __init__(self) -> None:
         self._newest: dict[str, list[tuple[datetime, Object]]] = {}
 
     def add(self, request: Object, now: datetime) -> Object | None:
-        """Take a request into account; returns one that newer ones have superseded, if there is one."""
+        """Add a request; returns one that newer ones have superseded, or None."""
         metadata, pod = request["metadata"], owner_pod_uid(request)
         completed = completed_at(request)
         if not pod or completed is None or metadata.get("finalizers") or metadata.get("deletionTimestamp"):
@@ -97,7 +99,7 @@ class Superseded:
 
 
 class Sweep:
-    """Rounds over the finished requests. ``run`` while leading; ``ttl`` of zero keeps all of them."""
+    """Deletes finished requests in rounds. ``run`` it while leading; a ``ttl`` of zero keeps all of them."""
 
     def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:
         self._client = client
@@ -106,13 +108,13 @@ class Sweep:
         self._shard = shard
         self._page_size = page
         self._selectors: Sequence[str] = _FINISHED
-        # Where the last round was interrupted: in which selection, and where in it.
+        # Position of an interrupted round: the selector, and the continue token.
         self._selected = 0
         self._continue = ""
         self._superseded = Superseded()
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Run rounds until cancelled."""
         if not self._ttl:
             return
         pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
@@ -131,7 +133,7 @@ class Sweep:
             await asyncio.sleep(pause.total_seconds())
 
     async def round(self) -> int:
-        """Go through all of them once, from where the last round stopped; return how many were removed."""
+        """Process all finished requests once, from an interruption on; return how many were deleted."""
         removed = 0
         while True:
             page = await self._page()
@@ -149,7 +151,7 @@ class Sweep:
                     return removed
 
     async def remove(self, request: Object) -> bool:
-        """Delete the request if it is still as it was seen; return whether it was."""
+        """Delete the request if it is unchanged; return whether it was deleted."""
         key = key_of(request)
         uid, version = uid_of(request), version_of(request)
         try:
@@ -168,11 +170,11 @@ class Sweep:
                 continue_=self._continue,
             )
         except Expired:
-            # The API server remembers a list for some minutes; the next one starts with what is due the longest.
+            # Continue tokens expire after some minutes: start again with the first page.
             self._continue = ""
         except BadRequest as error:
             if self._selectors == _ALL or not rejects_fields(error):
-                # Perhaps a token that another API server has given: the next round begins with the first page.
+                # Possibly another API server's token: the next round starts with the first page.
                 self._continue = ""
                 raise
             self._selectors, self._selected, self._continue = _ALL, 0, ""

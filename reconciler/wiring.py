@@ -1,6 +1,6 @@
-"""How the reconciler's parts fit together: from a client, plugins and settings to what runs and what leads.
+"""Builds the reconciler's components from a client, plugins and settings.
 
-Nothing runs here yet; ``app`` starts and stops the parts in order, tests run them against a real API server.
+Nothing runs here yet: ``app`` starts and stops the components in order; tests run them against a real API server.
 """
 
 import socket
@@ -32,7 +32,7 @@ from shared.kube.reflector import Reflector
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What runs on every replica, and the work of the leader."""
+    """The components of every replica, and the leader's work."""
 
     stores: Stores
     reflectors: dict[str, Reflector]
@@ -50,7 +50,7 @@ async def assemble(
     shard: str = "",
     registry: str = CLUSTER,
 ) -> Parts:
-    """Set the plugins up and put everything together. Raises PluginError, with the plugins torn down."""
+    """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down."""
     lifecycle = PluginLifecycle(plugins, client, settings, client.clock, metrics.registry)
     try:
         await lifecycle.setup()
