@@ -1,9 +1,9 @@
-"""Gives a pod the devices of its resource claims (DRA) before it is bound, and takes them back if it is not.
+"""Allocates and reserves a pod's ResourceClaims (DRA) before the bind, and releases them if the bind is abandoned.
 
-The request brings the allocations that the scheduler decided; this plugin writes them into the claims and reserves
-them for the pod. What must be written is decided in ``rules``, by looking at the claims alone: there is nothing to
-remember between passes. It allocates nothing of its own, and it never frees the claims of a bound pod, or of one that
-is gone: kube-controller-manager does, when a pod ends.
+The request carries the allocations that the scheduler decided; this plugin writes them to the claims and reserves the
+claims for the pod. ``rules`` derives the next write from the stored claims alone, so nothing has to be remembered
+between attempts. The plugin makes no allocation of its own, and it never releases the claims of a bound or deleted
+pod: kube-controller-manager does that when a pod ends.
 """
 
 from collections.abc import Collection, Iterable
@@ -59,7 +59,7 @@ class DynamicResources(Plugin):
         return SERVED
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        """Return whether claims will be written; those without an allocation in the request are only looked at."""
+        """Return whether claims will be written; claims without an allocation in the request are only read."""
         return request.spec is not None and not SERVED.isdisjoint(request.spec.demands)
 
     # --- binding ---
@@ -70,19 +70,19 @@ class DynamicResources(Plugin):
         )
 
     async def stop(self) -> None:
-        """Await nothing: from here on another process binds."""
+        """Drop all awaited claims: another process binds from here on."""
         self._discard(self._awaited.clear())
 
     def preflight(self, c: "BindContext") -> Preflight:
-        """Claims depend on no volume and no GPU group, so neighbours may run at the same time."""
+        """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
         has_claims = bool(c.pod and c.pod["spec"].get("resourceClaims"))
         extended = c.spec.extended_resource_claim_allocation is not None
         return RUN_PARALLEL if has_claims or extended or self.leaves_effects(c.request) else SKIP_PARALLEL
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Take the pod's claims; a pod is never bound without all of them."""
-        assert c.pod is not None  # noqa: S101 - an attempt is only made of a pod that is there
-        # Before the first read: from here on the watch keeps what happens to these claims.
+        """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
+        assert c.pod is not None  # noqa: S101 - an attempt always has a pod
+        # Before the first read, so that the watch keeps every later event of these claims.
         self._discard(self._awaited.expect(c.request.key, claims_of(c.pod, c.spec)))
         status = None
         try:
@@ -97,7 +97,7 @@ class DynamicResources(Plugin):
         return status
 
     async def rollback(self, c: "BindContext", why: Status) -> Status:
-        """Give the claims back, unless the pod is bound or gone."""
+        """Release the claims, unless the pod is bound or does not exist."""
         if c.request.spec is None:
             return Status.ok()
         try:
@@ -111,7 +111,7 @@ class DynamicResources(Plugin):
         self._discard(self._awaited.release(key))
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch that claims change, not what they contain; only those that a request awaits are kept."""
+        """Watch the metadata of claims; only claims that a request awaits are cached."""
         return (
             EventSource(
                 RESOURCECLAIMS.as_metadata(), keys=lambda _: (), slim=self._slim_claim, attach=self._attach_watch
@@ -119,7 +119,7 @@ class DynamicResources(Plugin):
         )
 
     def _slim_claim(self, claim: dict[str, Any]) -> Object | None:
-        """Keep the version of a claim that a request awaits: a cluster may have a claim for each pod."""
+        """Keep identity and version of an awaited claim, drop others: a cluster may have a claim for each pod."""
         if key_of(claim) not in self._awaited:
             return None
         kept = ("namespace", "name", "uid", "resourceVersion")

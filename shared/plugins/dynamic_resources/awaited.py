@@ -1,7 +1,7 @@
-"""Which claims requests are concerned with now, so that the watch keeps those and no others. Pure.
+"""The claims that requests await, so that the watch caches those and no others. Pure.
 
-A cluster may have a claim for each pod. A claim is registered before it is read: an event that follows the read is
-then kept by the watch, and a wait that begins after it does not miss it.
+A cluster may have a claim for each pod. A claim is registered before it is read: the watch then caches every event
+after the read, and a wait that begins later misses none.
 """
 
 from collections.abc import Collection, Iterable
@@ -23,7 +23,7 @@ class Awaited:
         return claim in self._requests
 
     def expect(self, request: ObjectKey, claims: Iterable[ObjectKey]) -> Collection[ObjectKey]:
-        """Register the claims of a request instead of those before; returns those that no request awaits now."""
+        """Replace the request's claims; returns the claims that no request awaits any more."""
         before, now = self._claims.get(request, frozenset()), frozenset(claims)
         for claim in now - before:
             self._requests.setdefault(claim, set()).add(request)
@@ -34,11 +34,11 @@ class Awaited:
         return [claim for claim in before - now if self._released(claim, request)]
 
     def release(self, request: ObjectKey) -> Collection[ObjectKey]:
-        """The request awaits nothing; returns the claims that no request awaits now."""
+        """Remove the request; returns the claims that no request awaits any more."""
         return self.expect(request, ())
 
     def clear(self) -> Collection[ObjectKey]:
-        """Forget all requests; returns the claims that were awaited."""
+        """Remove all requests; returns the claims that were awaited."""
         claims = list(self._requests)
         self._claims.clear()
         self._requests.clear()

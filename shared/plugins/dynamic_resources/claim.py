@@ -1,6 +1,6 @@
-"""What a ResourceClaim says, read from the raw object; pure, and without an opinion.
+"""Accessors for ResourceClaims, on raw objects. Pure; decides nothing.
 
-Absent and null fields read as empty, as the API server means them.
+Absent and null fields read as empty, as in the API.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,19 +13,19 @@ _CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
 
 
 def claim_ref(key: ObjectKey, claim: Object | None = None) -> ObjectRef:
-    """Return the claim, as it was seen if it was, to wait for a change of it."""
+    """Return a reference to wait for a change of the claim: after its version if it was read, else any change."""
     if claim is None:
         return ObjectRef(*_CLAIM, key)
     return ObjectRef(*_CLAIM, key, uid_of(claim), version_of(claim))
 
 
 def pod_ref(pod: Object) -> ObjectRef:
-    """Return the pod as it was seen, to wait for a change of it."""
+    """Return a reference to wait for a change of the pod from this version on."""
     return ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod))
 
 
 def is_controlled_by(claim: Object, pod_uid: ObjectUID) -> bool:
-    """Return whether the claim was made for that pod."""
+    """Return whether the pod is the claim's controller owner."""
     owners = claim["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") == pod_uid for owner in owners)
 
@@ -33,8 +33,9 @@ def is_controlled_by(claim: Object, pod_uid: ObjectUID) -> bool:
 def same_devices(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Return whether two allocations give the same devices, in the same shares, to the same requests.
 
-    That is what a scheduler decides. The rest follows from it (node selector, configuration of class and claim) or is
-    filled in and rewritten by the API server (timestamp, defaults, spelling of quantities), so it is not compared.
+    That is what a scheduler decides. The other fields follow from it (node selector, configuration of class and
+    claim) or are filled in and rewritten by the API server (timestamp, defaults, format of quantities), so they are
+    not compared.
     """
     return sorted(map(_identity, results_of(stored))) == sorted(map(_identity, results_of(wanted)))
 
@@ -64,7 +65,7 @@ def allocation_of(claim: Object) -> Mapping[str, Any] | None:
 
 
 def consumers_of(claim: Object) -> Sequence[Mapping[str, Any]]:
-    """Return who has the claim reserved."""
+    """Return the claim's consumers (``status.reservedFor``)."""
     return status_of(claim).get("reservedFor") or ()
 
 
@@ -74,28 +75,28 @@ def finalizers_of(claim: Object) -> tuple[str, ...]:
 
 
 def results_of(allocation: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
-    """Return the allocated devices; none without an allocation."""
+    """Return the allocated devices; empty without an allocation."""
     return ((allocation or {}).get("devices") or {}).get("results") or ()
 
 
 def requests_devices(claim: Object) -> bool:
-    """Return whether the claim's spec requests any device; one that does not is allocated without devices."""
+    """Return whether the claim's spec requests any device; one that requests none is allocated without devices."""
     return bool(((claim.get("spec") or {}).get("devices") or {}).get("requests"))
 
 
 def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:
-    """Return the UIDs of consumers."""
+    """Return the UIDs of the consumers."""
     return {str(entry.get("uid")) for entry in consumers}
 
 
 def entry_for(pod: Object) -> dict[str, Any]:
-    """Return the entry by which a claim is reserved for the pod."""
-    # Without apiGroup: pods are of the core group.
+    """Return the pod's consumer reference for ``status.reservedFor``."""
+    # Without apiGroup: pods belong to the core group.
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}
 
 
 def true_conditions(claim: Object, result: Mapping[str, Any]) -> set[str]:
-    """Return the conditions that an allocated device's driver reports as True."""
+    """Return the conditions that the driver of an allocated device reports as True."""
     for reported in status_of(claim).get("devices") or ():
         if device_of(reported) == device_of(result):
             conditions = reported.get("conditions") or ()
@@ -104,11 +105,11 @@ def true_conditions(claim: Object, result: Mapping[str, Any]) -> set[str]:
 
 
 def device_of(result: Mapping[str, Any]) -> str:
-    """Return the device's full name, of a result or of a report of its driver."""
+    """Return the device's full name, from an allocation result or a driver's device status."""
     words = [str(result.get(field) or "") for field in ("driver", "pool", "device", "shareID")]
     return "/".join(word for word in words if word)
 
 
 def shown_devices(allocation: Mapping[str, Any]) -> str:
-    """Return the devices as messages name them."""
+    """Return the devices as a text for messages."""
     return ", ".join(device_of(result) for result in results_of(allocation)) or "no device"

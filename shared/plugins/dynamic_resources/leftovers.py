@@ -1,9 +1,9 @@
-"""Claims that another binder has created for a pod's extended resources and left behind.
+"""Claims for a pod's extended resources that another binder created and left behind.
 
-They have generated names, so only a list of the namespace's claims finds them: by annotation and owner. They exist
-after a migration: a binder that worked before this process was interrupted, or its rollback deleted a claim whose
-finalizer it left, and the claim keeps its devices until its pod is gone. So only pods that are older than this
-process are looked up, and all pods of a namespace share a list.
+They have generated names, so only a list of the namespace's claims finds them, by annotation and owner. They exist
+after a migration: the binder that ran before this process was interrupted, or its rollback deleted a claim but left
+the finalizer, and the claim keeps its devices until its pod is deleted. So only pods older than this process are
+checked, and all pods of a namespace share one list.
 """
 
 from datetime import datetime
@@ -20,12 +20,12 @@ from shared.runtime.shared_read import SharedReads
 
 TTL_S = 30.0
 
-# Claims by the UID of the pod that controls them.
+# Claims by the UID of their controller pod.
 _Found = dict[ObjectUID, list[ObjectKey]]
 
 
 class Leftovers:
-    """Finds and removes them. Methods raise what the client raises."""
+    """Finds and removes such claims. Methods raise the client's errors."""
 
     def __init__(self, client: KubeClient, claims: Claims, clock: Clock) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Leftovers:
         self._lists: SharedReads[str, _Found] = SharedReads(TTL_S, clock.monotonic)
 
     async def remove(self, pod: Object) -> None:
-        """Remove what is left of the pod's; its devices are free then."""
+        """Remove the pod's leftover claims, which frees their devices."""
         created = parse_time(pod["metadata"].get("creationTimestamp"))
         if created is None or created >= self._since:
             return

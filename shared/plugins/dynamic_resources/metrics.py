@@ -1,4 +1,4 @@
-"""What an operator wants to know of claims, beside what the framework counts of every plugin."""
+"""Metrics of claims, in addition to the framework's per-plugin metrics."""
 
 from typing import Any
 
@@ -22,11 +22,13 @@ class ClaimMetrics:
         )
 
     def consumers(self, before: int, after: int) -> None:
-        """A claim with so many consumers has been written, and has so many now."""
+        """Count a write that changed the number of a claim's consumers."""
         (self._made if after > before else self._released).inc(abs(after - before))
 
     def devices(self, state: dict[str, Any], *, pending: bool, now: float) -> None:
-        """Devices of the pod whose state this is have still to get ready, or are."""
+        """Start, or end and observe, the wait for a pod's devices. ``state``: its attempt's; ``now``: monotonic
+        seconds.
+        """
         if pending:
             state.setdefault(_WAITS_SINCE, now)
         elif _WAITS_SINCE in state:

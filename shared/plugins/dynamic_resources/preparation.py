@@ -1,8 +1,8 @@
-"""All claims of one pod: taken together before the bind, given back together when it is abandoned.
+"""All ResourceClaims of one pod: reserved together before the bind, released together when it is abandoned.
 
-All are read before the first is written, so that a pod which cannot have one of them takes none. Giving back
-reads the pod from the API server first: claims of a bound pod, on whichever node, are in use, and those of a pod that
-is gone are kube-controller-manager's to free.
+All are read before the first is written, so that a pod which cannot have one of them reserves none. The release reads
+the pod live first: claims of a pod that is bound, to any node, are in use, and those of a deleted pod are
+kube-controller-manager's to release.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ from shared.plugins.dynamic_resources.writer import Claims, busy
 from shared.runtime.clock import Clock
 from shared.runtime.tasks import uncut
 
-# Claims of one pod that are read at the same time.
+# Concurrent reads of one pod's claims.
 READS = 8
 
 
 class Preparation:
-    """Takes and gives back the claims of pods. Methods raise what the client raises."""
+    """Reserves and releases the claims of pods. Methods raise the client's errors."""
 
     def __init__(
         self, client: KubeClient, metrics: ClaimMetrics, clock: Clock, bind_timeout: timedelta | None
@@ -62,10 +62,10 @@ class Preparation:
     # --- before the bind ---
 
     async def take(self, pod: Object, node: Object | None, spec: BindRequestSpec, state: dict[str, Any]) -> Status:
-        """Make every claim the pod's; what is so already is left as it is.
+        """Reserve every claim for the pod; claims already reserved are left unchanged.
 
-        ``node`` is the selected node as the reconciler mirrors it, None if it is gone. ``state`` is kept between
-        attempts.
+        ``node`` is the selected node from the reconciler's cache, None if it does not exist. ``state`` is kept
+        between the request's attempts.
         """
         found = await self._read(wanted_claims(pod, spec), pod, node)
         extended = spec.extended_resource_claim_allocation
@@ -88,7 +88,7 @@ class Preparation:
     async def _read(
         self, wanted: Sequence[Wanted | Status], pod: Object, node: Object | None
     ) -> list[tuple[Wanted, Object] | Status]:
-        """Return each claim as it is stored, or why the pod cannot have it now."""
+        """Return each claim as stored, or the status that prevents its use."""
         gate = asyncio.Semaphore(READS)
 
         async def one(named: Wanted | Status) -> tuple[Wanted, Object] | Status:
@@ -105,13 +105,16 @@ class Preparation:
             return missing(one)
         against = objection(claim, one, pod)
         if against is None:
-            # What is stored is what the pod gets; it may be reserved already, and the request says nothing of it.
+            # The stored allocation is what the pod gets; the request may have none for a claim that is reserved
+            # already.
             allocation = allocation_of(claim) or one.allocation or {}
             against = await self._unreachable(one.label, allocation, node)
         return against or (one, claim)
 
     async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
-        """Return why the devices cannot be used on the node. Its labels are only read where they matter."""
+        """Return the failure of devices that are not usable on the node. Node labels are read only if the selector
+        needs them.
+        """
         if node is None:
             return _NODE_GONE
         if not reads_labels(allocation.get("nodeSelector")):
@@ -122,7 +125,7 @@ class Preparation:
     async def _against_extended(
         self, pod: Object, node: Object | None, extended: ExtendedResourceClaimAllocation
     ) -> Status | None:
-        """Return why the pod cannot have its extended resources as the request decided."""
+        """Return the failure of the request's decision for extended resources; None if they are available."""
         if extended.allocation:
             label = wanted_extended(pod, extended).label
             return undecided(extended) or await self._unreachable(label, extended.allocation, node)
@@ -136,11 +139,11 @@ class Preparation:
     async def _take_extended(
         self, pod: Object, extended: ExtendedResourceClaimAllocation, state: dict[str, Any]
     ) -> Status:
-        """Make the claim that nobody else makes, take it, and tell the kubelet of it by the pod's status."""
+        """Create the claim, reserve it, and write it to the pod's status for the kubelet."""
         wanted = wanted_extended(pod, extended)
         claim = await self._claims.get(wanted.key)
         if claim is not None and is_deleting(claim):
-            # A rollback that was cut short has begun this; nobody else would end it.
+            # Complete the deletion of an interrupted rollback: no other component would.
             removed = await self._claims.remove(wanted, uid_of(pod))
             if removed.code is not Code.OK:
                 return removed
@@ -158,16 +161,16 @@ class Preparation:
         if answer.code not in (Code.OK, Code.WAIT):
             return answer
         status = pod_status(wanted.key.name, extended)
-        # What a watch shows of the pod may be what a rollback has taken away since.
+        # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
         if state.get("told") != status and not await self._tell(pod, status):
             return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
         state["told"] = status
         return answer
 
-    # --- when it is abandoned ---
+    # --- rollback ---
 
     async def give_back(self, request: BindRequest, spec: BindRequestSpec) -> Status:
-        """Undo ``take``, from what is visible alone."""
+        """Undo ``take`` as far as the API objects show it."""
         pod = await self._unbound_pod(request)
         if pod is None:
             return Status.ok()
@@ -189,7 +192,7 @@ class Preparation:
         return answer
 
     async def _unbound_pod(self, request: BindRequest) -> Object | None:
-        """Return the pod we were asked to bind; None if it is gone, or bound after all."""
+        """Return the request's pod; None if it does not exist or is bound."""
         try:
             pod = await self._client.get(PODS, request.pod_key.namespace, request.pod_key.name)
         except NotFound:
@@ -197,7 +200,7 @@ class Preparation:
         return None if uid_of(pod) != request.pod_uid or pod["spec"].get("nodeName") else pod
 
     async def _tell(self, pod: Object, status: dict[str, Any] | None) -> bool:
-        """Write the pod's status about its claim; False if the pod is gone or another one has its name."""
+        """Patch the pod's claim status; False if the pod does not exist or its name belongs to another pod."""
         key = key_of(pod)
         body = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
         try:
@@ -205,7 +208,7 @@ class Preparation:
         except NotFound:
             return False
         except Invalid as error:
-            # The API server's answer to a UID that is not the stored one.
+            # The API server's error for a UID that differs from the stored one.
             if not any(cause.field == "metadata.uid" for cause in error.causes):
                 raise
             return False

@@ -1,11 +1,10 @@
-"""What a pod's resource claims must look like before it is bound, and after it is not: claim in, next write out.
+"""The desired state of a pod's ResourceClaims before the bind and after a rollback: claim in, next write out.
 
-Pure. A claim is judged as it is stored now, never by what an earlier pass did, so that the same call serves the first
-pass, the pass after a conflict and the pass after a crash. Each function answers one question: may the pod have the
-claim at all (``objection``) and use it on its node (``unreachable``), what is the next thing to write
-(``next_write``, ``next_release``), are its devices ready (``readiness``). The order of the writes is the promise: the
-finalizer stands before anything is allocated and goes after nothing is, or a claim could vanish, or stay allocated,
-under a running pod.
+Pure. Only the stored claim counts, never what an earlier attempt did, so the same functions serve the first attempt,
+the retry after a conflict and the retry after a crash. Each function answers one question: whether the pod may have
+the claim (``objection``) and use it on its node (``unreachable``), the next write (``next_write``, ``next_release``),
+whether its devices are ready (``readiness``). The order of writes is an invariant: the finalizer is added before the
+allocation and removed after it, otherwise a claim could be deleted, or stay allocated, while its pod runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,49 +38,49 @@ from shared.plugins.dynamic_resources.claim import (
     uids_of,
 )
 
-# The API server's own limit on status.reservedFor.
+# The API server's limit on status.reservedFor.
 MAX_CONSUMERS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One claim the pod needs.
+    """One claim that the pod needs.
 
-    ``allocation`` is what the request decided. Without devices it decides nothing: the request names the claim and
+    ``allocation`` is the request's decision. Without devices it decides nothing: the request names the claim and
     leaves its allocation open, as KAI-Scheduler does when its allocator fails. None: the request has no entry for the
     claim, which is then read and never written.
     """
 
-    label: str  # how messages call it
+    label: str  # its name in messages
     key: ObjectKey
     allocation: Mapping[str, Any] | None
-    of_pod: bool  # made for this pod alone, from a template or for its extended resources
+    of_pod: bool  # created for this pod alone, from a template or for its extended resources
 
 
 @dataclass(frozen=True, slots=True)
 class Finalizers:
-    """Write: these are to be the claim's finalizers."""
+    """Write: set the claim's finalizers to these."""
 
     finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimStatus:
-    """Write: this is to be the claim's whole status."""
+    """Write: set the claim's whole status to this."""
 
     status: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Write: the claim is to go."""
+    """Write: delete the claim."""
 
 
 Write = Finalizers | ClaimStatus | Delete
 
 
 def request_faults(spec: BindRequestSpec) -> list[FieldError]:
-    """Return what is wrong with the allocations themselves, whatever the pod."""
+    """Return the errors of the allocations themselves, independent of the pod."""
     given = [allocation.name for allocation in spec.resource_claim_allocations]
     return [
         FieldError(
@@ -96,10 +95,10 @@ def request_faults(spec: BindRequestSpec) -> list[FieldError]:
 
 
 def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
-    """Return which entries leave a claim's devices open.
+    """Return warnings for entries that leave a claim's devices open.
 
-    Not an error: whether the claim is allocated already cannot be seen here. And KAI-Scheduler, whose request is
-    rejected, makes the same one in its next cycle; a request that ends Failed is decided again.
+    Not an error: admission does not see whether the claim is allocated already. And KAI-Scheduler, after a rejection,
+    creates the same request in its next cycle, whereas it makes a new decision for a request that ends Failed.
     """
     return [
         FieldError(
@@ -116,7 +115,7 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
 
 
 def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, ...]:
-    """Return the claims of the pod by their real names; for one that cannot be named, why: WAIT or FATAL."""
+    """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet."""
     faults = request_faults(spec)
     if faults:
         return (Status.fatal("; ".join(map(str, faults)), Reason.INVALID),)
@@ -135,7 +134,7 @@ def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, 
 def _named(
     pod: Object, entry: Mapping[str, Any], made: Mapping[str, Any], allocation: Mapping[str, Any] | None
 ) -> Wanted | Status | None:
-    """Return one claim of the pod; None if it turned out that the pod needs none."""
+    """Return one claim of the pod; None if the pod's status records that it needs none."""
     namespace, name = pod["metadata"]["namespace"], entry["name"]
     label = f"claim {name} of the pod"
     direct = entry.get("resourceClaimName")
@@ -152,15 +151,15 @@ def _named(
     return Status.fatal(why, Reason.INVALID)
 
 
-# --- taking a claim ---
+# --- reserve ---
 
 
 def next_take(
     claim: Object, wanted: Wanted, pod: Object, now: datetime, bind_timeout: timedelta | None = None
 ) -> Write | Status:
-    """Return the next write that makes the claim the pod's; or, when there is none, what is to be said of it.
+    """Return the next write that reserves the claim for the pod; if there is none, the resulting Status.
 
-    ``bind_timeout`` is how long devices may take to get ready; None: the setting ``binding.waitTimeout``.
+    ``bind_timeout``: how long devices may take to become ready; None: the setting ``binding.waitTimeout``.
     """
     against = objection(claim, wanted, pod)
     if against is not None:
@@ -169,12 +168,12 @@ def next_take(
 
 
 def missing(wanted: Wanted) -> Status:
-    """Return what it means that the claim is not there: somebody has still to make it."""
+    """Return the WAIT for a claim that does not exist yet."""
     return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key), timeout=PREREQUISITE)
 
 
 def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
-    """Return why the pod can never be bound with this claim; None if it may be."""
+    """Return why the pod can never be bound with this claim; None if it can."""
     if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
         return _conflict(f"{wanted.label} belongs to somebody else; delete it, so that it is made anew")
     if is_deleting(claim):
@@ -188,14 +187,14 @@ def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
 
 
 def _against_allocation(claim: Object, wanted: Wanted, *, reserved: bool) -> Status | None:
-    """Return why the allocations, stored and decided, do not give the pod its devices; None if they do."""
+    """Return why the stored and the decided allocation do not give the pod its devices; None if they do."""
     stored = allocation_of(claim)
     if stored is not None and not results_of(stored) and requests_devices(claim):
         return _conflict(f"{wanted.label} is allocated to no device although it requests some; delete the claim")
     if wanted.allocation is None:
         return None if reserved and stored is not None else _undecided(claim, wanted)
     if not results_of(wanted.allocation):
-        # An allocated claim leaves nothing to decide: it is shared as it is.
+        # An allocated claim needs no decision: it is shared as it is.
         return _undecided(claim, wanted) if stored is None and requests_devices(claim) else None
     if stored is not None and not same_devices(stored, wanted.allocation):
         has, wants = shown_devices(stored), shown_devices(wanted.allocation)
@@ -205,9 +204,9 @@ def _against_allocation(claim: Object, wanted: Wanted, *, reserved: bool) -> Sta
 
 
 def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status | None:
-    """Return why the pod cannot use its devices on its node; None if it can.
+    """Return the failure of devices that the pod cannot use on its node; None if it can.
 
-    Nobody after this looks: the pod would be bound, and its kubelet would try for ever to prepare them.
+    No later check exists: the pod would be bound, and its kubelet would retry to prepare the devices indefinitely.
     """
     if node_selector_admits(allocation.get("nodeSelector"), node):
         return None
@@ -229,7 +228,7 @@ def _undecided(claim: Object, wanted: Wanted) -> Status:
 
 
 def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Write | None:
-    """Return the next write that makes the claim the pod's; None when it is. Only for a claim without objection."""
+    """Return the next write that reserves the claim; None if it is reserved. Only for a claim without objection."""
     if wanted.allocation is None:
         return None
     finalizers = finalizers_of(claim)
@@ -238,7 +237,7 @@ def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Wri
     stored, consumers = allocation_of(claim), consumers_of(claim)
     if stored is not None and uid_of(pod) in uids_of(consumers):
         return None
-    # The time says since when devices prepare themselves; a stored allocation cannot be changed any more.
+    # The timestamp is when the preparation of devices begins; a stored allocation is immutable.
     fresh = {**wanted.allocation, "allocationTimestamp": format_time(now)}
     allocation = fresh if stored is None else stored
     others = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
@@ -246,7 +245,7 @@ def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Wri
 
 
 def readiness(claim: Object, wanted: Wanted, bind_timeout: timedelta | None = None) -> Status:
-    """Return whether the allocated devices say that the pod may come: OK, WAIT, or FATAL if one has failed."""
+    """Return OK if the allocated devices meet their binding conditions, WAIT if not yet, FATAL if one failed."""
     pending = []
     for result in results_of(allocation_of(claim) or {}):
         waits_for: Sequence[str] = result.get("bindingConditions") or ()
@@ -273,7 +272,7 @@ def readiness(claim: Object, wanted: Wanted, bind_timeout: timedelta | None = No
 
 
 def together(answers: Iterable[Status]) -> Status:
-    """Return what the answers for several claims are for the pod: the first failure, else all waits, else OK."""
+    """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else OK."""
     pending = [answer for answer in answers if answer.code is not Code.OK]
     failures = [answer for answer in pending if answer.code is not Code.WAIT]
     if failures or not pending:
@@ -281,14 +280,14 @@ def together(answers: Iterable[Status]) -> Status:
     return replace(merge_waits(pending), plugin="")
 
 
-# --- giving it back ---
+# --- release ---
 
 
 def next_release(claim: Object, wanted: Wanted, pod_uid: ObjectUID) -> Write | None:
-    """Return the next write that frees the claim of an unbound pod; None when nothing of it is left.
+    """Return the next write that releases the claim of an unbound pod; None if nothing is left to release.
 
-    A claim whose devices are not the ones that the request decided is not touched: it belongs to another decision.
-    The last consumer takes the allocation and then the finalizer along, as Kubernetes does when a last pod ends.
+    A claim with other devices than the request decided is not touched: it belongs to another decision. With the last
+    consumer the allocation is removed and then the finalizer, as Kubernetes does when the last pod ends.
     """
     stored, consumers = allocation_of(claim), consumers_of(claim)
     if wanted.allocation is None:
@@ -307,7 +306,7 @@ def next_release(claim: Object, wanted: Wanted, pod_uid: ObjectUID) -> Write | N
 
 
 def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
-    """Return the next write that removes a claim made for the pod's extended resources; None when there is none."""
+    """Return the next write that removes a claim created for the pod's extended resources; None if there is none."""
     annotations = claim["metadata"].get("annotations") or {}
     if not is_controlled_by(claim, pod_uid) or annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
         return None

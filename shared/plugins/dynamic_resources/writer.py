@@ -1,8 +1,8 @@
-"""Reads and writes of claims: carries out what ``rules`` says, one guarded write after another.
+"""Reads and writes ResourceClaims: executes the writes that ``rules`` derives, each with a precondition.
 
-Every write carries the resourceVersion of the claim that was judged (a delete its UID); after a Conflict the claim is
-read and judged again. Attempts of this process that want the same claim go one after another, because of several at
-once all but one would only meet a Conflict; under that lock nobody waits for anything but the API server.
+Every update or patch carries the resourceVersion of the claim it was derived from, a delete its UID; after a Conflict
+the claim is read and evaluated again. A lock per claim serialises this process's attempts, because concurrent ones
+would only cause Conflicts; the lock is held during API calls only, never during a wait for devices.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from shared.plugins.dynamic_resources.rules import (
 )
 from shared.runtime.tasks import uncut
 
-# Drivers and the claim controller write to a claim too, but not so often in a row.
+# Drivers and the claim controller also write to a claim, but rarely this often in a row.
 CONFLICTS = 5
 
 
 class ClaimsNotServedError(Exception):
-    """The API server does not know resource claims at all."""
+    """The API server does not serve resource claims."""
 
 
 class Claims:
-    """The claims of one cluster. Methods raise what the client raises, Conflict excepted."""
+    """Client for ResourceClaims. Methods raise the client's errors except Conflict."""
 
     def __init__(self, client: KubeClient, metrics: ClaimMetrics, bind_timeout: timedelta | None) -> None:
         self._client = client
@@ -49,7 +49,7 @@ class Claims:
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: ObjectKey) -> Object | None:
-        """Return the claim; None if there is none. Raises ClaimsNotServedError."""
+        """Return the claim; None if it does not exist. Raises ClaimsNotServedError."""
         try:
             return await self._client.get(RESOURCECLAIMS, key.namespace, key.name)
         except NotFound:
@@ -60,11 +60,11 @@ class Claims:
             raise
 
     async def take(self, claim: Object, wanted: Wanted, pod: Object) -> Status:
-        """Make the claim the pod's, and say whether its devices are ready."""
+        """Reserve the claim for the pod; returns the status of its devices."""
         lock = self._lock(wanted.key)
         waited = lock.locked()
         async with lock:
-            # Whoever had the lock has written: what was read before is out of date.
+            # The previous lock holder has written: the claim passed in is stale.
             current = await self.get(wanted.key) if waited else claim
             done = await self._carry_out(
                 wanted,
@@ -83,7 +83,7 @@ class Claims:
         return Status.ok() if done is None else done
 
     async def create(self, claim: dict[str, Any]) -> Object | None:
-        """Create a claim, or return the one that has the name. None if that one has just gone."""
+        """Create a claim, or return the existing one of that name; None if that one was deleted meanwhile."""
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         try:
             return await uncut(self._client.create(RESOURCECLAIMS, namespace, claim))
@@ -91,7 +91,7 @@ class Claims:
             return await self.get(ObjectKey(namespace, name))
 
     async def remove(self, wanted: Wanted, pod_uid: ObjectUID) -> Status:
-        """Remove a claim that was made for the pod, with the finalizer that would hold it."""
+        """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
         async with self._lock(wanted.key):
             current = await self.get(wanted.key)
             done = await self._carry_out(wanted, current, lambda seen: next_removal(seen, pod_uid) or Status.ok())
@@ -100,7 +100,7 @@ class Claims:
     async def _carry_out(
         self, wanted: Wanted, claim: Object | None, next_of: Callable[[Object], Write | Status]
     ) -> Status | None:
-        """Write until there is nothing more to write; returns what is then said, None if the claim is gone."""
+        """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
         failures = 0
         while claim is not None:
             step = next_of(claim)
@@ -116,7 +116,7 @@ class Claims:
         return None
 
     async def _write(self, claim: Object, write: Write) -> Object | None:
-        """Write and return the claim as stored; None if it is gone."""
+        """Write; returns the claim as stored, None if it is deleted."""
         metadata = claim["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         match write:
@@ -124,7 +124,7 @@ class Claims:
                 patch = {"metadata": {"resourceVersion": version_of(claim), "finalizers": list(finalizers)}}
                 return await self._client.patch(RESOURCECLAIMS, namespace, name, patch)
             case ClaimStatus(status):
-                # Not a patch: a merge patch would drop a null in a driver's own parameters.
+                # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
                 stored = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
                 self._metrics.consumers(len(consumers_of(claim)), len(consumers_of(stored)))
@@ -139,5 +139,5 @@ class Claims:
 
 
 def busy(wanted: Wanted) -> Status:
-    """Return the answer for a claim that others keep changing: nobody's failure, come back soon."""
+    """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
     return Status(Code.INFRA, (f"{wanted.label} changes faster than it can be written",))
