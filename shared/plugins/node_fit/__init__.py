@@ -1,10 +1,10 @@
-"""Asks the API server once more, just before the bind, whether the pod fits on its node.
+"""Checks with live reads, just before the bind, whether the pod still fits on its node.
 
-A scheduler decides on a picture of the cluster that may be old. A pod bound to a full node is refused by the kubelet:
-it ends Failed, and whoever made it has to make it again. With this plugin it stays unbound instead, and the scheduler
-is told to choose another node. Off by default: it costs a read of the node and a list of its pods for every bind.
+The scheduler may have decided on stale data. The kubelet rejects a pod that does not fit: it ends Failed, and its
+controller has to create another one. With this plugin the pod stays unbound and the scheduler is advised to choose
+another node. Off by default: each bind costs a GET of the node and a list of its pods.
 
-The rules are in ``rules``; ``holds`` keeps two attempts from counting on the same room. It writes nothing.
+The rules are in ``rules``; ``holds`` prevents two attempts from using the same free resources. It writes nothing.
 """
 
 from collections.abc import Collection
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 class NodeFit(Plugin):
-    """Refuses a node that has no room left."""
+    """Rejects a node without enough free resources."""
 
     name = "node_fit"
-    # Last of all that prepares: what the others make on the node, such as the pod that holds a shared GPU, counts.
+    # After all plugins that prepare: what they create on the node, such as a reservation pod, is counted.
     after = ("gpu_sharing", "volume_binding", "dynamic_resources")
 
     def __init__(self, args: Any, settings: Settings) -> None:
@@ -45,7 +45,7 @@ class NodeFit(Plugin):
         self._holds.clear()
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Look at the node as it is now; promise the pod its room if there is enough."""
+        """Check the node with live reads; assume the pod on it if it fits."""
         assert c.pod is not None  # noqa: S101 - an attempt has a pod
         wanted = without(needs(c.pod), given_by_claim(c.spec))
         node, own = c.spec.selected_node, c.request.pod_uid
@@ -61,7 +61,7 @@ class NodeFit(Plugin):
             return refusal(error.message)
         finally:
             self._holds.end(check)
-        # No await from here on: between the verdict and the promise nobody else is to be promised the same room.
+        # No await from here on: no other check may run between the verdict and the hold.
         others = [pod for pod in pods if uid_of(pod) != own]
         promised = unseen(check.promised, frozenset(map(uid_of, others)), own)
         status, short = verdict(found, wanted, occupied(others), total(promised))
@@ -73,16 +73,16 @@ class NodeFit(Plugin):
         return status
 
     def on_failure(self, c: "BindContext", status: Status) -> None:
-        """Release the room: a request in backoff must not keep it from others."""
+        """Drop the hold: a request in backoff must not block others."""
         self._holds.drop(c.request.key)
 
     async def forget(self, key: ObjectKey) -> None:
-        """Give the room up: the pod is listed on its node by now, or will not come."""
+        """Drop the hold: the pod is listed on its node by now, or will not be bound."""
         self._holds.drop(key)
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
-    """Return the resources that the pod is given by a claim of the request, not by the node's own count."""
+    """Return the resources that a claim of the request provides, which are not taken from the node's allocatable."""
     extended = spec.extended_resource_claim_allocation
     return (
         frozenset(str(one.get("resourceName", "")) for one in extended.container_mappings)
@@ -92,9 +92,10 @@ def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
 
 
 def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) -> tuple[Status, Collection[str]]:
-    """Return OK if the pod fits beside what the node's pods have taken and what others were promised.
+    """Return OK if the pod fits beside the node's pods (``taken``) and the assumed ones (``promised``).
 
-    Else why not, and the resources of which there is too little.
+    Otherwise return the failure and the resources that are short: terminal if the node's pods alone leave too little,
+    retriable if only the assumed pods do.
     """
     name, has, elsewhere = node["metadata"]["name"], allocatable(node), Suggestion.RESCHEDULE_ELSEWHERE
     short = shortages(wanted, has, taken)
@@ -103,7 +104,7 @@ def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) ->
         return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
     short = shortages(wanted, has, total((taken, promised)))
     if short:
-        # Those on their way may not arrive, so this is not final.
+        # Retriable: the assumed pods may not be bound.
         listed = ", ".join(short.values())
         why = f"node {name} has too little left beside pods that are about to run there: {listed}"
         return Status(Code.RETRY, (why,), suggestion=elsewhere), short.keys()

@@ -1,11 +1,11 @@
-"""Room on nodes that is promised and not yet visible: pods that passed the check and are on their way to the node.
+"""Assume cache of node resources: pods that passed the check and that a list of the node's pods may not show yet.
 
-A check lists the node's pods and then judges. A pod that another attempt binds meanwhile may be missing in that list
-and, the attempt being over, among the promises too. So a check counts every pod that was promised room at any moment
-since it began; that its list shows the pod as well is seen by the UID.
+A check lists the node's pods and then decides. A pod that another attempt binds meanwhile may be missing in that list
+and, as its attempt has ended, among the holds too. So a check counts every pod that held resources at any time since
+the check began; a pod that is both held and listed is recognised by its UID and counted once.
 
-In memory and of one process: the leader's. After a restart the pods promised room before are bound, and listed, or
-are judged anew.
+In memory of one process, the leader. After a restart the pods with a hold are either bound, and listed, or are
+checked again.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from shared.plugins.node_fit.rules import Amounts
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Room for one pod."""
+    """The resources assumed for one pod."""
 
     node: str
     pod: ObjectUID
@@ -26,14 +26,14 @@ class Hold:
 
 @dataclass(eq=False, slots=True)
 class Check:
-    """A look at a node under way, and the pods that were promised room on it since it began."""
+    """A check in progress, and the pods that held resources on the node at any time since it began."""
 
     node: str
     promised: dict[ObjectUID, Amounts] = field(default_factory=dict)
 
 
 class Holds:
-    """Promises by request, and the checks under way."""
+    """Holds by request, and the checks in progress."""
 
     def __init__(self) -> None:
         self._holds: dict[ObjectKey, Hold] = {}
@@ -43,32 +43,32 @@ class Holds:
         return len(self._holds)
 
     def begin(self, node: str) -> Check:
-        """Begin a look at a node; end it with ``end``, whatever comes of it."""
+        """Begin a check of a node. The caller must call ``end``, also on failure."""
         promised = {hold.pod: hold.needs for hold in self._holds.values() if hold.node == node}
         check = Check(node, promised)
         self._checks.add(check)
         return check
 
     def end(self, check: Check) -> None:
-        """The look is over."""
+        """End the check."""
         self._checks.discard(check)
 
     def put(self, request: ObjectKey, hold: Hold) -> None:
-        """Promise room; what the request was promised before is given up."""
+        """Hold resources for the request, replacing its earlier hold."""
         self._holds[request] = hold
         for check in self._checks:
             if check.node == hold.node:
                 check.promised[hold.pod] = hold.needs
 
     def drop(self, request: ObjectKey) -> None:
-        """Give the room up: the pod is on its node and seen there, or will not come."""
+        """Drop the hold: the pod is listed on its node, or will not be bound."""
         self._holds.pop(request, None)
 
     def clear(self) -> None:
-        """Give everything up."""
+        """Drop all holds."""
         self._holds.clear()
 
 
 def unseen(promised: Mapping[ObjectUID, Amounts], listed: frozenset[ObjectUID], own: ObjectUID) -> list[Amounts]:
-    """Return what is promised to pods that a list does not show; the pod's own promise is none."""
+    """Return the amounts of pods that the list does not contain, without the pod's own."""
     return [needs for pod, needs in promised.items() if pod != own and pod not in listed]

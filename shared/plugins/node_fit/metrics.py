@@ -1,4 +1,4 @@
-"""What an operator wants to know of nodes that had no room, beside what the framework counts of every plugin."""
+"""Metrics of nodes that had too little left, in addition to the framework's per-plugin metrics."""
 
 from collections.abc import Iterable
 
@@ -15,6 +15,6 @@ class FitMetrics:
         )
 
     def misfit(self, resources: Iterable[str]) -> None:
-        """A look has found too little left of these."""
+        """Count a check that failed for lack of these resources, once per kind."""
         for kind in {kind_of(resource) for resource in resources}:
             self._misfits.labels(kind).inc()

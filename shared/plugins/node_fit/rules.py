@@ -1,12 +1,12 @@
-"""Whether a pod fits on a node, counted as the kubelet counts it. Pure.
+"""Whether a pod fits on a node, computed as the kubelet computes it. Pure.
 
-What a pod occupies is the highest that it needs at any moment: its containers and sidecars together, or a step of its
-initialization beside the sidecars started before it; then its overhead. Resources of the whole pod take the place of
-what its containers add up to. A container that is being resized counts with the larger of what it has and wants.
+A pod occupies the maximum that it needs at any time: its containers plus sidecars, or one init container plus the
+sidecars started before it; then its overhead. Pod-level resources replace the sum of its containers. A container that
+is being resized counts with the larger of its current and desired resources.
 
-Counted are cpu, memory, GPUs (whole and MIG) and the number of pods: what a scheduler's outdated view gets wrong in
-practice. A kubelet rejects pods for more than that: ephemeral storage, huge pages, other extended resources, host
-ports, node affinity. These are left to the scheduler.
+Counted are cpu, memory, GPUs (whole and MIG) and the number of pods: the resources for which stale scheduler data
+causes rejections in practice. The kubelet also rejects pods for ephemeral storage, huge pages, other extended
+resources, host ports and node affinity; these are left to the scheduler.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,27 +20,27 @@ from shared.api.quantity import parse_quantity
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 ENDED = ("Succeeded", "Failed")
 
-# What the resources that are compared are called where only a few words may be used.
+# The kinds of counted resources, as label values of the metric.
 KINDS = ("cpu", "memory", "pods", "gpu", "mig")
 
-# Resource to quantity; what is not there is not asked for.
+# Amounts by resource; absent means not requested.
 Amounts = Mapping[str, Decimal]
 
 
 def is_counted(resource: str) -> bool:
-    """Return whether the resource is one that is compared here, besides the number of pods."""
+    """Return whether the resource is compared, besides the number of pods."""
     return resource in (CPU, MEMORY, names.RESOURCE_GPU) or resource.startswith(names.RESOURCE_MIG_PREFIX)
 
 
 def kind_of(resource: str) -> str:
-    """Return which of KINDS the resource is."""
+    """Return the kind (one of KINDS) of the resource."""
     if resource == names.RESOURCE_GPU:
         return "gpu"
     return "mig" if resource.startswith(names.RESOURCE_MIG_PREFIX) else resource
 
 
 def needs(pod: Object) -> Amounts:
-    """Return what the pod occupies on its node, itself as one pod included."""
+    """Return what the pod occupies on its node, including one of ``pods``."""
     spec = pod["spec"]
     given = _container_statuses(pod)
     infeasible = _is_resize_infeasible(pod)
@@ -65,13 +65,13 @@ def needs(pod: Object) -> Amounts:
 
 
 def allocatable(node: Object) -> Amounts:
-    """Return what the node has to give."""
+    """Return the node's allocatable amounts of the counted resources."""
     given = (node.get("status") or {}).get("allocatable") or {}
     return _amounts(given) | {PODS: parse_quantity(given.get(PODS))}
 
 
 def occupied(pods: Iterable[Object]) -> Amounts:
-    """Return what pods on a node occupy together; those that have ended occupy nothing."""
+    """Return the sum of what the pods occupy; pods that have ended occupy nothing."""
     total: dict[str, Decimal] = {}
     for pod in pods:
         if not has_ended(pod):
@@ -80,12 +80,12 @@ def occupied(pods: Iterable[Object]) -> Amounts:
 
 
 def has_ended(pod: Object) -> bool:
-    """Return whether the pod has stopped running for good."""
+    """Return whether the pod is in a terminal phase."""
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
 def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> dict[str, str]:
-    """Return what a message says of each resource of which too little is left; empty if the pod fits."""
+    """Return a text for messages by resource, for each resource that is short; empty if the pod fits."""
     return {
         resource: f"{resource} (asked for {_shown(amount)}, "
         f"free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
@@ -103,13 +103,13 @@ def total(several: Iterable[Amounts]) -> Amounts:
 
 
 def _given_by_claim(pod: Object) -> frozenset[str]:
-    """Return the resources for which the pod has a claim: they are not taken from what the node counts."""
+    """Return the resources for which the pod has a claim; they are not taken from the node's allocatable."""
     told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     return frozenset(mapping.get("resourceName", "") for mapping in told.get("requestMappings") or ())
 
 
 def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
-    """Return the amounts without some resources: those that the pod is given in another way."""
+    """Return the amounts without the given resources."""
     left_out = set(resources)
     return {resource: amount for resource, amount in wanted.items() if resource not in left_out}
 
@@ -120,9 +120,9 @@ def _container_needs(container: Object, given: Mapping[str, Object], infeasible:
     status = given.get(container.get("name", ""), {})
     allocated, running_with = status.get("allocatedResources"), (status.get("resources") or {}).get("requests")
     if all(not one or one == requests for one in (allocated, running_with)):
-        return wanted  # as of nearly every container; reading quantities is what a look takes its time for
+        return wanted  # true of nearly every container; parsing quantities dominates the cost of a check
     has = _highest(_amounts(allocated), _amounts(running_with))
-    # A resize that the node cannot make is not counted: the container keeps what it has.
+    # A resize that is infeasible on the node is not counted: the container keeps its current resources.
     return has if infeasible and has else _highest(wanted, has)
 
 
