@@ -1,9 +1,9 @@
-"""Keeps containers from GPUs that they have not asked for.
+"""Denies containers access to GPUs that they have not requested.
 
-Admission only. On a node with the NVIDIA runtime a container sees whatever its environment names, and many images
-name all devices: a pod that asked for nothing then works on somebody's GPU. Containers without a GPU are told to see
-none, and nobody may say otherwise by hand. It is a guard against the usual way in, not against privileged containers
-or mounted device files. The rules are in ``rules``; off by default.
+Admission only. On a node with the NVIDIA runtime a container sees the devices that its environment names, and many
+images name all devices: a pod that requested none then runs on a GPU of another pod. Containers without a GPU get
+``NVIDIA_VISIBLE_DEVICES=void``, and other values set by hand are denied. This guards against the common path, not
+against privileged containers or mounted device files. The rules are in ``rules``; off by default.
 """
 
 from collections.abc import Iterable
@@ -28,11 +28,11 @@ from shared.plugins.device_access.rules import (
 
 
 class DeviceAccess(Plugin):
-    """Tells containers without a GPU to see none, and refuses what says otherwise."""
+    """Hides all devices from containers without a GPU, and denies entries that would override that."""
 
     name = "device_access"
     config_model = DeviceAccessConfig
-    # A share's container gets its environment first.
+    # The environment of a share's container is added first.
     after = ("gpu_sharing",)
 
     def __init__(self, args: Any, settings: Settings) -> None:
@@ -43,7 +43,7 @@ class DeviceAccess(Plugin):
         _void(pod, places(pod.raw, self._gpu_resources))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Judge a new pod; the environment of a stored one cannot change."""
+        """Validate a new pod only: the environment of a stored pod is immutable."""
         if old is not None:
             return ()
         return chain(prefix_faults(pod), _faults(places(pod, self._gpu_resources), info))
@@ -59,7 +59,7 @@ def _void(pod: MutablePod, found: Iterable[Place]) -> None:
     for place in found:
         env = voided(place)
         if env is not None and not place.entries:
-            # A new list in the patch would repeat all that the user has written.
+            # Append: replacing the list would repeat every user-written entry in the patch.
             pod.append(env[-1], "spec", place.field, place.index, "env")
         elif env is not None:
             pod.set(env, "spec", place.field, place.index, "env")

@@ -1,12 +1,12 @@
-"""Which containers have a GPU of their own, and what each may say of the devices it sees. Pure.
+"""Which containers have a GPU of their own, and which values of NVIDIA_VISIBLE_DEVICES each may set. Pure.
 
-The container runtime shows a container the devices that its variable NVIDIA_VISIBLE_DEVICES names, whoever wrote it:
-the image, the user, the device plugin. So a container without a GPU is told ``void`` in the one way that nothing
-overrides, an entry of its own environment: those win over the image's and over ``envFrom``. For the same reason
-nobody may write another value by hand, also beside a GPU: it would win over the device plugin's.
+The container runtime exposes the devices that the variable NVIDIA_VISIBLE_DEVICES names, whether the image, the user
+or the device plugin has set it. A container without a GPU therefore gets ``void`` as an entry of its own environment:
+such entries take precedence over the image and ``envFrom``. For the same reason no other value may be set by hand,
+also beside a GPU: it would take precedence over the device plugin's.
 
-The container of a share is the exception: its value comes from the share's own ConfigMap. One that uses a DRA claim
-is never voided, because the pod does not say whether the device is a GPU.
+Exceptions: the container of a share takes its value from the share's own ConfigMap, and a container with a DRA claim
+is never voided, because the pod does not show whether the claimed device is a GPU.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,7 +27,7 @@ Field = Literal["initContainers", "containers", "ephemeralContainers"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A container and where it stands. ``gpu``: it has one of its own. ``share_map``: a ConfigMap that says which."""
+    """A container and its position. ``gpu``: it has its own GPU. ``share_map``: the ConfigMap of its devices."""
 
     field: Field
     index: int
@@ -41,19 +41,19 @@ class Place:
 
     @property
     def entries(self) -> list[tuple[int, Object]]:
-        """The entries that set the variable, and where they stand; the last one counts."""
+        """The entries that set the variable, with their indexes in ``env``; the last one takes effect."""
         env = self.container.get("env") or ()
         return [(index, entry) for index, entry in enumerate(env) if entry.get("name") == names.VISIBLE_DEVICES]
 
     def takes(self, reference: Mapping[str, Any]) -> bool:
-        """Return whether the reference is the one by which a share's container is told its device."""
+        """Return whether the reference is the one from which a share's container takes its devices."""
         told = reference.get("configMapKeyRef") or {}
         found = (told.get("name"), told.get("key"))
         return bool(self.share_map) and found == (self.share_map, names.VISIBLE_DEVICES)
 
 
 def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[Place]:
-    """Yield the containers of a pod that is being created."""
+    """Yield the init and regular containers of a pod that is being created."""
     target = share_target(pod) if wants_share(pod) else None
     fields: tuple[Field, ...] = ("initContainers", "containers")
     for field in fields:
@@ -66,7 +66,7 @@ def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[Place]:
 
 
 def new_ephemeral_places(pod: Object, old: Object) -> Iterator[Place]:
-    """Yield the ephemeral containers that are being added: they never have a GPU, for they cannot ask for one."""
+    """Yield the ephemeral containers that are being added. They have no GPU, because they cannot request one."""
     known = {one.get("name") for one in (old.get("spec") or {}).get("ephemeralContainers") or ()}
     for index, container in enumerate(pod["spec"].get("ephemeralContainers") or ()):
         if container.get("name") not in known:
@@ -74,14 +74,14 @@ def new_ephemeral_places(pod: Object, old: Object) -> Iterator[Place]:
 
 
 def voided(place: Place) -> list[Any] | None:
-    """Return the environment in which the container sees no GPU; None if nothing is to be changed.
+    """Return the environment in which the container sees no GPU; None if it needs no change.
 
-    A value that the user has chosen is left for ``faults`` to refuse: it is better told than taken away.
+    A value chosen by the user is kept for ``faults`` to deny: an error is better than a silent replacement.
     """
     if place.gpu:
         return None
     entries = place.entries
-    # An empty value means all devices to some images and none to others.
+    # Some images take an empty value as all devices, others as none.
     empty = {index for index, entry in entries if _is_empty(entry)}
     if entries and not empty:
         return None
@@ -90,7 +90,7 @@ def voided(place: Place) -> list[Any] | None:
 
 
 def prefix_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield the fault of a share whose author has chosen the ConfigMaps that name its devices."""
+    """Yield an error if the author of a share chose the name of the ConfigMaps that list its devices."""
     prefix = configmap_prefix(pod) if wants_share(pod) else ""
     if prefix and not is_generated(prefix):
         message = "must not be chosen where device_access is on; leave the annotation out and a name is made"
@@ -99,7 +99,7 @@ def prefix_faults(pod: Object) -> Iterator[FieldError]:
 
 
 def faults(place: Place) -> Iterator[FieldError]:
-    """Yield what a container says of its devices and may not, and what it may say without anybody knowing."""
+    """Yield errors for forbidden values, and warnings for ``envFrom`` sources whose content is not checked."""
     for index, entry in place.entries:
         path = f"{place.path}.env[{index}]"
         if _is_empty(entry) and not place.gpu:
@@ -116,7 +116,7 @@ def faults(place: Place) -> Iterator[FieldError]:
 
 
 def unprepared(place: Place) -> Iterator[FieldError]:
-    """Yield the fault of a container without a GPU that would start without being told so."""
+    """Yield an error for a container without a GPU that has no entry which hides the devices."""
     if place.gpu or (place.entries and not any(_is_empty(entry) for _, entry in place.entries)):
         return
     message = (
@@ -166,4 +166,4 @@ def _is_some(quantity: Any) -> bool:
     try:
         return parse_quantity(quantity) > 0
     except ValueError:
-        return True  # refused elsewhere; it was meant to be a GPU
+        return True  # denied by another check; the intent was a GPU
