@@ -1,9 +1,9 @@
-"""Keeps others from binding pods whose bind is being prepared. Alpha; behind the feature gate BindingGuard.
+"""Denies Bindings of pods that have a BindRequest. Alpha; behind the feature gate BindingGuard.
 
-Admission only, of Bindings. A pod that somebody else binds while its BindRequest is carried out runs without the
-device that it was promised, or holds two. Bowline notices and says BoundElsewhere; this prevents it. The chart lets
-the reconciler's own Bindings pass without a call, so binding never depends on the webhook; and the hook fails open,
-because every other scheduler's Bindings go through it.
+Admission of Bindings only. A pod that another component binds while its BindRequest is being processed runs without
+its assigned device, or holds two. Without this plugin Bowline detects that and reports BoundElsewhere; this plugin
+prevents it. The chart exempts the reconciler's own Bindings from the hook, so binding never depends on the webhook.
+The hook fails open, because the Bindings of every other scheduler pass through it.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from shared.plugins.binding_guard.rules import guard_faults
 
 
 class BindingGuard(Plugin):
-    """Refuses Bindings of guarded pods by users that are not listed."""
+    """Denies Bindings of guarded pods by users that are not in ``allowedUsers``."""
 
     name = "binding_guard"
     config_model = BindingGuardConfig

@@ -1,4 +1,4 @@
-"""Who may bind a pod. Pure."""
+"""Which users may bind a pod. Pure."""
 
 from collections.abc import Collection, Iterator
 
@@ -9,7 +9,9 @@ from shared.framework.plugin import AdmissionInfo
 
 
 def guard_faults(pod: ObjectKey, info: AdmissionInfo, allowed: Collection[str]) -> Iterator[FieldError]:
-    """Yield why the user may not bind the pod. A request not seen yet guards nothing."""
+    """Yield an error if the user may not bind the pod. A pod whose request is not in the watch cache yet is not
+    guarded.
+    """
     if pod not in info.requested or info.user in allowed:
         return
     message = (

@@ -1,7 +1,7 @@
-"""The bind plugin of last resort: binds the pod to its node by a Binding, annotations inside.
+"""The bind plugin of last resort: binds the pod to its node with a Binding that carries the annotations.
 
-Serves every request that needs no device of its own making: CPU pods, whole GPUs and MIG devices, which the kubelet's
-device plugin hands out. It never skips, so it stands last.
+Serves every request that needs no device prepared: CPU pods, whole GPUs and MIG devices, which the kubelet's device
+plugin assigns. It never skips, so it runs last.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,13 +25,13 @@ class DefaultBinder(Plugin):
     name = "default_binder"
 
     def serves(self, request: BindRequest) -> Collection[Demand]:
-        """Return the types that need nothing but the Binding."""
+        """Return the allocation types that need only the Binding."""
         return SERVED
 
     def before_bind(self, c: "BindContext") -> Mapping[str, str]:
-        """Return the annotation that tells the pod's owner what the pod received."""
+        """Return the annotation that records which resource type the pod received."""
         return {RECEIVED_RESOURCE_TYPE: str(c.spec.received_resource_type or ResourceType.REGULAR)}
 
     async def bind(self, c: "BindContext") -> Status:
-        """Post the Binding with the pod's UID, so that a namesake is never bound."""
+        """Post the Binding with the pod's UID, so that another pod of the same name is never bound."""
         return await bind_by_post(c)

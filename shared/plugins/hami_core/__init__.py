@@ -1,8 +1,9 @@
-"""Passes to HAMi core, the library that holds containers to their share, how much GPU memory a share may use.
+"""Passes a share's GPU memory limit to HAMi core, the library that enforces it inside the container.
 
-Admission has the container's environment refer to a key of the share's ConfigMap; ``gpu_sharing`` writes that key
-with the rest of the ConfigMap, which is immutable. Off by default: without the library in the containers it has no
-effect. A limit that cannot be computed fails the bind: a container without it would take the whole device.
+At admission the container's environment gets a reference to a key of the share's ConfigMap. ``gpu_sharing`` writes
+that key together with the rest of the ConfigMap, which is immutable. Off by default: without the library in the
+container it has no effect. A limit that cannot be computed fails the bind: a container without a limit would use the
+whole device.
 """
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ class HamiCore(Plugin):
     # --- admission ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Have the share's container take its limit from the ConfigMap, whatever its own environment sets."""
+        """Make the share's container take its limit from the ConfigMap, replacing other entries of that name."""
         target = share_target(pod.raw) if wants_share(pod.raw) else None
         wanted = _env_entry(pod.raw)
         if target is None or wanted is None:
@@ -42,7 +43,7 @@ class HamiCore(Plugin):
             pod.set([*kept, wanted], "spec", target.field, target.index, "env")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Deny a share too small for a limit and, of pods that are created, one that was not prepared."""
+        """Deny a share that is too small for a limit and, at the final hook, a pod that was not mutated."""
         if old is not None:
             return
         yield from portion_faults(pod)
@@ -64,7 +65,7 @@ class HamiCore(Plugin):
         return RUN if _is_share(c.request) else SKIP
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Fail where the limit that gpu_sharing writes into the pod's ConfigMap is unknown."""
+        """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""
         received = c.spec.received_gpu
         if c.pod is None or received is None or c.node is None:
             return Status.skip()
@@ -79,11 +80,11 @@ def _is_share(request: BindRequest) -> bool:
 
 
 def _env_entry(pod: Object) -> dict[str, Any] | None:
-    """Return the variable that the container gets; None where there is no ConfigMap to take it from."""
+    """Return the variable to add to the container; None if the pod has no ConfigMap or no share."""
     prefix, target = configmap_prefix(pod), share_target(pod)
     if not prefix or target is None:
         return None
-    # Optional: pods prepared while the plugin is on are still started after it has been switched off.
+    # Optional, so that pods prepared while the plugin is enabled still start after it has been disabled.
     reference = {"name": capabilities_map(prefix, target), "key": names.DEVICE_MEMORY_LIMIT, "optional": True}
     return {"name": names.DEVICE_MEMORY_LIMIT, "valueFrom": {"configMapKeyRef": reference}}
 

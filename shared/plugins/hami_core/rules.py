@@ -8,9 +8,9 @@ from shared.api.meta import Object
 
 
 def portion_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield the fault of a fraction that a scheduler writes as a portion of ``0.00``, of which no limit can be made.
+    """Yield an error for a fraction that a scheduler writes as the portion ``0.00``, from which no limit follows.
 
-    What is no number is the fault of plugin gpu_request.
+    A value that is not a number is reported by plugin gpu_request.
     """
     text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
     if text is None:

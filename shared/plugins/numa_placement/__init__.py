@@ -1,7 +1,7 @@
-"""Tells the pod which NUMA zones the scheduler expects it to be given.
+"""Publishes on the pod the NUMA zones that the scheduler predicted for it.
 
-Binding only, and no call of its own: the prediction of the request becomes an annotation that the Binding carries, so
-that it is there when the kubelet sees the pod. What the kubelet then does is its own decision.
+Binding only, without an API call of its own: the request's prediction becomes an annotation of the Binding, so that
+it is present when the kubelet first sees the pod. The kubelet's own decision may differ.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class NumaPlacement(Plugin):
     name = "numa_placement"
 
     def before_bind(self, c: "BindContext") -> Mapping[str, str]:
-        """Return the annotation; nothing for a request without zones."""
-        # As written: the model has judged the zones, but knows no field that a newer scheduler adds.
+        """Return the annotation; empty for a request without zones."""
+        # The raw value: the model has validated the zones, but drops fields that a newer scheduler adds.
         zones = c.request.raw["spec"].get("predictedNUMAZones")
         return {NUMA_PLACEMENT_PREDICTED: zones_annotation(zones)} if zones else {}

@@ -1,4 +1,4 @@
-"""The zones as the pod's annotation holds them. Pure."""
+"""The pod's annotation for predicted NUMA zones. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def zones_annotation(zones: Sequence[Mapping[str, Any]]) -> str:
-    """Return the zones as compact JSON, quantities as the scheduler wrote them.
+    """Return the zones as compact JSON, with quantities as the scheduler wrote them.
 
-    ``zone`` comes before ``amount``, as the scheduler has it: the API server stores the fields of an object by name.
+    ``zone`` precedes ``amount``, as in the scheduler's own annotation; the API server returns fields sorted by name.
     """
     ordered = [{"zone": zone["zone"], "amount": zone["amount"], **zone} for zone in zones]
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Gives sharing pods the runtime class under which a container sees its GPU.
+"""Sets the runtime class under which the container of a GPU share sees its device.
 
-Admission only. A container of a whole GPU gets its device from the kubelet; one of a share only names it in its
-environment, and the runtime of that class is what acts on the name. A pod that names a class itself keeps it.
+Admission only. The kubelet assigns the device of a whole GPU. The container of a share only names its device in the
+environment, and the runtime of this class acts on that name. A pod that names a runtime class keeps it.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from shared.framework.plugin import AdmissionInfo, Plugin
 
 
 class RuntimeClass(Plugin):
-    """Sets ``spec.runtimeClassName`` of sharing pods to ``gpuSharing.runtimeClassName``; empty switches it off."""
+    """Sets ``spec.runtimeClassName`` of sharing pods to ``gpuSharing.runtimeClassName``; empty disables it."""
 
     name = "runtime_class"
 
