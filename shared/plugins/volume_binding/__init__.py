@@ -1,9 +1,9 @@
-"""Gives a pod's claims their volumes on the pod's node, before the pod is bound.
+"""Provides the volumes of a pod's PVCs on the pod's node, before the pod is bound.
 
-Claims that are bound are checked against the node. For claims whose class waits for the first consumer a free volume
-that reaches the node is kept, or their provisioner is asked for one there; the volume controller of Kubernetes binds
-the two and the request waits for it, holding no worker. It undoes nothing: controller and provisioner may be half-way
-through acting on what is written here, and what a claim has got is good for the next decision, too.
+Bound PVCs are checked against the node. For PVCs whose class is WaitForFirstConsumer, a free volume that is usable on
+the node is reserved, or the provisioner is requested to create one there. The PV controller binds PVC and volume; the
+request waits for that without holding a worker. There is no rollback: controller and provisioner may already act on
+these writes, and the volume of a PVC is also useful to the next decision.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class VolumeBinding(Plugin):
-    """Chooses volumes, asks for volumes, waits for volumes."""
+    """Reserves volumes, requests provisioning and waits for bound PVCs."""
 
     name = "volume_binding"
     config_model = BindTimeoutConfig
@@ -44,16 +44,16 @@ class VolumeBinding(Plugin):
         )
 
     async def stop(self) -> None:
-        """Let go of everything: from here on another process chooses."""
+        """Drop all state: another process binds from here on."""
         self._assumptions.clear()
         self._storage.clear()
 
     def preflight(self, c: "BindContext") -> Preflight:
-        """Most pods mount no claims. Devices are independent of volumes, so both may be waited for at once."""
+        """Most pods mount no PVC. Devices are independent of volumes, so both waits may run in parallel."""
         return RUN_PARALLEL if c.pod is not None and mounts_claims(c.pod) else SKIP_PARALLEL
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Say OK once every claim of the pod has a volume that reaches the node."""
+        """Return OK once every PVC of the pod has a volume that is usable on the node."""
         if c.pod is None or c.node is None:
             return Status.retry("pod or node is not in sight")
         remembered = c.state.setdefault("remembered", Remembered())
@@ -64,7 +64,7 @@ class VolumeBinding(Plugin):
         self._storage.forget(key)
 
     def event_sources(self) -> Iterable["EventSource"]:
-        """Watch what is still to be had or to be done: memory follows that, not the number of volumes."""
+        """Watch unbound PVCs, free volumes and classes: memory does not grow with the number of bound volumes."""
         storage = self._storage
         return (
             EventSource(PERSISTENTVOLUMECLAIMS, slim=storage.slim_claim),

@@ -1,8 +1,7 @@
-"""Claims that were waited for, as the watch has shown them bound: for the look that their event wakes. Pure.
+"""Cache of awaited PVCs that a watch event has reported as bound, for the reconcile that this event triggers. Pure.
 
-A bound claim is not mirrored. But the event that ends a wait shows the very claim that the next look would ask the
-API server for; of claims that somebody waits for it is kept until that look, and not for long. A look that finds
-nothing here asks.
+Bound PVCs are not cached in general. But the event that ends a wait contains the object that the next reconcile would
+read live; for awaited PVCs it is kept until then, for FRESH_S at most. Without an entry the PVC is read live.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.plugins.volume_binding.volumes import Claim
 
-# The look comes at once, or something is wrong: what else has happened since, this table may not have been shown.
+# The reconcile follows the event immediately. Older entries are discarded: later events may have been filtered out.
 FRESH_S = 2.0
 
 
@@ -23,7 +22,7 @@ class _Awaited:
 
 
 class Arrivals:
-    """What is waited for, by claim. ``now`` is a monotonic clock's time in seconds."""
+    """Awaited PVCs. ``now`` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -34,24 +33,24 @@ class Arrivals:
         return len(self._awaited)
 
     def expect(self, request: ObjectKey, claims: Iterable[Claim]) -> None:
-        """The request is about to have these claims bound."""
+        """Register the PVCs that the request waits for to be bound."""
         for claim in claims:
             self._awaited[claim.key] = _Awaited(claim.uid)
             self._of.setdefault(request, set()).add(claim.key)
 
     def awaits(self, key: ObjectKey) -> bool:
-        """Return whether ``show`` has any use for the claim."""
+        """Return whether ``show`` would use the PVC."""
         return key in self._awaited
 
     def show(self, claim: Claim) -> None:
-        """The watch shows this of a claim."""
+        """Record the state of a PVC from a watch event."""
         awaited = self._awaited.get(claim.key)
         if awaited is not None:
             arrived = claim.bound and not claim.deleting and claim.uid == awaited.uid
             awaited.shown, awaited.at = (claim, self._now()) if arrived else (None, 0.0)
 
     def take(self, key: ObjectKey) -> Claim | None:
-        """Return the claim if the watch has just shown it bound; once, and from then on it is not waited for."""
+        """Return the PVC if an event has just reported it bound, once; it is not awaited any more."""
         awaited = self._awaited.get(key)
         if awaited is None or awaited.shown is None:
             return None
@@ -59,11 +58,11 @@ class Arrivals:
         return awaited.shown if self._now() - awaited.at <= FRESH_S else None
 
     def forget(self, request: ObjectKey) -> None:
-        """The request is done. Another one that waits for the same claim will have to ask."""
+        """Remove the request. Another request that waits for the same PVC will read it live."""
         for key in self._of.pop(request, ()):
             self._awaited.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything: another process may act from now on."""
+        """Remove everything: another process may bind from now on."""
         self._awaited.clear()
         self._of.clear()

@@ -1,15 +1,15 @@
-"""Which volume is about to be written for which claim, by requests of this process. Pure.
+"""Assume cache: the volume that requests of this process are about to write for each PVC. Pure.
 
-From choosing a volume until everybody can see the write, only this table keeps another request from choosing it too.
-A claim that several requests want has one volume for all of them, and keeps it until the last is done. The API
-server's resourceVersion guards against other processes; losing this table costs a conflict, nothing else.
+From the choice of a volume until the write is visible in the watch cache, only this table prevents another request
+from choosing the volume too. A PVC that several requests mount has one volume for all of them, held until the last
+request ends. Other processes are excluded by the API server's resourceVersion; losing this table costs one Conflict.
 """
 
 from shared.api.meta import ObjectKey, ObjectUID
 
 
 class Assumptions:
-    """Volumes by claim and claims by volume, each with the requests that rely on it."""
+    """Volumes by PVC and PVCs by volume, each with the requests that rely on it."""
 
     def __init__(self) -> None:
         self._volume_of: dict[ObjectUID, str] = {}
@@ -21,15 +21,15 @@ class Assumptions:
         return len(self._volume_of)
 
     def volume_of(self, claim: ObjectUID) -> str | None:
-        """Return the volume chosen for the claim."""
+        """Return the volume assumed for the PVC; None if there is none."""
         return self._volume_of.get(claim)
 
     def is_taken(self, volume: str, claim: ObjectUID) -> bool:
-        """Return whether the volume is chosen for another claim than this one."""
+        """Return whether the volume is assumed for another PVC."""
         return self._claim_of.get(volume, claim) != claim
 
     def assume(self, request: ObjectKey, claim: ObjectUID, volume: str) -> None:
-        """Hold the volume for the claim as long as the request lasts. It must not be taken."""
+        """Assume the volume for the PVC until the request ends. The volume must not be assumed for another PVC."""
         self.withdraw(claim, unless=volume)
         self._volume_of[claim] = volume
         self._claim_of[volume] = claim
@@ -37,7 +37,7 @@ class Assumptions:
         self._held_by.setdefault(request, set()).add(claim)
 
     def withdraw(self, claim: ObjectUID, unless: str = "") -> None:
-        """Let go of the volume chosen for the claim, whoever relies on it: it turned out to be somebody else's."""
+        """Drop the volume assumed for the PVC, for all requests: another PVC has it, or it was deleted."""
         volume = self._volume_of.get(claim)
         if volume is None or volume == unless:
             return
@@ -48,7 +48,7 @@ class Assumptions:
                 del self._held_by[request]
 
     def forget(self, request: ObjectKey) -> None:
-        """The request is done, one way or the other."""
+        """Remove the request; its volumes are dropped unless other requests rely on them."""
         for claim in self._held_by.pop(request, ()):
             holders = self._holders[claim]
             holders.discard(request)
@@ -57,6 +57,6 @@ class Assumptions:
                 del self._claim_of[self._volume_of.pop(claim)]
 
     def clear(self) -> None:
-        """Forget everything: another process may act from now on."""
+        """Remove everything: another process may bind from now on."""
         for table in (self._volume_of, self._claim_of, self._holders, self._held_by):
             table.clear()

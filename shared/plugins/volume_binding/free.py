@@ -1,7 +1,7 @@
-"""The free volumes, in order for whoever chooses among them. Pure.
+"""Index of the free volumes by what a search needs. Pure.
 
-Of thousands of free volumes a claim can have those of its class, mode and attributes, and most volumes of a node (the
-local ones) name it by its hostname label. What is left to compare one by one is a handful.
+Of thousands of free volumes a PVC can use those of its class, mode and attributes, and most volumes of a node (local
+ones) name it by its hostname label. Only a few remain to be compared one by one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,8 +11,8 @@ from shared.api.meta import Object, ObjectKey
 from shared.api.selectors import Node, required_value
 from shared.plugins.volume_binding.volumes import Claim, Needs, Volume
 
-# Where a volume is looked for: under the claim it is kept for, which gets that one or none; else under what it is and
-# the only hostname that it reaches, None if it reaches others, too.
+# Index key: the PVC that the volume is reserved for; else its properties and the only hostname where it is usable,
+# None if it is usable on others too.
 _Place = ObjectKey | tuple[Needs, str | None]
 
 
@@ -23,7 +23,7 @@ class FreeVolumes:
         self._at: dict[_Place, dict[str, Volume]] = {}
 
     def change(self, old: Object | None, new: Object | None) -> None:
-        """Follow one change. Both as ``slim_volume`` keeps them."""
+        """Apply one watch event; both objects as returned by ``slim_volume``."""
         if old is not None:
             self._drop(old["volume"])
         if new is not None:
@@ -31,7 +31,7 @@ class FreeVolumes:
             self._at.setdefault(_place(volume), {})[volume.name] = volume
 
     def candidates(self, claims: Iterable[Claim], node: Node) -> Iterator[Volume]:
-        """Yield every volume that one of the claims could get on the node, and perhaps others; some twice."""
+        """Yield every volume that one of the PVCs could use on the node, and perhaps others; some twice."""
         for claim in claims:
             places: set[_Place] = {
                 claim.key,

@@ -1,8 +1,8 @@
-"""One look at the volumes of one request's pod, and the writes that follow from it.
+"""One evaluation of the volumes of a request's pod, and the writes that follow from it.
 
-A look starts from the API server's claims, never from what an earlier one did; what a request remembers only tells
-a provisioner's refusal from a claim that nobody has been asked for yet. Between choosing a volume and noting it down
-there is no await: that is what keeps two pods of this process from taking the same one.
+An evaluation starts from live PVCs, never from the result of an earlier one; a request's state only distinguishes a
+provisioner's rejection from a PVC whose provisioning was never requested. Between the choice of a volume and its
+entry in the assume cache there is no await: that prevents two pods of this process from choosing the same volume.
 """
 
 import asyncio
@@ -41,27 +41,27 @@ from shared.plugins.volume_binding.rules import (
 from shared.plugins.volume_binding.storage import Storage
 from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, read_volume, wanted_claims
 
-# Looks in a row while others write the same objects; they write a handful of times each.
+# Consecutive evaluations while other writers change the same objects; they write a few times each.
 LOOKS = 5
-# A provisioner may take this long before its capacities are worth two reads.
+# Below this time, the provisioner's capacities are not worth two reads.
 _PATIENCE_S = 4.0
 
 
 @dataclass(slots=True)
 class Remembered:
-    """What one request's looks leave each other. Losing it costs at most one write that is made again."""
+    """State kept between the evaluations of one request. Losing it costs at most one repeated write."""
 
-    asked: dict[ObjectUID, float] = field(default_factory=dict)  # since when a volume has been asked for here
-    hints: dict[str, str] = field(default_factory=dict)  # by claim name
-    verified: set[str] = field(default_factory=set)  # volumes known to reach the node
-    # By claim: how and since when its volume has been asked for by a write of this process.
+    asked: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: since when provisioned here
+    hints: dict[str, str] = field(default_factory=dict)  # by PVC name
+    verified: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
+    # By PVC: kind (static, dynamic) and monotonic time of the write of this process that requested its volume.
     written: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
-    taken: dict[ObjectUID, str] = field(default_factory=dict)  # by claim: the volume whose claimRef was written
+    taken: dict[ObjectUID, str] = field(default_factory=dict)  # by PVC: the volume whose claimRef this request wrote
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a look is about."""
+    """The input of an evaluation."""
 
     request: ObjectKey
     pod: Object
@@ -69,8 +69,8 @@ class Subject:
     remembered: Remembered
 
 
-class _LookAgain(Exception):  # noqa: N818 - not an error: somebody else was faster
-    """What was looked at is no longer so. ``live``: the mirror is not enough."""
+class _LookAgain(Exception):  # noqa: N818 - not an error: another writer was faster
+    """What was read is stale; evaluate again. ``live``: with live reads instead of the cache."""
 
     def __init__(self, *, live: bool = False) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class _LookAgain(Exception):  # noqa: N818 - not an error: somebody else was fas
 
 
 class Looks:
-    """Looks and writes, for all requests."""
+    """Evaluates and writes, for all requests."""
 
     def __init__(
         self,
@@ -95,14 +95,14 @@ class Looks:
         self._bind_timeout = bind_timeout
 
     async def settle(self, subject: Subject) -> Status:
-        """Look until there is an answer. Raises InfrastructureError, nothing else of the API server's."""
+        """Evaluate until there is a result. Of the client's errors only InfrastructureError is raised."""
         live = False
         wanted = wanted_claims(subject.pod)
         for looks_before in range(LOOKS):
             try:
                 return await self._look(subject, wanted, live=live)
             except _LookAgain as again:
-                # Once, somebody was faster; twice, the mirror may be behind and would go on showing what is taken.
+                # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or again.live or looks_before > 0
             except (Forbidden, Invalid) as error:
                 return refusal(error.message)
@@ -116,7 +116,7 @@ class Looks:
         verdicts = [await self._judged(one, claim, subject, node) for one, claim in zip(wanted, claims, strict=True)]
         bound = [verdict.claim for verdict in verdicts if isinstance(verdict, Bound)]
         self._observe(bound, subject.remembered)
-        # What is impossible ends the request, whatever else is still to be waited for.
+        # A terminal failure takes precedence over all waits.
         against = _final(verdicts) or await self._conflict(bound, node, subject.remembered)
         if against is not None:
             return against
@@ -129,7 +129,7 @@ class Looks:
         if isinstance(choices, Status):
             return choices
         taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
-        # Before the first write: what comes of it may be shown before the write's own answer.
+        # Before the first write: the watch event of its effect may precede the write's own response.
         self._storage.expect(subject.request, [*asked, *(choice.claim for choice in choices)])
         taking = [replace(take, volume=await self._take(take, subject.remembered)) for take in taking]
         for choice in choices:
@@ -154,7 +154,7 @@ class Looks:
         return judged
 
     async def _conflict(self, bound: Sequence[Claim], node: Node, remembered: Remembered) -> Status | None:
-        """Return why the volume of a bound claim cannot be used on the node."""
+        """Return the failure of a bound PVC whose volume cannot be used on the node; None if there is none."""
         unverified = [claim for claim in bound if claim.volume_name not in remembered.verified]
         volumes = await self._storage.volumes([claim.volume_name for claim in unverified])
         for claim, volume in zip(unverified, volumes, strict=True):
@@ -164,7 +164,7 @@ class Looks:
             remembered.verified.add(claim.volume_name)
         return None
 
-    # --- choosing ---
+    # --- choose ---
 
     async def _choose(
         self, subject: Subject, unbound: Sequence[Unbound], node: Node, *, live: bool
@@ -172,18 +172,18 @@ class Looks:
         chosen = await self._chosen_before(unbound, subject.remembered)
         if isinstance(chosen, Status):
             if not live:
-                # The claim was read before the volume: it may have been bound to another one in between.
+                # The PVC was read before the volume: it may have been bound to another volume in between.
                 raise _LookAgain(live=True)
             return chosen
         claims = [wants.claim for wants in unbound]
         mirrored = None if live else self._storage.mirrored_volumes(claims, node)
         volumes = mirrored if mirrored is not None else await self._storage.volumes_for([c.key for c in claims])
-        # No await from here on, until what is chosen is noted down.
+        # No await from here until the choices are in the assume cache.
         candidates = {volume.name: volume for volume in volumes} | {volume.name: volume for volume in chosen}
         choices = choose(unbound, node, candidates.values(), self._is_taken)
         if isinstance(choices, Status):
             if choices.code is Code.FATAL and mirrored is not None:
-                # A mirror's silence proves nothing, and this would be final.
+                # The cache may lack a volume, and this failure would be terminal.
                 raise _LookAgain(live=True)
             return choices
         for choice in choices:
@@ -193,9 +193,9 @@ class Looks:
         return choices
 
     async def _chosen_before(self, unbound: Sequence[Unbound], remembered: Remembered) -> list[Volume] | Status:
-        """Return the volumes chosen by an earlier look, as they are now, as far as they are still to be had.
+        """Return, live, the volumes assumed by an earlier evaluation that are still available.
 
-        A Status says that one which this request has taken was withdrawn since.
+        A Status reports that a volume which this request had reserved was withdrawn since.
         """
         claims = [(wants.claim, self._assumptions.volume_of(wants.claim.uid)) for wants in unbound]
         named = [(claim, name) for claim, name in claims if name is not None]
@@ -216,10 +216,10 @@ class Looks:
         ours = self._assumptions.volume_of(claim.uid)
         return self._assumptions.is_taken(volume.name, claim.uid) or ours not in (None, volume.name)
 
-    # --- writing ---
+    # --- write ---
 
     async def _take(self, take: TakeVolume, remembered: Remembered) -> Volume:
-        """Keep the volume for the claim; returns the volume as it is stored then."""
+        """Reserve the volume for the PVC; returns the volume as stored."""
         patch = claim_ref_patch(take.volume, take.claim)
         if patch is None:
             return take.volume
@@ -236,7 +236,7 @@ class Looks:
         return read_claim(stored)
 
     def _observe(self, bound: Sequence[Claim], remembered: Remembered) -> None:
-        """Count the claims that have got what this process has written."""
+        """Observe the time until PVCs were bound whose volumes this process had requested."""
         for claim in bound:
             written = remembered.written.pop(claim.uid, None)
             if written is not None:
@@ -250,7 +250,7 @@ class Looks:
             raise _LookAgain from error
 
     async def _hints(self, asked: Sequence[Claim], node: Node, remembered: Remembered) -> dict[str, str]:
-        """Note since when volumes are asked for; return what may keep those from coming that take long."""
+        """Record when provisioning was first observed; returns hints by PVC name for those that take long."""
         now = self._client.clock.monotonic()
         for claim in asked:
             since = remembered.asked.setdefault(claim.uid, now)
@@ -264,5 +264,5 @@ class Looks:
 
 
 def _final(verdicts: Sequence[object]) -> Status | None:
-    """Return the first verdict that ends the request."""
+    """Return the first verdict that ends the request; None if there is none."""
     return next((one for one in verdicts if isinstance(one, Status) and one.code is not Code.WAIT), None)

@@ -1,8 +1,8 @@
-"""Which PersistentVolume a claim gets on a node. Pure.
+"""Which PersistentVolume a PVC gets on a node. Pure.
 
-As the volume controller chooses: a volume kept for the claim wins and is the only one considered; else the smallest
-one that is large enough. Equal sizes go by name, so that two who look at the same volumes choose the same one and the
-API server's versions tell them apart.
+The same choice as the PV controller's: a volume reserved for the PVC is the only candidate; else the smallest that is
+large enough. Equal sizes are ordered by name, so that two processes with the same volumes choose the same one and the
+resourceVersion rejects the second write.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,29 +12,29 @@ from shared.api.selectors import Node, selector_admits
 from shared.plugins.volume_binding.volumes import Claim, Volume
 
 AVAILABLE = "Available"
-# A volume just created: the controller says a moment later whether it is available.
+# A new volume; the PV controller sets its phase shortly after.
 _NEW = ("", "Pending")
 
 
 def is_free(volume: Volume) -> bool:
-    """Return whether some claim may still get the volume, if only the one it is kept for."""
+    """Return whether a PVC may still get the volume, even if only the PVC it is reserved for."""
     return volume.phase == AVAILABLE or volume.phase in _NEW
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The search's end. ``volume`` is to be taken; ``soon`` would fit, but is not available yet."""
+    """The result. ``volume``: usable now; ``soon``: matches, but is not Available yet."""
 
     volume: Volume | None = None
     soon: Volume | None = None
 
 
 def find_volume(claim: Claim, node: Node, volumes: Iterable[Volume], taken: Callable[[Volume], bool]) -> Found:
-    """Search for a volume for the claim. ``taken``: chosen for another claim, whatever the volume says."""
+    """Return the volume for the PVC. ``taken``: assumed for another PVC, whatever the API object shows."""
     best: Volume | None = None
     soon: Volume | None = None
     for volume in volumes:
-        # Cheap comparisons first: this runs over every free volume of a cluster.
+        # Cheap comparisons first: this loop covers all candidate volumes.
         if volume.needs != claim.needs or volume.size < claim.size or volume.deleting:
             continue
         if volume.claim is not None:

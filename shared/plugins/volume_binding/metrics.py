@@ -1,8 +1,8 @@
-"""What an operator wants to know of volumes, beside what the framework counts of every plugin."""
+"""Metrics of volumes, in addition to the framework's per-plugin metrics."""
 
 from shared.framework.binding.metrics import PluginMetrics
 
-# A volume that was there and is kept for the claim; one that a provisioner makes.
+# An existing volume that is reserved for the PVC; one that a provisioner creates.
 STATIC, DYNAMIC = "static", "dynamic"
 
 

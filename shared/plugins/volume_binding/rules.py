@@ -1,15 +1,15 @@
-"""What a pod's volumes must be before it is bound, and what is to be written so that they become so. Pure.
+"""The required state of a pod's volumes before the bind, and the writes that lead to it. Pure.
 
-Three questions, in the order in which a look asks them:
+Three questions, in the order of an evaluation:
 
-- ``judge_claim``: may the claim be used at all, and what is missing. Its answer is a Status that ends the look (WAIT,
-  FATAL), or what to do next: ``Bound``, ``Asked``, ``Unbound``;
-- ``judge_volume``: may the volume of a bound claim be used on the node;
-- ``choose``: for the unbound claims, whose volume is chosen by the pod's node, which volume or whom to ask for one.
+- ``judge_claim``: whether the PVC can be used at all, and what is missing. The result is a Status that ends the
+  evaluation (WAIT, FATAL), or the next step: ``Bound``, ``Asked``, ``Unbound``;
+- ``judge_volume``: whether the volume of a bound PVC can be used on the node;
+- ``choose``: for the unbound PVCs, whose volume depends on the pod's node, which volume or provisioner to use.
 
-``claim_ref_patch`` and ``selected_node_patch`` are the only writes there are. The volume controller does the rest,
-and takes what is not written its own way for a mistake: without the annotation a volume keeps its claimRef when the
-claim gets another one; with another UID in it, it is reclaimed with its data.
+``claim_ref_patch`` and ``selected_node_patch`` are the only writes. The PV controller does the rest and expects its
+own format: without the annotation bound-by-controller it never clears a stale claimRef; with a wrong UID in claimRef
+it reclaims the volume and deletes its data.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,21 +29,21 @@ from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The claim has its volume."""
+    """The PVC is bound."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A volume is being made for the claim, for the right node."""
+    """Provisioning for the PVC is requested on this node."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
-    """The claim has no volume; the pod's node decides which it gets."""
+    """The PVC has no volume; the pod's node determines which it gets."""
 
     claim: Claim
     cls: Class
@@ -51,14 +51,14 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True)
 class HandedBack:
-    """The provisioner cannot make a volume on the node, and has said so; final for this decision."""
+    """The provisioner has rejected the node by removing the selected-node annotation; terminal for this decision."""
 
     status: Status
 
 
 @dataclass(frozen=True, slots=True)
 class TakeVolume:
-    """Keep this volume for the claim."""
+    """Reserve this volume for the PVC."""
 
     claim: Claim
     volume: Volume
@@ -66,7 +66,7 @@ class TakeVolume:
 
 @dataclass(frozen=True, slots=True)
 class AskProvisioner:
-    """Have a volume made for the claim."""
+    """Request provisioning for the PVC."""
 
     claim: Claim
 
@@ -75,7 +75,7 @@ Choice = TakeVolume | AskProvisioner
 
 
 def elsewhere(why: str) -> Status:
-    """Return the FATAL of a volume that does not go with the node."""
+    """Return the FATAL for a volume that conflicts with the node."""
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
@@ -85,15 +85,15 @@ def waits(
     timeout: timedelta | None = PREREQUISITE,
     suggestion: Suggestion | None = None,
 ) -> Status:
-    """Return one WAIT for several claims. ``timeout`` None: the setting ``binding.waitTimeout``."""
+    """Return one WAIT for several PVCs. ``timeout`` None: the setting ``binding.waitTimeout``."""
     return Status(Code.WAIT, tuple(reasons), wake_on=tuple(on), timeout=timeout, suggestion=suggestion)
 
 
-# --- a claim ---
+# --- PVCs ---
 
 
 def judge_claim(wanted: Wanted, claim: Claim | None, pod: Object) -> Status | Bound | Claim:
-    """Judge a claim as far as that needs neither its class nor the node; the claim itself: go on with those."""
+    """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
     name = wanted.claim.name
     if claim is None:
         made = f" for the pod's ephemeral volume {wanted.volume}" if wanted.ephemeral else ""
@@ -112,12 +112,12 @@ def judge_claim(wanted: Wanted, claim: Claim | None, pod: Object) -> Status | Bo
 
 
 def _not_made_for(wanted: Wanted, claim: Claim, pod: Object) -> Status | None:
-    """Return why the claim under an ephemeral volume's name is not the pod's; None if it is."""
+    """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
     owner, name = claim.owner or {}, wanted.claim.name
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
         return None
     if owner.get("kind") == "Pod" and owner.get("name") == pod["metadata"]["name"]:
-        # As after every restart of a StatefulSet's pod: the garbage collector removes it in a moment.
+        # Normal after each restart of a StatefulSet's pod: the garbage collector soon deletes the old PVC.
         return waits([f"claim {name} still belongs to an earlier pod of this name"], [claim.ref])
     why = (
         f"claim {name} was not made for the pod's ephemeral volume {wanted.volume} but has its name, and its "
@@ -129,7 +129,7 @@ def _not_made_for(wanted: Wanted, claim: Claim, pod: Object) -> Status | None:
 def judge_unbound(
     claim: Claim, cls: Class | None, node: Node, asked_before: bool
 ) -> Status | HandedBack | Asked | Unbound:
-    """Judge a claim that has no volume yet. ``asked_before``: for this pod, a volume was asked for on this node."""
+    """Check a PVC without a volume. ``asked_before``: provisioning here was already requested for this pod."""
     if cls is None or not cls.delayed or claim.volume_name:
         return _bound_by_others(claim, cls)
     name = claim.key.name
@@ -147,7 +147,7 @@ def judge_unbound(
 
 
 def _against_provisioning(claim: Claim, cls: Class, node: Node) -> Status | None:
-    """Return why no volume can be made for the claim on the node; None if one can."""
+    """Return the failure of a PVC that cannot be provisioned on the node; None if it can."""
     if not cls.provisions:
         why = (
             f"claim {claim.key.name} asks for a volume on node {node.name}, but StorageClass {cls.name} has no "
@@ -163,7 +163,7 @@ def _against_provisioning(claim: Claim, cls: Class, node: Node) -> Status | None
 
 
 def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
-    """Return the WAIT for a claim that is bound without regard to its pods."""
+    """Return the WAIT for a PVC that is bound independently of its pods."""
     name, class_name, on = claim.key.name, claim.needs.class_name, [claim.ref]
     if claim.volume_name:
         why = f"claim {name} is not bound to its volume {claim.volume_name} yet"
@@ -177,11 +177,11 @@ def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
     return waits([why], on)
 
 
-# --- a volume ---
+# --- volumes ---
 
 
 def judge_taken(claim: Claim, volume: Volume) -> Status | None:
-    """Return why a volume that this request has taken for the claim is not the claim's any more; None if it is."""
+    """Return the failure of a volume reserved by this request whose claimRef has changed; None if it has not."""
     if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
         return None
     return elsewhere(
@@ -191,7 +191,7 @@ def judge_taken(claim: Claim, volume: Volume) -> Status | None:
 
 
 def judge_volume(claim: Claim, volume: Volume | None, node: Node) -> Status:
-    """Judge the volume of a bound claim: OK, or why the pod cannot have it on the node."""
+    """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
     name = claim.key.name
     if volume is None:
         why = f"volume {claim.volume_name} of claim {name} does not exist; restore it, or make the claim anew"
@@ -201,7 +201,7 @@ def judge_volume(claim: Claim, volume: Volume | None, node: Node) -> Status:
     return Status.ok()
 
 
-# --- choosing ---
+# --- choose ---
 
 
 def choose(
@@ -210,14 +210,14 @@ def choose(
     volumes: Iterable[Volume],
     taken: Callable[[Volume, Claim], bool],
 ) -> list[Choice] | Status:
-    """Choose for all the claims or for none: what could be written for some would only have to stay in vain.
+    """Choose for all the PVCs or for none: a write for only some of them would serve no bind.
 
-    ``taken``: whether somebody else is about to write the volume, for another claim than this one.
+    ``taken``: whether another request is about to write the volume for another PVC.
     """
     volumes = list(volumes)
     mine: set[str] = set()
     choices: list[Choice] = []
-    # Smallest first, so that a small claim does not take the only volume that is large enough for another.
+    # Smallest first, so that a small PVC does not take the only volume that is large enough for another.
     for wants in sorted(unbound, key=lambda u: (u.claim.size, u.claim.key)):
         claim, cls = wants.claim, wants.cls
         found = find_volume(claim, node, volumes, lambda v, c=claim: v.name in mine or taken(v, c))  # type: ignore[misc]
@@ -247,15 +247,15 @@ def _no_volume(claim: Claim, node: Node) -> str:
 
 
 def claim_ref_patch(volume: Volume, claim: Claim) -> dict[str, Any] | None:
-    """Return the merge patch that keeps the volume for the claim; None if it already is.
+    """Return the merge patch that reserves the volume for the PVC; None if it is reserved.
 
-    The UID makes the controller bind the two at once: a reference without one waits for its next resync.
+    With the UID the controller binds the two immediately; without it only at its next resync.
     """
     if volume.claim == claim.key and volume.claim_uid == claim.uid:
         return None
     metadata: dict[str, Any] = {"resourceVersion": volume.version, "uid": volume.uid}
     if not volume.is_for(claim):
-        # Only on volumes that nobody has kept for the claim by hand: such a one is not to be given away again.
+        # Not on a volume reserved for the PVC by an administrator: the controller must not release that one.
         metadata["annotations"] = {names.BOUND_BY_CONTROLLER: "yes"}
     reference = {
         "apiVersion": "v1",
@@ -269,7 +269,7 @@ def claim_ref_patch(volume: Volume, claim: Claim) -> dict[str, Any] | None:
 
 
 def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
-    """Return the merge patch that asks for a volume on the node; every other annotation stays."""
+    """Return the merge patch that requests provisioning on the node; other annotations are kept."""
     return {
         "metadata": {
             "uid": claim.uid,
@@ -279,26 +279,26 @@ def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
     }
 
 
-# --- telling ---
+# --- messages ---
 
 
 def waits_for_volumes(
     taking: Sequence[TakeVolume], asked: Sequence[Claim], hints: Mapping[str, str], timeout: timedelta | None
 ) -> Status:
-    """Return the WAIT while the controller binds and provisioners make volumes. ``hints`` are by claim name."""
+    """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
     reasons = [f"claim {take.claim.key.name} is being bound to volume {take.volume.name}" for take in taking]
     reasons += [
         f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked
     ]
-    # The volumes in the version that our own write returned: only what others do to them wakes the request.
+    # With the versions returned by our own writes, so that only later changes wake the request.
     on = [ref for take in taking for ref in (take.claim.ref, take.volume.ref)]
     return waits(reasons, [*on, *(claim.ref for claim in asked)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def capacity_hint(claim: Claim, node: Node, capacities: Iterable[Object]) -> str:
-    """Return what the driver's published capacities say against a volume for the claim; empty if nothing.
+    """Return a text if the driver's published capacities do not admit the PVC's volume; empty if they do.
 
-    Only ever told, never acted on: they lag behind, and a driver may know better.
+    Reported only, never decided on: capacities lag behind, and a driver may accept more than it publishes.
     """
     sizes = [
         parse_quantity(capacity.get("maximumVolumeSize") or capacity.get("capacity"))

@@ -1,9 +1,9 @@
-"""The cluster's volumes as this plugin reads them: mirrored where that stays small, live where it must be true.
+"""Reads of storage objects: cached where the set stays small, live where staleness would be unsafe.
 
-Mirrored are what is still to be had: unbound claims (their versions, to be woken by them), free volumes, classes.
-Bound claims and volumes, most of any cluster's, are read when a pod needs them. An unbound claim is always read live:
-a volume kept for a claim that has been made anew since would be reclaimed with its data. That a claim has become
-bound is believed from the event that says so.
+Cached are unbound PVCs (their versions only, to wake waiting requests), free volumes and classes. Bound PVCs and
+volumes, the majority in any cluster, are read when a pod needs them. An unbound PVC is always read live: a volume
+reserved for a PVC that has been deleted and created again would be reclaimed with its data. That a PVC has become
+bound is taken from the watch event.
 """
 
 import asyncio
@@ -31,18 +31,18 @@ from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, 
 from shared.runtime.clock import Clock
 from shared.runtime.shared_read import SharedReads
 
-# Capacities are a hint in a message: as old as that they still serve, and thousands of waits share one list.
+# Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0
 
 
 def slim_volume(raw: dict[str, Any]) -> Object | None:
-    """Keep what can still be chosen."""
+    """Transform: keep free volumes, drop others."""
     volume = read_volume(raw)
     return {"metadata": _identity(raw), "volume": volume} if is_free(volume) else None
 
 
 def slim_class(raw: dict[str, Any]) -> Object:
-    """Keep what binding depends on."""
+    """Transform: keep what binding depends on."""
     return {"metadata": _identity(raw), "class": read_class(raw)}
 
 
@@ -51,7 +51,7 @@ def _identity(raw: Object) -> Object:
 
 
 class Storage:
-    """Reads. Every method raises what the client raises; a missing object is None."""
+    """Reads. Every method raises the client's errors; a missing object is None."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
@@ -63,10 +63,10 @@ class Storage:
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
         self._capacities: SharedReads[None, list[dict[str, Any]]] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
 
-    # --- told by the watches ---
+    # --- called by watches ---
 
     def slim_claim(self, raw: dict[str, Any]) -> Object | None:
-        """Keep that an unbound claim is there, and in which version; of one that is waited for, what it has got."""
+        """Transform: keep identity and version of an unbound PVC; record the state of an awaited one."""
         metadata = raw["metadata"]
         if self._arrivals.awaits(key_of(raw)):
             self._arrivals.show(read_claim(raw))
@@ -75,34 +75,34 @@ class Storage:
         return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
 
     def volume_changed(self, old: Object | None, new: Object | None) -> None:
-        """Follow the watch of free volumes."""
+        """Apply one event of the watch of free volumes."""
         self._free.change(old, new)
 
     def mirror_volumes(self, reflector: Reflector) -> None:
-        """Know from there whether all free volumes have been seen."""
+        """Use this reflector to determine whether all free volumes have been listed."""
         self._volumes = reflector
 
     def mirror_classes(self, reflector: Reflector) -> None:
-        """Read classes from there."""
+        """Read classes from this reflector's store."""
         self._classes = reflector
 
-    # --- over the life of a request ---
+    # --- lifecycle of a request ---
 
     def expect(self, request: ObjectKey, claims: Iterable[Claim]) -> None:
-        """The request is about to have these claims bound."""
+        """Register the PVCs that the request waits for to be bound."""
         self._arrivals.expect(request, claims)
 
     @property
     def expected(self) -> int:
-        """How many claims are waited for."""
+        """The number of awaited PVCs."""
         return len(self._arrivals)
 
     def forget(self, request: ObjectKey) -> None:
-        """The request is done."""
+        """Remove the request."""
         self._arrivals.forget(request)
 
     def clear(self) -> None:
-        """No request is this process's any more."""
+        """Remove all requests and cached lists: another process binds from here on."""
         self._arrivals.clear()
         self._publishes.clear()
         self._capacities.clear()
@@ -110,29 +110,29 @@ class Storage:
     # --- reads ---
 
     async def claims(self, wanted: Collection[Wanted]) -> list[Claim | None]:
-        """Return the claims as they are now, or as the watch has just shown them bound."""
+        """Return the PVCs from live reads, or from the event that has just reported them bound."""
         return list(await asyncio.gather(*(self._claim(one.claim) for one in wanted)))
 
     async def volumes(self, volumes: Collection[str]) -> list[Volume | None]:
-        """Return the volumes as they are now."""
+        """Return the volumes from live reads."""
         return list(await asyncio.gather(*(self._volume(name) for name in volumes)))
 
     def mirrored_volumes(self, claims: Collection[Claim], node: Node) -> list[Volume] | None:
-        """Return the free volumes, as last seen, that the claims can get there; None if none have been listed yet."""
+        """Return the cached free volumes that the PVCs can use on the node; None before the first complete list."""
         if self._volumes is None or not self._volumes.synced.is_set():
             return None
         return list(self._free.candidates(claims, node))
 
     async def volumes_for(self, claims: Collection[ObjectKey]) -> list[Volume]:
-        """Return, as they are now, the free volumes and those kept for the claims, which may be half-way to bound.
+        """Return, live, the free volumes and those reserved for the PVCs, whose bind may be in progress.
 
-        A list of all volumes, so only where it decides something.
+        It lists all volumes, so it is used only where the result decides.
         """
         found = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
         return [volume for volume in found if is_free(volume) or volume.claim in claims]
 
     async def class_of(self, claim: Claim) -> Class | None:
-        """Return the claim's class."""
+        """Return the PVC's class, cached or else live."""
         name = claim.needs.class_name
         if not name:
             return None
@@ -146,20 +146,20 @@ class Storage:
             return None
 
     async def node(self, seen: Object) -> Node | None:
-        """Return the node with all its labels; ``seen`` is the reconciler's reduced view of it."""
+        """Return the node with all its labels; ``seen`` is the reduced object in the reconciler's cache."""
         return await self._node_labels.get(seen)
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.
 
-        Reads are shared by all requests for CAPACITIES_TTL_S: one of the driver, one list for all drivers.
+        Reads are shared by all requests for CAPACITIES_TTL_S: one GET for each driver, one list for all drivers.
         """
         try:
             if not await self._publishes.get(provisioner, lambda: self._publishes_capacities(provisioner)):
                 return None
             return await self._capacities.get(None, lambda: self._client.list_all(CSISTORAGECAPACITIES))
         except ApiError:
-            return None  # a missing right: they are only a hint
+            return None  # for example a missing permission; the capacities are only a hint
 
     async def _publishes_capacities(self, provisioner: str) -> bool:
         try:

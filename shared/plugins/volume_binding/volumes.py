@@ -1,4 +1,4 @@
-"""PersistentVolumes, claims and classes as the rules see them, read from raw objects. Pure."""
+"""PersistentVolumes, PVCs and StorageClasses as values for the rules, parsed from raw objects. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from shared.api.meta import (
 from shared.api.quantity import parse_quantity
 from shared.api.selectors import Labels, Node, node_selector_admits
 
-# What an absent volumeMode means.
+# The API's default volumeMode.
 _FILESYSTEM = "Filesystem"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A claim that a pod mounts: by name, or made for its ephemeral volume ``volume``."""
+    """A PVC that a pod mounts: by name, or created for its generic ephemeral volume ``volume``."""
 
     claim: ObjectKey
     volume: str
@@ -34,13 +34,13 @@ class Wanted:
 
     @property
     def ref(self) -> ObjectRef:
-        """The claim as an object to wait for, whether or not it exists."""
+        """A reference to wait for any change of the PVC, whether or not it exists."""
         return ObjectRef("v1", "PersistentVolumeClaim", self.claim)
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a volume must be, and what a claim asks for; equal apart from size and access modes."""
+    """The properties of a volume and of a PVC that must be equal; size and access modes are compared separately."""
 
     class_name: str
     mode: str
@@ -63,22 +63,22 @@ class Claim:
     selected_node: str
     phase: str
     deleting: bool
-    owner: Mapping[str, Any] | None  # the one that controls it
+    owner: Mapping[str, Any] | None  # its controller owner reference
 
     @property
     def bound(self) -> bool:
-        """Whether the volume controller is done with it."""
+        """Whether the PV controller has completed the bind."""
         return bool(self.volume_name) and self.bind_completed
 
     @property
     def ref(self) -> ObjectRef:
-        """The claim as an object to wait for, as of now."""
+        """A reference to wait for a change of the PVC after this version."""
         return ObjectRef("v1", "PersistentVolumeClaim", self.key, self.uid, self.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A PersistentVolume. ``claim`` is its claimRef: whom it belongs to, or is kept for."""
+    """A PersistentVolume. ``claim`` is its claimRef: the PVC it is bound to, or reserved for."""
 
     name: str
     uid: ObjectUID
@@ -95,21 +95,21 @@ class Volume:
 
     @property
     def ref(self) -> ObjectRef:
-        """The volume as an object to wait for, as of now."""
+        """A reference to wait for a change of the volume after this version."""
         return ObjectRef("v1", "PersistentVolume", ObjectKey("", self.name), self.uid, self.version)
 
     def is_for(self, claim: Claim) -> bool:
-        """Return whether the volume is kept for the claim; one kept for its name only is, too."""
+        """Return whether the volume is bound to or reserved for the PVC, also if only by its name."""
         return self.claim == claim.key and self.claim_uid in ("", claim.uid)
 
     def reaches(self, node: Node) -> bool:
-        """Return whether pods on the node can use it."""
+        """Return whether the volume's node affinity admits the node."""
         return node_selector_admits(self.affinity, node)
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """A StorageClass. ``delayed``: nothing is bound before a pod that uses it has a node."""
+    """A StorageClass. ``delayed``: its volumeBindingMode is WaitForFirstConsumer."""
 
     name: str
     provisioner: str
@@ -118,25 +118,25 @@ class Class:
 
     @property
     def provisions(self) -> bool:
-        """Whether somebody makes volumes of this class."""
+        """Whether the class has a provisioner."""
         return self.provisioner not in ("", names.NO_PROVISIONER)
 
 
 def wanted_claims(pod: Object) -> list[Wanted]:
-    """Return the claims that the pod mounts, each once."""
+    """Return the PVCs that the pod mounts, each once."""
     metadata = pod["metadata"]
     namespace, pod_name = metadata.get("namespace", ""), metadata["name"]
     wanted: dict[ObjectKey, Wanted] = {}
     for volume, claim, ephemeral in _mounted(pod):
         key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
-        # A claim that is mounted in both ways is judged as the ephemeral volume's: it must be the pod's own.
+        # A PVC that is mounted both ways is treated as the ephemeral volume's: it must be owned by the pod.
         if ephemeral or key not in wanted:
             wanted[key] = Wanted(key, volume, ephemeral)
     return list(wanted.values())
 
 
 def mounts_claims(pod: Object) -> bool:
-    """Return whether the pod mounts any claim."""
+    """Return whether the pod mounts any PVC."""
     return any(True for _ in _mounted(pod))
 
 
@@ -149,7 +149,7 @@ def _mounted(pod: Object) -> Iterator[tuple[str, str, bool]]:
 
 
 def read_claim(raw: Object) -> Claim:
-    """Read a PersistentVolumeClaim as the API server sent it."""
+    """Parse a PersistentVolumeClaim."""
     spec, annotations = raw.get("spec") or {}, raw["metadata"].get("annotations") or {}
     owners = raw["metadata"].get("ownerReferences") or ()
     return Claim(
@@ -170,7 +170,7 @@ def read_claim(raw: Object) -> Claim:
 
 
 def read_volume(raw: Object) -> Volume:
-    """Read a PersistentVolume as the API server sent it."""
+    """Parse a PersistentVolume."""
     spec, metadata = raw.get("spec") or {}, raw["metadata"]
     claim = spec.get("claimRef")
     return Volume(
@@ -190,7 +190,7 @@ def read_volume(raw: Object) -> Volume:
 
 
 def read_class(raw: Object) -> Class:
-    """Read a StorageClass as the API server sent it."""
+    """Parse a StorageClass."""
     return Class(
         name=raw["metadata"]["name"],
         provisioner=raw.get("provisioner") or "",
@@ -200,6 +200,6 @@ def read_class(raw: Object) -> Class:
 
 
 def _needs(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Needs:
-    # The annotation is older than the field and, where it is still used, wins.
+    # The annotation predates the field and takes precedence.
     class_name = annotations.get(names.BETA_STORAGE_CLASS, spec.get("storageClassName"))
     return Needs(class_name or "", spec.get("volumeMode") or _FILESYSTEM, spec.get("volumeAttributesClassName") or "")
