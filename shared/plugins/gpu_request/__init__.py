@@ -1,6 +1,6 @@
-"""Judges what a pod asks of GPUs: whole devices, MIG slices, shares and DRA claims.
+"""Validates what a pod requests of GPUs: whole devices, MIG slices, shares and DRA claims.
 
-Admission only: it changes nothing and serves no BindRequest. The rules are in ``rules``; README.md lists them.
+Admission only: it mutates nothing and serves no BindRequest. The rules are in ``rules``; README.md lists them.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from shared.plugins.gpu_request.rules import Policy, request_faults, update_faul
 
 
 class GpuRequest(Plugin):
-    """Refuses requests for GPUs that can never be carried out, with every fault at once."""
+    """Denies GPU requests that can never be satisfied, and reports all errors together."""
 
     name = "gpu_request"
 

@@ -1,8 +1,8 @@
-"""Rules of whole GPUs and MIG slices in the resources of containers.
+"""Rules for whole GPUs and MIG slices in the resources of containers.
 
-Pure. The API server refuses the same, after the webhook has spoken; saying it here too lets all faults come at once,
-and offline. Never stricter than it: rounding and comparison are its own (``as_stored``). It copies limits to absent
-requests, so a request that equals its limit is not judged again.
+Pure. The API server denies the same after the webhook; checking here reports all errors together, also offline. Never
+stricter than the API server: rounding and comparison are the same (``as_stored``). The API server copies limits to
+absent requests, so a request that equals its limit is not checked again.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from shared.plugins.gpu_request.share import too_many
 
 
 def device_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
-    """Yield the faults of every resource entry that names devices."""
+    """Yield the errors of every resource entry that names devices."""
     for amount in pod.pod_level:
         message = "GPUs cannot be asked for at pod level; move this to the resources of the container that uses them"
         yield FieldError("gpu_request/pod-level", amount.path, amount.written, message)

@@ -1,7 +1,7 @@
-"""What a pod asks of GPUs, read from its raw JSON: the input of every rule here.
+"""What a pod requests of GPUs, parsed from its raw JSON: the input of every rule.
 
-Reading never fails, whatever the shape: what has a wrong type reads as absent. The chain and the API server refuse
-it before, with a message of their own; a plugin that fails on it would hide theirs.
+Parsing never fails: a field of the wrong type reads as absent. The chain and the API server deny it with a message of
+their own; a plugin that failed here would hide that message.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,14 +14,14 @@ from shared.api.field_error import shown
 from shared.api.meta import Object
 from shared.api.quantity import as_stored, parse_quantity
 
-# More than any machine has; a count is cut there so that sums stay small.
+# Upper bound of a count, so that sums stay small.
 _MOST = 2**63 - 1
 _DIGITS_TOLD = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An entry of a resource list. ``quantity`` is None if what was written is no quantity."""
+    """An entry of a resource list. ``quantity`` is None if the written value cannot be parsed."""
 
     resource: str
     path: str
@@ -30,27 +30,27 @@ class Amount:
 
     @property
     def is_asked(self) -> bool:
-        """Whether anything is asked for: a quantity of 0 is no GPU, an unreadable one was meant to be one."""
+        """Whether anything is requested: 0 is no GPU, an unparsable quantity counts as a request."""
         return self.quantity != 0
 
     @property
     def count(self) -> int:
-        """As a number of devices; 0 if it is none."""
+        """The number of devices; 0 without a quantity."""
         return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
 
     @property
     def told(self) -> str:
-        """How a message puts it: the same for 0.5, "0.5" and what the API server makes of them, 500m."""
+        """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
         if self.quantity is None:
             return shown(self.written)
         if self.quantity.adjusted() < _DIGITS_TOLD:
             return f"{self.quantity.normalize():f}"
-        return f"{self.quantity:.3e}"  # spelling out 1e2147483647 takes 2 GB
+        return f"{self.quantity:.3e}"  # in full, 1e2147483647 takes 2 GB
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The GPU side of a container or init container. A sidecar is an init container that goes on running."""
+    """The GPU fields of a container or init container. A sidecar is an init container that keeps running."""
 
     name: str
     path: str
@@ -63,17 +63,17 @@ class Container:
 
     @property
     def label(self) -> str:
-        """How a message calls it."""
+        """Its name in messages."""
         return f"container {shown(self.name)}" if self.name else self.path
 
     @property
     def is_plain(self) -> bool:
-        """Whether its resources name no GPU, as with nearly all containers."""
+        """Whether its resources name no GPU, as for nearly all containers."""
         return not self.limits and not self.requests
 
     @property
     def asked(self) -> list[Amount]:
-        """What it asks for, each resource once: by its limit or, without one, by its request."""
+        """What it requests, each resource once: by its limit or, without one, by its request."""
         if self.is_plain:
             return []
         asked = {amount.resource: amount for part in (self.requests, self.limits) for amount in _asked(part)}
@@ -82,10 +82,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """The GPU side of a pod. Containers are in the order in which a name is looked up: init containers first.
+    """The GPU fields of a pod. Containers are in name lookup order: init containers first.
 
-    ``share`` is the first annotation that asks for a share of a GPU; empty if none does. An empty value asks, too.
-    ``target`` is the container that gets it: the named one, else the first that is no init container.
+    ``share`` is the first annotation that requests a share of a GPU, also with an empty value; empty if there is
+    none. ``target`` is the container that gets it: the named one, else the first that is not an init container.
     """
 
     annotations: Mapping[str, str]
@@ -97,7 +97,7 @@ class PodView:
 
     @property
     def whole_gpus(self) -> int:
-        """Whole GPUs that the pod occupies at its peak; sidecars stay while everything after them runs."""
+        """The whole GPUs that the pod occupies at its peak; sidecars keep running beside all later containers."""
         sidecars = running = peak = 0
         for container in self.containers:
             count = next((a.count for a in container.asked if a.resource == names.RESOURCE_GPU), 0)
@@ -111,7 +111,7 @@ class PodView:
 
 
 def view_pod(pod: Object) -> PodView:
-    """Read a pod, or a pod template's ``metadata`` and ``spec``."""
+    """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
     spec = _mapping(_mapping(pod).get("spec"))
     annotations = owned_annotations(pod)
     node_name = spec.get("nodeName")
@@ -127,7 +127,7 @@ def view_pod(pod: Object) -> PodView:
 
 
 def owned_annotations(pod: Object) -> dict[str, str]:
-    """Return the annotations that have a meaning here, in a fixed order; null is stored as an empty string."""
+    """Return the annotations used by the rules, in a fixed order; null is stored as an empty string."""
     annotations = _mapping(_mapping(_mapping(pod).get("metadata")).get("annotations"))
     owned = {key: annotations[key] for key in names.OWNED_ANNOTATIONS if key in annotations}
     return {key: value or "" for key, value in owned.items() if value is None or isinstance(value, str)}
@@ -174,7 +174,7 @@ def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
 
 
 def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Amount]:
-    """Return the GPU entries of ``limits`` or ``requests`` by resource, in the order of their names."""
+    """Return the GPU entries of ``limits`` or ``requests`` by resource, sorted by name."""
     entries = _mapping(resources.get(part))
     if not entries:
         return {}

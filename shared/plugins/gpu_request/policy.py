@@ -1,14 +1,14 @@
-"""The rules of GPU annotations as a ValidatingAdmissionPolicy: they hold while the webhook is away.
+"""The rules for GPU annotations as a ValidatingAdmissionPolicy, effective while the webhook is unavailable.
 
-Generates what the chart's policy is made of: CEL variables and one validation, whose message lists every fault, as
-the webhook's does. Sentences and grammar come from ``wording``, where the Python rules have theirs, too; a test lets
-both judge the same pods on a real API server.
+Generates the content of the chart's policy: CEL variables and one validation whose message lists every error, as the
+webhook's does. Texts and grammar are shared with the Python rules (``wording``); a test compares the verdicts of both
+for the same pods on a real API server.
 
-Here is what CEL can hold truly, and nothing that the API server checks by itself before policies run (quantities,
-requests beside limits). Never stricter than the Python rules. In one place the policy is more lenient: of a fraction
-written with more than ``LONGEST_FRACTION`` characters it judges the form, not the size, because CEL's conversion to a
-number fails the whole policy on what a 64-bit float cannot hold. Settings are the chart's business: it puts the
-variables ``sharing`` and ``gpuDeviceClasses`` before those made here.
+Only rules that CEL can express exactly, and none that the API server itself checks before policies run (quantities,
+requests beside limits). Never stricter than the Python rules. In one case the policy is more lenient: of a fraction
+with more than ``LONGEST_FRACTION`` characters it checks the format, not the size, because CEL's conversion of a
+number outside the range of a 64-bit float fails the whole policy. The settings are the chart's: it prepends the
+variables ``sharing`` and ``gpuDeviceClasses``.
 
 ``python -m shared.plugins.gpu_request.policy`` prints it; ``--write CHART`` writes the chart's copy, ``--check
 CHART`` compares it.
@@ -40,7 +40,7 @@ _FALLBACK: Final = "its GPU annotations contradict each other or have values tha
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """A rule in CEL: ``when`` is true of a pod that breaks it; ``key`` is the CEL of the annotation it is about."""
+    """A rule in CEL: ``when`` is true for a pod that violates it; ``key`` is the CEL of its annotation's name."""
 
     name: str
     when: str
@@ -49,7 +49,7 @@ class PolicyRule:
 
 
 def _cel(value: str) -> str:
-    """Return a CEL string; JSON's escapes are all CEL's, too."""
+    """Return a CEL string literal; all JSON escapes are valid in CEL."""
     return json.dumps(value)
 
 
@@ -66,7 +66,7 @@ def _matches(key: str, pattern: str) -> str:
 
 
 def _not_whole(key: str, most: int) -> str:
-    """Return the CEL of "no whole number from 1 to most"; texts of equal length compare as their numbers do."""
+    """Return CEL that is true unless the value is an integer from 1 to ``most``; equal lengths compare as text."""
     largest = str(most)
     shorter = _matches(key, rf"^0*[1-9][0-9]{{0,{len(largest) - 2}}}$")
     as_long = _matches(key, rf"^0*[1-9][0-9]{{{len(largest) - 1}}}$")
@@ -75,9 +75,9 @@ def _not_whole(key: str, most: int) -> str:
 
 
 def _asked(container: str) -> str:
-    """Return the CEL of the names of what a container asks for: by its limit or, without one, by its request.
+    """Return CEL for the names of the resources that a container requests: by limit or, without one, by request.
 
-    Policies see quantities as they are stored: zero is spelled "0".
+    Policies see quantities as stored: zero is "0".
     """
     limits, requests = f"{container}.resources.limits", f"{container}.resources.requests"
     return (
@@ -105,7 +105,7 @@ def _variables() -> list[dict[str, str]]:
 
 
 def policy_rules() -> tuple[PolicyRule, ...]:
-    """Return the rules in the order in which the Python rules find their faults."""
+    """Return the rules in the order of the Python rules."""
     fraction, memory = names.GPU_FRACTION, names.GPU_MEMORY
     count, container, mps = names.GPU_FRACTION_NUM_DEVICES, names.GPU_FRACTION_CONTAINER, names.MPS
     well_formed = _matches(fraction, f"^(?:{wording.FRACTION_GRAMMAR})$")
@@ -165,10 +165,10 @@ def policy_rules() -> tuple[PolicyRule, ...]:
 
 
 def _message() -> str:
-    """Return the CEL of the denial: path, value and sentence of every fault, put together as the webhook's are."""
+    """Return CEL for the denial message: path, value and text of every error, in the webhook's format."""
     path = annotation_path("\0").split("\0")
     value = "variables.annotations[f[0]]"
-    # As field_error.shown(): one line, cut, and the policy's message may not have line breaks either.
+    # As field_error.shown(): one line, truncated; a policy's message must not contain line breaks.
     cut = f"(size({value}) <= {MAX_VALUE} ? {value} : {value}.substring(0, {MAX_VALUE - 3}) + '...')"
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         cut += f".replace({_cel(plain)}, {_cel(escaped)})"
@@ -178,7 +178,7 @@ def _message() -> str:
 
 
 def policy_parts() -> dict[str, Any]:
-    """Return what the chart's policy is made of."""
+    """Return the content of the chart's policy."""
     validation = {
         "expression": "size(variables.faults) == 0",
         "messageExpression": _message(),
@@ -188,11 +188,11 @@ def policy_parts() -> dict[str, Any]:
     return {"variables": _variables(), "validations": [validation]}
 
 
-# --- the file in the chart ---
+# --- the chart's file ---
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes an expression of several lines as such: people read it in the cluster."""
+    """Writes multi-line expressions as blocks, to be readable in the cluster."""
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
         return self.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
@@ -202,7 +202,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def as_yaml() -> str:
-    """Return the YAML document that the chart holds."""
+    """Return the YAML document in the chart."""
     return HEADER + yaml.dump(policy_parts(), Dumper=_Dumper, sort_keys=False, width=110)
 
 

@@ -1,9 +1,8 @@
-"""Every rule of a pod's GPU request, as functions from data to faults.
+"""The rules for a pod's GPU request, as functions from data to field errors.
 
-Pure: no clock, no I/O, no logging. ``request_faults`` judges a new pod and finds everything that is wrong with it in
-one pass, in a fixed order: the annotations one by one, what excludes what, then the containers' resources.
-``update_faults`` judges a change and nothing else: a stored pod must stay changeable whatever rules came later, or
-nobody could remove its finalizers.
+Pure: no clock, no I/O, no logging. ``request_faults`` validates a new pod and returns all its errors in a fixed
+order: single annotations, exclusions, then the containers' resources. ``update_faults`` validates only what changed:
+a stored pod must stay updatable whatever rules were added since, or its finalizers could not be removed.
 """
 
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ class Policy:
 
 
 def request_faults(raw: Object, policy: Policy, inventory: Inventory | None = None) -> list[FieldError]:
-    """Return every fault and warning of a new pod."""
+    """Return every error and warning of a new pod."""
     pod = view_pod(raw)
     return [
         *(share_faults(pod, inventory) if pod.annotations else ()),
@@ -38,7 +37,7 @@ def request_faults(raw: Object, policy: Policy, inventory: Inventory | None = No
 
 
 def update_faults(raw: Object, old: Object) -> list[FieldError]:
-    """Return a fault for every owned annotation that differs: they are fixed, as the container's environment is."""
+    """Return an error for every changed share annotation: immutable, as the container's environment is."""
     now, before = owned_annotations(raw), owned_annotations(old)
     faults = []
     for key in names.OWNED_ANNOTATIONS:
@@ -51,7 +50,7 @@ def update_faults(raw: Object, old: Object) -> list[FieldError]:
 
 
 def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
-    """Yield what makes a share impossible, at the annotation that asks for it."""
+    """Yield what makes a share impossible, as errors of the annotation that requests it."""
     if not policy.sharing:
         yield fault(pod, "sharing-disabled", pod.share, wording.SHARING_DISABLED)
     whole, mig = [], []
@@ -75,10 +74,11 @@ def _exclusion_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
 
 
 def _claim_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
-    """Refuse a share beside a claim of a GPU; warn beside a claim of who knows what.
+    """Deny a share beside a DRA claim known to be a GPU; warn beside any other claim.
 
-    A pod names claims and templates, which name the class; only ``deviceclass.resource.kubernetes.io/<class>`` among
-    the resources names a class in the pod itself. Looking up the rest would make the verdict depend on the moment.
+    A pod names claims and templates, which name the class; only a resource
+    ``deviceclass.resource.kubernetes.io/<class>`` names the class in the pod itself. A lookup of the others would
+    make the verdict depend on the time of the review.
     """
     target = pod.target
     if target is None or (target.is_plain and not target.claims):

@@ -1,8 +1,8 @@
-"""Rules of the annotations that ask for a share of a GPU, each by itself.
+"""Rules for the annotations that request a share of a GPU, each by itself.
 
-Pure. A value is judged by its text and by a grammar spelled out here: ``int()`` and ``float()`` take signs, spaces,
-underscores, ``inf`` and digits of other scripts. A fraction is valid if schedulers in the field can read it: as a
-64-bit float and as a Kubernetes quantity.
+Pure. A value is validated as text, with an explicit grammar: ``int()`` and ``float()`` accept signs, spaces,
+underscores, ``inf`` and digits of other scripts. A fraction is valid if existing schedulers can parse it: as a 64-bit
+float and as a Kubernetes quantity.
 """
 
 import re
@@ -22,7 +22,7 @@ _LISTED = 5
 
 
 def share_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
-    """Yield the faults of the annotations' values and of what each needs beside it."""
+    """Yield the errors of the annotations' values and of the annotations they depend on."""
     written = pod.annotations
     if names.GPU_FRACTION in written:
         yield from _fraction_faults(pod, written[names.GPU_FRACTION])
@@ -37,16 +37,16 @@ def share_faults(pod: PodView, inventory: Inventory | None) -> Iterator[FieldErr
 
 
 def listed(words: list[str]) -> str:
-    """Return words for a message, the first few and how many more: a pod may have hundreds of containers.
+    """Return the first few words and the number of the others: a pod may have hundreds of containers.
 
-    Names in a message go through ``shown``: the webhook speaks before the API server has looked at them.
+    Names in a message must be escaped with ``shown``: the webhook runs before the API server validates them.
     """
     more = len(words) - _LISTED
     return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def fault(pod: PodView, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
-    """Return a fault of an annotation."""
+    """Return a field error of an annotation."""
     return FieldError(
         f"gpu_request/{rule}", annotation_path(key), pod.annotations.get(key), message, is_warning=is_warning
     )
@@ -115,5 +115,5 @@ def too_many(inventory: Inventory) -> str:
 
 
 def _is_whole(text: str, most: int) -> bool:
-    # Decimal, because int() refuses texts of more than 4300 digits with an error of its own.
+    # Decimal, because int() raises ValueError for more than 4300 digits.
     return bool(_DIGITS.fullmatch(text)) and 1 <= Decimal(text) <= most

@@ -1,7 +1,8 @@
-"""Sentences and bounds of the rules that are held twice: by the webhook, in Python, and by the policy, in CEL.
+"""Texts and bounds of the rules that exist twice: in the webhook, in Python, and in the policy, in CEL.
 
-Pure data, so that the two cannot drift: ``share`` and ``rules`` judge with it, ``policy`` writes it into the chart.
-The grammar of a fraction is a regular expression that Python's ``re`` and RE2 read alike: classes are spelled out.
+Pure data, which keeps both equal: ``share`` and ``rules`` validate with it, ``policy`` generates the chart's copy.
+The grammar of a fraction is a regular expression with one meaning in Python's ``re`` and RE2: it has no class
+shorthands.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from shared.api import names
 
 FRACTION_GRAMMAR: Final = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-# Numbers of devices and of MiB end up in int64 fields of schedulers; what is larger is lost there.
+# Schedulers store numbers of devices and of MiB in int64 fields; larger values would be lost there.
 MAX_INT64: Final = 2**63 - 1
 
 # Schedulers name a GPU group for each device; the BindRequest's CRD allows as many.
@@ -41,28 +42,28 @@ SHARING_DISABLED: Final = (
 )
 
 
-# What follows names what was found in the pod, where the one who judges can list it.
+# The arguments below add what was found in the pod, where the caller can list it.
 
 
 def container_name(known: str = "") -> str:
-    """Return the sentence about a name that no container has; ``known`` are the names there are."""
+    """Return the text for a container name that does not exist; ``known`` are the existing names."""
     found = f" ({known})" if known else ""
     remedy = "without the annotation the first container is taken"
     return f"must name a container or init container of this pod{found}; {remedy}"
 
 
 def share_and_whole(asked: str = "") -> str:
-    """Return the sentence about a share beside whole GPUs."""
+    """Return the text for a share beside whole GPUs."""
     return _beside("whole GPUs", asked)
 
 
 def share_and_mig(asked: str = "") -> str:
-    """Return the sentence about a share beside MIG devices."""
+    """Return the text for a share beside MIG devices."""
     return _beside("MIG devices", asked)
 
 
 def share_and_dra(label: str = "its container", classes: str = "") -> str:
-    """Return the sentence about a share beside a DRA device known to be a GPU."""
+    """Return the text for a share beside a DRA device known to be a GPU."""
     found = f" ({classes})" if classes else ""
     return f"a share cannot be combined with DRA devices of {label}{found}; remove one of the two"
 
