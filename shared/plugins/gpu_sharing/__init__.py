@@ -1,11 +1,11 @@
-"""Shares of GPUs, all the way: from a prepared pod to a bound one that sees its device, and back.
+"""Shared GPUs: from the mutation of the pod to a bound pod that sees its device, and the release of that device.
 
-Admission gives the container an environment that refers to ConfigMaps (``admission``). Binding finds the device of
-each group (``owner``, the one owner of all groups), labels the pod as its user, writes the ConfigMaps (``maps``) and
-leaves the Binding to the bind plugin. Rollback takes back all of it, and what nobody uses any more is given up
-(``owner``, told by the watches here and by ``sweep``).
+Admission adds an environment that refers to ConfigMaps (``admission``). Binding finds the device of each group
+(``owner``, the only writer of reservation pods), labels the pod as its user, writes the ConfigMaps (``maps``) and
+leaves the Binding to the bind plugin. Rollback undoes all of it. Devices without users are released (``owner``,
+triggered by the watches here and by ``sweep``).
 
-Waiting for an agent to tell a device holds neither worker nor lock: pre_bind says WAIT and is called again.
+Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -51,15 +51,15 @@ if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
 
 SWEEP = ObjectKey("", "sweep")
-# Longer than a scheduler takes to place a scaling pod on a node that is there; an autoscaler at its limit never gets
-# one placed, and the pod is then better off with its scheduler, which may choose a device that is shared already.
+# Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
+# never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
-# As long as it may take to reserve a device again that pods still use.
+# How long a request may wait while a device that pods still use is being reserved again.
 RECOVERY = timedelta(seconds=60)
 
 
 class GpuSharing(Plugin):
-    """Prepares pods for a share, and their binding."""
+    """Mutates pods that request a share, and reserves their devices."""
 
     name = "gpu_sharing"
     config_model = GpuSharingConfig
@@ -72,12 +72,12 @@ class GpuSharing(Plugin):
     # --- admission ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Name the pod's ConfigMaps and let its container refer to them."""
+        """Add the names of the pod's ConfigMaps and the container's references to them."""
         if self._sharing.enabled:
             prepare(pod, info.seed)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Refuse a prefix that makes no names and, last of all, a pod that was not prepared."""
+        """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
         if old is not None or not self._sharing.enabled:
             return
         faults = list(prefix_faults(pod))
@@ -91,7 +91,9 @@ class GpuSharing(Plugin):
         return (Demand.FRACTION,) if self._sharing.enabled else ()
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        """Return whether anything may be written; for groups that can be no labels nothing is, or could be undone."""
+        """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
+        back.
+        """
         if not self._sharing.enabled or request.spec is None or not _is_share(request):
             return False
         return request_fault(request.spec) is None
@@ -123,7 +125,7 @@ class GpuSharing(Plugin):
         self._metrics.unreserved.set(0)
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch sharing pods, whose end may free a device, and what requests wait for and name in ``wake_on``."""
+        """Watch sharing pods, whose end may free a device, and the pods that requests name in ``wake_on``."""
         if not self._sharing.enabled:
             return
         yield EventSource(
@@ -139,7 +141,7 @@ class GpuSharing(Plugin):
             PODS.as_metadata(),
             _nobody,
             label_selector=SHARING,
-            # Bound pods alone use a device; until then a claim or an unfinished request keeps it.
+            # Only bound pods use a device; before that a claim or an unfinished request keeps it.
             field_selector=f"{RUNNING},spec.nodeName!=",
             slim=slim_user,
             on_change=self._user_changed,
@@ -151,7 +153,7 @@ class GpuSharing(Plugin):
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
         group = group_of(new or old or {"group": ""})
-        # It may have been lost, or be the one that gets a lost device back.
+        # The device may have been lost, or this reservation may recover a lost one.
         if self._idle.used(group):
             self._owner.look([group])
 
@@ -166,7 +168,7 @@ class GpuSharing(Plugin):
         return RUN_PARALLEL if concerned else SKIP_PARALLEL
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Give up the node's devices that nobody uses; find those of a share, label the pod, write the ConfigMaps."""
+        """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
         own = set(c.spec.selected_gpu_groups)
         try:
             await self._owner.vacate(self._idle.on(c.spec.selected_node) - own)
@@ -198,7 +200,7 @@ class GpuSharing(Plugin):
             return refusal(error.message)
 
     async def _give(self, c: "BindContext", share: Share, devices: Mapping[str, str]) -> Status:
-        """Make the pod a user of the devices, which are by group. A call that finds it done writes nothing."""
+        """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
         if c.state.get("given") == devices:
             return Status.ok()
         groups, pod = c.spec.selected_gpu_groups, c.pod
@@ -207,7 +209,7 @@ class GpuSharing(Plugin):
         if await self._site.label(pod, changes) is None:
             return Status(Code.INFRA, (f"pod {c.request.pod_key} is gone or another one by now",))
         received = c.spec.received_gpu
-        assert received is not None  # noqa: S101 - request_fault has refused it
+        assert received is not None  # noqa: S101 - request_fault has rejected it
         limit = memory_limit(pod, c.node, received.share)[0] if c.node is not None else ""
         maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
         status = await write_maps(c.client, maps, pod)
@@ -218,12 +220,12 @@ class GpuSharing(Plugin):
         return status
 
     async def post_bind(self, c: "BindContext") -> None:
-        """The pod's own label speaks for it now."""
+        """Drop the claims: the pod's label keeps the device from now on."""
         if _is_share(c.request):
             self._owner.settle(c.request.key)
 
     async def rollback(self, c: "BindContext", why: Status) -> Status:
-        """Take back labels and ConfigMaps, and give the groups up."""
+        """Remove labels and ConfigMaps, and release the groups."""
         if not self.leaves_effects(c.request) or c.request.spec is None:
             return Status.ok()
         groups = c.spec.selected_gpu_groups
@@ -244,7 +246,7 @@ class GpuSharing(Plugin):
             return Status.retry(f"pod {c.request.pod_key} has just been changed")
         share = share_of(pod)
         if share is None or pod["spec"].get("nodeName"):
-            # Bound by somebody else's decision: the ConfigMaps are that one's now.
+            # Bound by another binder, which owns the ConfigMaps now.
             return Status.ok()
         wanted = (share.capabilities, direct_env_map(share.capabilities))
         return await remove_maps(c.client, wanted, c.request.key.namespace, c.request.pod_uid)
@@ -271,17 +273,17 @@ def _claim(c: "BindContext", group: str) -> Claim:
 
 
 def _remember_awaited(c: "BindContext", answers: list[Answer]) -> None:
-    """Keep which reservation each group waits for: one that vanishes is a failure, not a reason to make another."""
+    """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
     c.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
     }
 
 
 def unfit(answers: list[Answer]) -> Status | None:
-    """Return what keeps the request from its devices, the worst first; None if it has them all."""
+    """Return the Status for the worst answer; None if the request has all its devices."""
     for answer in answers:
         if isinstance(answer, Orphaned):
-            # Not final at once: a scheduler that sees room in the group would choose it again immediately.
+            # Not terminal immediately: a scheduler that sees room in the group would choose it again each time.
             return Status.wait(answer.why, *answer.by, timeout=RECOVERY, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
     for answer in answers:
         if isinstance(answer, Lost):
@@ -301,5 +303,5 @@ def unfit(answers: list[Answer]) -> Status | None:
 
 
 def _nobody(_: Object) -> Iterable[ObjectKey]:
-    """Wake no request by itself: those who wait for an object are known by their waits."""
+    """Return no keys: waiting requests are woken through their ``wake_on``."""
     return ()

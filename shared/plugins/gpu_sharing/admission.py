@@ -1,9 +1,8 @@
-"""What a sharing pod needs before it is stored: names of its two ConfigMaps, and an environment that refers to them.
+"""What a sharing pod needs before it is stored: the names of its two ConfigMaps, and references to them.
 
-Pure. The content of the ConfigMaps is not known before the pod is bound; the names are fixed here, for a container's
-environment cannot change later. Preparing a pod a second time changes nothing: the annotation holds the name that
-was drawn the first time. What is generated is derived from the request's seed, so that the same review has the same
-answer.
+Pure. The content of the ConfigMaps is not known before the bind; the names are fixed here, because a container's
+environment is immutable. Idempotent: the annotation keeps the name generated first. Generated names are derived from
+the request's UID (``seed``), so that a repeated review has the same result.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ SHARE_ENV = (names.VISIBLE_DEVICES, names.NUM_OF_GPUS, names.GPU_PORTION)
 _REMOVED_ONE_BY_ONE = 8
 MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
-# What a ConfigMap's file gets where a volume says nothing.
+# The API's default mode of a ConfigMap volume.
 _DEFAULT_MODE = 0o644
 _PLACE = re.compile(r"-i?[0-9]+")
 _NOT_IN_NAME = re.compile(r"[^a-z0-9.-]+")
@@ -42,7 +41,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 def prepare(pod: MutablePod, seed: str) -> None:
-    """Give the share's container what it needs; a pod without a share, or without that container, stays as it is."""
+    """Mutate the share's container; a pod without a share, or without that container, is not changed."""
     if not wants_share(pod.raw):
         return
     target = share_target(pod.raw)
@@ -59,7 +58,7 @@ def prepare(pod: MutablePod, seed: str) -> None:
     kept = [entry for entry in env if entry.get("name") not in SHARE_ENV]
     ours = [_env_entry(name, capabilities) for name in SHARE_ENV]
     if len(kept) == len(env):
-        # As nearly always. A new list in the patch would repeat all that the user has written.
+        # The usual case. Replacing the list would repeat every user-written entry in the patch.
         pod.extend(ours, *container, "env")
     elif not _has_env(env, capabilities):
         _remove(pod, [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV], *container, "env")
@@ -73,18 +72,18 @@ def prepare(pod: MutablePod, seed: str) -> None:
 
 
 def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
-    """Return ``<base>-<7 characters>-shared-gpu``; every name made of it is valid and short enough."""
+    """Return ``<base>-<7 characters>-shared-gpu``; every name derived from it is valid and short enough."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or [{}]
     written = metadata.get("name") or (metadata.get("generateName") or "").removesuffix("-")
     base = owners[0].get("name") or written
-    # The longest name made of the prefix that must fit a label: the volume's, or with "-evar" a little longer.
+    # The longest derived name that must fit a label: the volume's, or the slightly longer one with "-evar".
     room = MAX_LABEL - len(f"-{'x' * GENERATED_LENGTH}-{GENERATED_TAIL}-{target.suffix}-evar")
     return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{GENERATED_TAIL}"
 
 
 def prefix_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield why no ConfigMap or volume can have a name made of the prefix that the user chose."""
+    """Yield an error if the user's prefix does not form valid ConfigMap and volume names."""
     prefix, target = configmap_prefix(pod), share_target(pod)
     if not prefix or target is None or not wants_share(pod):
         return
@@ -102,7 +101,7 @@ def prefix_faults(pod: Object) -> Iterator[FieldError]:
 
 
 def unprepared_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield the fault of a sharing pod that would start without its share's environment."""
+    """Yield an error for a sharing pod that would start without its share's environment."""
     target = share_target(pod)
     if target is None or not wants_share(pod):
         return
@@ -143,7 +142,7 @@ def _volume(capabilities: str) -> dict[str, Any]:
 
 
 def _pin(pod: MutablePod, target: ShareTarget) -> None:
-    """Write down which container the share is for: a webhook that is called later may put another one before it."""
+    """Record the share's container by name: a webhook that runs later may insert another one before it."""
     name = _name(target)
     if name and names.GPU_FRACTION_CONTAINER not in pod.annotations:
         pod.set_annotation(names.GPU_FRACTION_CONTAINER, name)
@@ -155,9 +154,9 @@ def _remove_former(
     entries: Sequence[Object] | None,
     *array: str | int,
 ) -> None:
-    """Remove what an earlier review has made for another place, as long as the container was there.
+    """Remove entries of an earlier review for another container index.
 
-    A ConfigMap of that place is never written, and the kubelet would wait for it indefinitely.
+    The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
     """
     prefix = configmap_prefix(pod.raw)
     _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, made, prefix)], *array)
@@ -174,7 +173,7 @@ def _is_former(entry: Object, made: Callable[[str], dict[str, Any]], prefix: str
 def _clean_others(pod: MutablePod, target: ShareTarget) -> None:
     """Remove the share's environment from containers that an earlier review took for the share's.
 
-    A reference to the share as it is now is not ours there: it is left, to be denied.
+    A reference to the current ConfigMap is user-written there: it is kept, and denied by the validation.
     """
     prefix = configmap_prefix(pod.raw)
     current = capabilities_map(prefix, target)
@@ -196,7 +195,7 @@ def _clean_others(pod: MutablePod, target: ShareTarget) -> None:
 
 
 def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
-    """Remove entries of an array: a few one by one, more by writing the array again.
+    """Remove entries of an array: a few one by one, more by replacing the array.
 
     The API server copies the array for each operation on it.
     """
@@ -212,7 +211,7 @@ def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
 
 
 def _has_env(env: Sequence[Object], capabilities: str) -> bool:
-    """Return whether each variable is there once and refers to its key. Of a name given twice the last one counts."""
+    """Return whether each variable exists once and refers to its key; of duplicates the last one takes effect."""
     found = [entry for entry in env if entry.get("name") in SHARE_ENV]
     return len(found) == len(SHARE_ENV) == len({entry["name"] for entry in found}) and all(
         _refers(entry, capabilities) for entry in found
@@ -239,13 +238,17 @@ def _has_volume(pod: Object, capabilities: str) -> bool:
 
 
 def _as_name(base: str, room: int) -> str:
-    """Return the base as the beginning of a DNS subdomain, cut to the room. Owners may be called anything."""
+    """Return the base as a prefix of a DNS subdomain, truncated to ``room``. Names of owners may contain other
+    characters.
+    """
     lowered = _NOT_IN_NAME.sub("-", base.lower())[:room]
     return ".".join(filter(None, (label.strip("-") for label in lowered.split(".")))) or "pod"
 
 
 def _drawn(seed: str, metadata: Object) -> str:
-    """Return seven characters that differ from request to request and are the same within one."""
+    """Return seven characters derived from the seed and the pod's name: stable within a review, distinct across
+    reviews.
+    """
     unique = "/".join((seed, metadata.get("namespace") or "", metadata.get("name") or ""))
     number = int.from_bytes(hashlib.sha256(unique.encode()).digest()[:8], "big")
     drawn = []

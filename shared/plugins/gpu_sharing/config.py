@@ -1,4 +1,4 @@
-"""The plugin's own arguments; what several plugins share is ``gpuSharing`` of the configuration."""
+"""The plugin's own arguments; settings shared by several plugins are in ``gpuSharing`` of the configuration."""
 
 from typing import Annotated, Any
 

@@ -1,8 +1,8 @@
-"""Which groups hold a device that nobody uses, as far as the watches show. Pure.
+"""The groups with a reserved device and no users, according to the watches. Pure.
 
-A scheduler need not count reservation pods, and KAI-Scheduler does not: as soon as the last pod of a group has gone,
-it gives the device to somebody else. What is idle here is therefore looked at, and given up, before another pod is
-bound to the node. It is a reason to look, no more: claims and pods that no watch shows are the look's to find.
+KAI-Scheduler does not count reservation pods: once the last pod of a group has ended, it assigns the device to
+another pod. Idle groups of a node are therefore checked, and their devices released, before another pod is bound to
+the node. This is only a trigger: the live check before a delete covers claims and pods that the watches do not show.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ class Idle:
     """Follows the watches of reservation pods and of sharing pods."""
 
     def __init__(self) -> None:
-        self._reserved: dict[str, set[str]] = {}  # names of reservation pods
-        self._misplaced: Counter[str] = Counter()  # those that block a device in search of another
+        self._reserved: dict[str, set[str]] = {}  # by group: names of reservation pods
+        self._misplaced: Counter[str] = Counter()  # reservation pods that only block a device during a recovery
         self._users: Counter[str] = Counter()
         self._idle: set[str] = set()
 
     def reservation_changed(self, old: Object | None, new: Object | None) -> None:
-        """Follow a reservation pod. Both as ``slim_reservation`` keeps them."""
+        """Apply an event of a reservation pod; both as returned by ``slim_reservation``."""
         if old is not None:
             names = self._reserved.get(group_of(old), set())
             names.discard(old["metadata"]["name"])
@@ -36,18 +36,18 @@ class Idle:
         self._judge({group_of(seen) for seen in (old, new) if seen is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
-        """Follow a sharing pod. Both as ``slim_user`` keeps them."""
+        """Apply an event of a sharing pod; both as returned by ``slim_user``."""
         before, now = groups_of(old), groups_of(new)
         self._users.subtract(before)
         self._users.update(now)
         self._judge(before | now)
 
     def used(self, group: str) -> bool:
-        """Return whether the watch shows a pod that runs on the group's device."""
+        """Return whether the watch shows a pod that uses the group's device."""
         return self._users[group] > 0
 
     def on(self, node: str) -> frozenset[str]:
-        """Return the idle groups whose device may be the node's."""
+        """Return the idle groups whose device may be on the node."""
         return frozenset(
             group for group in self._idle if any(may_be_on(node, group, name) for name in self._reserved[group])
         )

@@ -1,10 +1,10 @@
-"""Writing and removing a share's two ConfigMaps; only those that belong to the pod are ever touched.
+"""Writes and deletes a share's two ConfigMaps; only those owned by the pod are ever changed.
 
-They are immutable. One with other content, of an earlier device for example, is deleted and created: the pod is not
-bound yet, so no kubelet has read it.
+They are immutable. One with other content, for example of an earlier device, is deleted and created again: the pod is
+not bound yet, so no kubelet has read it.
 
-Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps everywhere: what
-it finds under such a name and is not owned by this very pod (by UID) is somebody else's.
+Their names come from an annotation that the user may choose, and the reconciler may write ConfigMaps in every
+namespace. So a ConfigMap of that name which is not owned by this pod (by UID) is treated as foreign.
 """
 
 from collections.abc import Iterable
@@ -20,12 +20,15 @@ from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.plugins.gpu_sharing.rules import ShareMaps, configmap_object, is_guarded, owning_pods, renewed_data
 
-# The garbage collector takes the ConfigMaps of a deleted pod within seconds.
+# The garbage collector deletes the ConfigMaps of a deleted pod within seconds.
 COLLECTED_SOON = timedelta(seconds=2)
 
 
 async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status:
-    """Write each ConfigMap once, complete. OK also where they are as wanted already."""
+    """Write each ConfigMap, complete. OK also if they exist as wanted.
+
+    Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
+    """
     for name in maps.data:
         body = configmap_object(name, maps, pod)
         try:
@@ -38,7 +41,7 @@ async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status
 
 
 async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str, pod_uid: ObjectUID) -> Status:
-    """Delete the ConfigMaps of these names if they belong to the pod."""
+    """Delete the ConfigMaps of these names that the pod owns. RETRY if one changes meanwhile."""
     for name in wanted:
         try:
             found = await client.get(CONFIGMAPS, namespace, name)
@@ -54,7 +57,7 @@ async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str,
 
 
 async def _take_over(client: KubeClient, body: dict[str, Any], maps: ShareMaps, pod: Object) -> Status | None:
-    """Replace a ConfigMap that exists already by the wanted one, if it is the pod's. None if that is done."""
+    """Replace an existing ConfigMap by the wanted one if the pod owns it. None on success."""
     key = key_of(body)
     try:
         found = await client.get(CONFIGMAPS, key.namespace, key.name)

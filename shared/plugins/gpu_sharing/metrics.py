@@ -1,4 +1,4 @@
-"""What an operator wants to know of shared devices, beside what the framework counts of every plugin."""
+"""Metrics of shared devices, in addition to the framework's per-plugin metrics."""
 
 from shared.framework.binding.metrics import PluginMetrics
 from shared.kube.store import Store
@@ -34,7 +34,7 @@ class SharingMetrics:
         )
 
     def follow(self, reservations: Store) -> None:
-        """Show the reservation pods that the watch shows; asked for when metrics are read."""
+        """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
         told = self._reservations.labels("held")
         told.set_function(lambda: sum(map(has_told, reservations.values())))
         self._reservations.labels("waiting").set_function(

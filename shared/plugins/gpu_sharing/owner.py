@@ -1,17 +1,17 @@
-"""The one owner of every group: creates reservation pods, and deletes them when nobody uses their device.
+"""The controller of all groups: creates reservation pods, and deletes them when their device has no users.
 
-Whoever wants a group's device or gives it up asks here; one pass at a time answers for the group, from live reads:
+Requests ask it for a group's device or release it. One worker at a time reconciles a group, from live reads:
 
-- a *claim* is remembered from the moment it is made until its pod is bound, so that no cleanup comes between the
-  answer and the label that makes the pod a user; it is answered with the device, or with what there is to wait for;
-- a *release* is answered when the group has been looked at and what nobody needs is gone;
-- an *event* (a sharing pod has ended or lost its label) has the group examined once the watch shows no other user;
-  pods are read live only before a delete.
+- a *claim* is kept from the call until its pod is bound, so that no cleanup runs between the answer and the label
+  that makes the pod a user. It is answered with the device, or with what to wait for;
+- a *release* is answered when the group has been checked and unused reservations are deleted;
+- an *event* (a sharing pod ended or lost its label) triggers a check if the watch shows no other user; pods are read
+  live only before a delete.
 
-A pass waits for nothing but the API server's answers. An agent that has yet to tell its device is not waited for
-here: the claim is answered with Pending, and its request waits without a worker.
+A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
+and the request waits without a worker.
 
-What is remembered may be lost: after a restart unfinished requests and labels say who needs a device.
+The state may be lost: after a restart, unfinished requests and labels show which devices are in use.
 """
 
 import asyncio
@@ -48,37 +48,37 @@ from shared.plugins.gpu_sharing.site import Site
 
 log = logging.getLogger(__name__)
 
-# Groups are independent: one slow answer of the API server holds up only those of its queue.
+# Groups are independent: a slow API response delays only the groups of the same queue.
 QUEUES = 8
-# A reservation that changed while it was being deleted is looked at again.
+# Requeue delay, for example of a reservation that changed before its delete.
 AGAIN = timedelta(milliseconds=200)
-# What a reservation is recovered for: its pods, not a request.
+# A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A device that pods use and nothing holds. ``until``: when it is tried again, by the monotonic clock."""
+    """A device that pods use and no reservation holds. ``until``: monotonic time of the next search."""
 
-    why: str = ""  # it could not be reserved again; empty during the first search
+    why: str = ""  # why the last search failed; empty during the first search
     until: float = 0.0
     tried: ObjectUID | None = None  # the reservation created last in this search
 
     def pause(self, now: float) -> timedelta:
-        """Return how long until the next step; steps of a search follow each other."""
+        """Return the delay before the next search, at least AGAIN."""
         return max(timedelta(seconds=self.until - now), AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One question to a group's pass: for the claim, or for a look at what nobody needs (None)."""
+    """A question to a group's reconcile: a claim, or None for a release."""
 
     claim: Claim | None
     answer: "asyncio.Future[Answer | None]"
 
 
 class GroupOwner:
-    """Answers for all groups of the cluster while this process leads."""
+    """Answers for all groups of the cluster while this process is the leader."""
 
     def __init__(
         self, handle: Handle, site: Site, agent_timeout: timedelta, metrics: SharingMetrics, idle: Idle
@@ -90,21 +90,21 @@ class GroupOwner:
         self._timeout = agent_timeout
         self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
         self._claims: dict[str, dict[ObjectKey, Claim]] = {}
-        self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of a request's claims
+        self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
         self._asked: dict[str, list[_Asked]] = {}
-        # Requests that were given up: their objects may say for a while that they want a group.
+        # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
-        # Since when a silent reservation has been seen: by no wall clock, which may differ from others or be set.
+        # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
         self._seen_since: dict[str, dict[ObjectUID, float]] = {}
-        # Why silent reservations were given up, for those who waited for them.
+        # Why reservations were deleted after the timeout, for the requests that wait for them.
         self._gave_up: dict[str, dict[ObjectUID, str]] = {}
-        # Devices that pods use and nothing holds, by group.
+        # Devices that pods use and no reservation holds, by group.
         self._losses: dict[str, Loss] = {}
 
-    # --- asked by requests ---
+    # --- called by requests ---
 
     async def claim(self, claims: Sequence[Claim]) -> list[Answer]:
-        """Return the answer to each claim. Raises what the API server's answers raise."""
+        """Return the answer to each claim, in order. Raises the client's errors."""
         for claim in claims:
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
@@ -112,7 +112,7 @@ class GroupOwner:
         return [answer for answer in answers if answer is not None]
 
     def settle(self, request: ObjectKey) -> None:
-        """The request's pod is bound: its label speaks for it from now on."""
+        """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
         for group in self._claimed_by.pop(request, ()):
             claims = self._claims[group]
             del claims[request]
@@ -120,29 +120,29 @@ class GroupOwner:
                 del self._claims[group]
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
-        """Give the groups up, and return when what nobody else needs is gone."""
+        """Drop the request's claims; returns when unused reservations of the groups are deleted."""
         self._withdrawn[request] = uid
         self.settle(request)
         await asyncio.gather(*(self._ask(group, None) for group in groups))
 
     async def vacate(self, groups: Iterable[str]) -> None:
-        """Return when what nobody needs of the groups is gone. Those that are claimed are left alone."""
+        """Return when unused reservations of the groups are deleted. Groups with claims are skipped."""
         await asyncio.gather(*(self._ask(group, None) for group in groups if group not in self._claims))
 
     def forget(self, request: ObjectKey) -> None:
-        """Drop what is remembered of a request that has left the system."""
+        """Drop the state of a request that does not exist any more."""
         self._withdrawn.pop(request, None)
         self.settle(request)
 
-    # --- told by watches ---
+    # --- called by watches ---
 
     def look(self, groups: Iterable[str]) -> None:
-        """Have the groups looked at: somebody may have stopped using them."""
+        """Enqueue the groups for a check."""
         for group in groups:
             self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
 
     def clear(self) -> None:
-        """Forget everything: this process no longer leads."""
+        """Drop all state and cancel pending questions: this process is not the leader any more."""
         for questions in self._asked.values():
             for asked in questions:
                 asked.answer.cancel()
@@ -157,7 +157,7 @@ class GroupOwner:
         ):
             memory.clear()
 
-    # --- one pass over one group ---
+    # --- one reconcile of one group ---
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         group = key.name
@@ -168,13 +168,13 @@ class GroupOwner:
             is_released = any(asked.claim is None for asked in questions)
             lost = await self._recover(group, seen, [asked.claim for asked in questions if asked.claim], is_released)
             for asked in questions:
-                # Who asked may be gone: the request was withdrawn, and nothing may be made for it.
+                # Done if the caller was cancelled: create nothing for a withdrawn request.
                 if asked.claim is not None and not asked.answer.done():
                     answer = lost if lost is not None else await self._answer(asked.claim, seen)
                     if not asked.answer.done():
                         asked.answer.set_result(answer)
             look = self._remember(group, seen)
-            # A request that gives the group up, or comes to the node, gets an answer that no watch delays.
+            # A release is answered from live reads, so watch lag does not matter.
             again = (await self._clean(group, seen) if is_released or not self._idle.used(group) else None) or look
             loss = self._losses.get(group)
             if loss is not None and loss.tried is None:
@@ -188,10 +188,10 @@ class GroupOwner:
                 asked.answer.set_exception(error)
             if not told or not isinstance(error, KubeError):
                 raise
-            # Whoever asked comes again.
+            # The callers retry.
             return None
         finally:
-            # Only where this process no longer leads.
+            # Pending only if this worker was cancelled, at the end of the leadership.
             for asked in questions:
                 asked.answer.cancel()
         return again
@@ -229,10 +229,10 @@ class GroupOwner:
     async def _recover(
         self, group: str, seen: list[Reservation], claims: Sequence[Claim], is_released: bool
     ) -> Orphaned | None:
-        """Get the group's device back if pods run on it and nothing holds it. None if there is nothing to recover.
+        """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
 
-        Removes blockers and adds a new reservation to ``seen``. ``is_released``: another pod comes to the node, which
-        may have been given a device that the search blocks, so the search ends.
+        Removes blockers and adds a new reservation to ``seen``. ``is_released``: another pod is about to be bound to
+        the node, perhaps with a device that the search blocks, so the search ends.
         """
         if any(one.holds for one in seen):
             await self._recovered(group, seen)
@@ -277,7 +277,7 @@ class GroupOwner:
     async def _search(
         self, group: str, node: str, users: Sequence[User], seen: list[Reservation], is_released: bool
     ) -> None:
-        """Take one step towards the lost device."""
+        """Execute one step of the search for the lost device."""
         loss, now = self._losses[group], self._clock.monotonic()
         evidence = await self._site.evidence(group, users)
         step = next_step(group, node, seen, evidence, loss.tried)
@@ -315,7 +315,7 @@ class GroupOwner:
                 seen.remove(one)
 
     async def _give_up(self, group: str, seen: list[Reservation]) -> None:
-        """Free the devices of agents that have been silent for too long. The deletion wakes those who waited."""
+        """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
         reasons = overdue(seen, self._seen_since.get(group, {}), self._clock.monotonic(), self._timeout)
         for late in [one for one in seen if one.uid in reasons]:
             if await self._site.remove(late):
@@ -325,7 +325,7 @@ class GroupOwner:
                 log.warning("reservation given up", extra={"group": group, "why": reasons[late.uid]})
 
     def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
-        """Keep since when reservations have been silent. Returns when the first will have been so too long."""
+        """Record since when reservations have had no device; returns the delay until the first times out."""
         now, before = self._clock.monotonic(), self._seen_since.pop(group, {})
         waiting = {one.uid: before.get(one.uid, now) for one in silent(seen)}
         if group not in self._claims:
@@ -336,7 +336,7 @@ class GroupOwner:
         return max(self._timeout - timedelta(seconds=now - min(waiting.values())), AGAIN)
 
     async def _clean(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
-        """Delete the reservations that nobody needs. Returns when to look again if one of them has changed since."""
+        """Delete unused reservations; returns a requeue delay if one of them changed before its delete."""
         idle = unused(seen, (), self._claimed(group), ())
         if not idle:
             return None
@@ -347,7 +347,7 @@ class GroupOwner:
             return None
         asking = await self._site.asking_nodes(group, nodes, set(self._withdrawn.values()))
         again = None
-        # Claims may have come in meanwhile; from here to the delete of each nothing is awaited but deletes.
+        # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for one in idle:
             if not unused([one], users, self._claimed(group), asking):
                 continue
@@ -365,6 +365,6 @@ class GroupOwner:
         question = _Asked(claim, asyncio.get_running_loop().create_future())
         self._asked.setdefault(group, []).append(question)
         self.look([group])
-        # What the answer takes is the time of the owner's requests to the API server.
+        # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await question.answer

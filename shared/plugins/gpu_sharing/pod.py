@@ -1,8 +1,7 @@
-"""The reservation pod as it is created. Pure.
+"""The manifest of a reservation pod. Pure.
 
-It names its node itself, past every scheduler: the decision is made already. It tolerates what the sharing pod
-tolerates, for it must run where that one runs, and has no owner, for it outlives the pod it was made for as long as
-others share its device.
+It sets nodeName, bypassing schedulers: the decision is made already. It has the sharing pod's tolerations, because it
+must run on the same node, and no owner, because it outlives the first pod as long as others share the device.
 """
 
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from shared.plugins.gpu_sharing.reservation import Claim, reservation_name
 
 @dataclass(frozen=True, slots=True)
 class ReservationSpec:
-    """What reservation pods of this cluster have in common."""
+    """What the reservation pods of this cluster have in common."""
 
     namespace: str
     image: str
@@ -29,7 +28,7 @@ def reservation_object(
 ) -> dict[str, Any]:
     """Return the pod that reserves a device of the node for the group.
 
-    ``name``: of a further one for the same group. ``expected``: the devices of which it must get one.
+    ``name``: of an additional one for the same group. ``expected``: UUIDs of which it must get one.
     """
     annotations = {names.DO_NOT_DISRUPT: "true"}
     if expected:
@@ -41,7 +40,7 @@ def reservation_object(
         arguments.append("--fake")
     settings = spec.settings
     pull_secrets = [{"name": name} for name in settings.reservation_image_pull_secrets]
-    # What the settings leave empty is left to the cluster.
+    # Empty settings are left to the cluster's defaults.
     optional = {
         "runtimeClassName": settings.reservation_runtime_class_name,
         "priorityClassName": settings.reservation_priority_class_name,
@@ -76,7 +75,7 @@ def reservation_object(
                     "ports": [{"name": "health", "containerPort": 8080}],
                     "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "periodSeconds": 30},
                     "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "periodSeconds": 10},
-                    # Why the agent ended is then in the pod's status, and from there in the request's.
+                    # The agent's last log lines are then in the pod's status, and from there in the request's.
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     **({"securityContext": container_security} if container_security else {}),
                 }
@@ -86,7 +85,7 @@ def reservation_object(
 
 
 def _resources(settings: GpuSharingConfig) -> dict[str, dict[str, str]]:
-    """Return requests and limits: always one GPU, whatever the settings say of GPUs."""
+    """Return requests and limits: always one GPU, whatever the settings contain for GPUs."""
     both, gpu = settings.reservation_resources, {names.RESOURCE_GPU: "1"}
     limits = {**both, **settings.reservation_limits, **gpu}
     requests = {**settings.reservation_requests, **both, **gpu}

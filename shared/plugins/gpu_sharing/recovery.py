@@ -1,10 +1,10 @@
-"""Getting a lost device back: pods run on it and no reservation pod holds it any more. Pure.
+"""Recovery of a lost device: pods use it and no reservation pod holds it any more. Pure.
 
-The kubelet counts such a device as free. A new reservation pod gets whichever free device the kubelet chooses: it is
-adopted if that is the one the pods use. If not, it is kept as a blocker, so that the next one gets another device,
-until the right one is found or the node has no other free device; then all are released and it is tried again later.
+The kubelet counts such a device as free, and assigns a new reservation pod any free device. It is adopted if its
+device is the one that the pods use. If not, it is kept as a blocker, so that the next one gets another device, until
+the right one is found or the node has no other free device; then all are released and the search is retried later.
 
-What a reservation is made for is on it, as an annotation: a process that takes over knows a blocker as such.
+The devices that a reservation was created for are in its annotation, so that a new leader recognises a blocker.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from shared.api import names
 from shared.api.meta import Object, ObjectUID
 from shared.plugins.gpu_sharing.reservation import Reservation, User, because, reservation_name
 
-# As many devices as most nodes have. The kubelet's refusal ends the search sooner where there are fewer.
+# As many devices as most nodes have. On nodes with fewer the kubelet's rejection ends the search sooner.
 MOST_BLOCKERS = 8
 # Other pods may need the devices that a search blocks, so it is not repeated sooner.
 PAUSE = timedelta(minutes=2)
@@ -23,7 +23,7 @@ PAUSE = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the pods that run on the device show of it. ``devices``: those it may be; empty if they show none."""
+    """What the pods on the device show of it. ``devices``: the possible UUIDs; empty if unknown."""
 
     devices: frozenset[str]
     tolerations: tuple[Object, ...] = ()
@@ -31,7 +31,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Create a reservation of this name. ``remove``: what is in its place and holds nothing."""
+    """Create a reservation of this name. ``remove``: pods of that name that hold nothing."""
 
     name: str
     remove: tuple[Reservation, ...]
@@ -39,14 +39,14 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """A reservation has yet to report its device."""
+    """A reservation has not reported its device yet."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """The device cannot be had now: release what the search holds."""
+    """The device is not available now: release what the search holds."""
 
     why: str
     release: tuple[Reservation, ...]
@@ -56,15 +56,15 @@ Step = Reserve | Await | Abandon
 
 
 def running(users: Iterable[User]) -> list[User]:
-    """Return the users that will go on using their device."""
+    """Return the users that will continue to use their device."""
     return [user for user in users if user.node and not user.ended and not user.deleting]
 
 
 def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
-    """Return the devices that may be the group's, by what a share's ConfigMap says.
+    """Return the UUIDs that may be the group's device, according to a share's ConfigMap.
 
-    ``groups`` is its annotation, in the order of ``visible``, the devices. A ConfigMap of an earlier version has no
-    such annotation: of several devices any may be the group's.
+    ``groups`` is its annotation, in the order of ``visible``, the devices; both comma-separated. A ConfigMap of an
+    earlier version has no such annotation: any of its devices may be the group's.
     """
     prefix = f"{names.CDI_GPU_KIND}="
     devices = [device.removeprefix(prefix) for device in visible.split(",") if device]
@@ -75,7 +75,7 @@ def possible_devices(group: str, groups: str, visible: str) -> frozenset[str]:
 
 
 def agreed(shown: Collection[frozenset[str]]) -> frozenset[str]:
-    """Return the devices that all pods of a group may mean; those that show none do not count."""
+    """Return the devices that all pods of a group agree on; pods without evidence do not count."""
     known = [devices for devices in shown if devices]
     return frozenset.intersection(*known) if known else frozenset()
 
@@ -83,9 +83,9 @@ def agreed(shown: Collection[frozenset[str]]) -> frozenset[str]:
 def next_step(
     group: str, node: str, seen: Sequence[Reservation], evidence: Evidence, tried: ObjectUID | None
 ) -> Step:
-    """Return what to do about a device that nothing holds. ``seen``: the group's reservation pods.
+    """Return the next step for a device without a holder. ``seen``: the group's reservation pods.
 
-    ``tried`` is the reservation created last, None before the first: one that is gone came to nothing.
+    ``tried``: the reservation created last, None before the first; if it does not exist any more, the search failed.
     """
     here = [one for one in seen if (one.node, one.group) == (node, group)]
     blockers = [one for one in here if one.lives and one.misplaced]

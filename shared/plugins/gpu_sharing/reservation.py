@@ -1,8 +1,8 @@
-"""Reservation pods: who holds the device of a group on a node, and what to do where nobody does. Pure.
+"""Reservation pods: which one holds a group's device on a node, and what follows if none does. Pure.
 
-A reservation pod asks for one whole GPU, so that the kubelet hands that device to nobody else, and an agent inside
-tells which one it is. It holds its device only while it lives: one that has ended, is being deleted or runs on
-another node holds nothing, whatever its annotation still says.
+A reservation pod requests one whole GPU, so that the kubelet assigns that device to no other pod; an agent inside
+reports which one it is. It holds its device only while it runs: one that has ended, is being deleted or is on another
+node holds nothing, whatever its annotation contains.
 """
 
 import hashlib
@@ -33,18 +33,18 @@ _NUMBER = re.compile(r"-[0-9]{1,2}$")
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reservation pod as it was read."""
+    """A reservation pod as read."""
 
     key: ObjectKey
     uid: ObjectUID
     version: ResourceVersion
     node: str
     group: str
-    device: str  # empty until the agent has told
+    device: str  # empty until the agent has reported it
     deleting: bool
     ended: bool
-    trouble: str  # what keeps it from running, if its status says so
-    expected: frozenset[str] = frozenset()  # of these devices it must get one; empty: any will do
+    trouble: str  # why it does not run, if its status contains a reason
+    expected: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
 
     @property
     def lives(self) -> bool:
@@ -53,18 +53,18 @@ class Reservation:
 
     @property
     def misplaced(self) -> bool:
-        """Whether it has got another device than the one it was created for: it holds nothing for its group."""
+        """Whether it has another device than it was created for: it holds nothing for its group."""
         return bool(self.device and self.expected and self.device not in self.expected)
 
     @property
     def holds(self) -> bool:
-        """Whether its group has its device by it."""
+        """Whether it holds its group's device."""
         return self.lives and bool(self.device) and not self.misplaced
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A request's wish for the device of a group. ``awaited``: the reservation that it has been waiting for."""
+    """A request for the device of a group. ``awaited``: the reservation that the request has been waiting for."""
 
     request: ObjectKey
     request_uid: ObjectUID
@@ -77,21 +77,21 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The group has its device."""
+    """The group has its device (UUID)."""
 
     device: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The reservation lives and has not told its device yet."""
+    """The reservation runs or starts, and has not reported its device yet."""
 
     reservation: Reservation
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """No device may be reserved now; it may be when ``by``, a pod that stands for a device, is placed."""
+    """No device may be reserved now; it may be once ``by``, a scaling pod, is scheduled."""
 
     why: str
     by: ObjectRef
@@ -99,7 +99,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The reservation that was waited for did not come about. ``remove``: it is in the way and must go at once."""
+    """The awaited reservation failed. ``remove``: it still exists and must be deleted first."""
 
     why: str
     remove: Reservation | None = None
@@ -107,7 +107,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Orphaned:
-    """Pods use the group's device and nothing holds it. ``by``: what may change that."""
+    """Pods use the group's device and no reservation holds it. ``by``: objects whose change may resolve that."""
 
     why: str
     by: tuple[ObjectRef, ...] = ()
@@ -115,7 +115,7 @@ class Orphaned:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """There is none: make it. ``instead_of``: what stands in its place and holds nothing."""
+    """No reservation exists: create it. ``instead_of``: pods of its name that hold nothing."""
 
     instead_of: tuple[Reservation, ...] = ()
 
@@ -125,22 +125,25 @@ Answer = Held | Pending | Blocked | Lost | Orphaned
 
 
 def reservation_name(node: str, group: str) -> str:
-    """Return the name of the reservation pod: the same for everybody, so that there can only be one."""
+    """Return the reservation pod's name: deterministic, so that only one can exist."""
     digest = hashlib.sha256(f"{node}/{group}".encode()).hexdigest()
     return f"{names.RESERVATION_PREFIX}{digest[:16]}"
 
 
 def may_be_on(node: str, group: str, name: str) -> bool:
-    """Return whether the group's reservation pod of that name is the node's, or one that somebody else has named."""
+    """Return whether the group's reservation pod of that name may be on the node.
+
+    True for the node's own name and for names in another format, which other binders choose.
+    """
     base = reservation_name(node, group)
-    # A reservation that is to get a lost device back may have a number behind its name.
+    # A reservation that recovers a lost device may have a number as suffix.
     name = _NUMBER.sub("", name)
     ours = len(name) == len(base) and name.startswith(names.RESERVATION_PREFIX)
     return not ours or name == base
 
 
 def view_reservation(pod: Object) -> Reservation:
-    """Read a reservation pod."""
+    """Parse a reservation pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     annotations = metadata.get("annotations") or {}
     return Reservation(
@@ -158,9 +161,9 @@ def view_reservation(pod: Object) -> Reservation:
 
 
 def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[ObjectUID, str]) -> Verdict:
-    """Return what a claim comes to, given all reservation pods of its group, and why some were given up.
+    """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
 
-    Where several hold a device of the group on the node, the one of the agreed name goes first.
+    If several hold a device of the group on the node, the one with the deterministic name takes precedence.
     """
     name = reservation_name(claim.node, claim.group)
     alive = [
@@ -180,9 +183,9 @@ def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[Obje
 def overdue(
     seen: Sequence[Reservation], since: Mapping[ObjectUID, float], now: float, timeout: timedelta
 ) -> dict[ObjectUID, str]:
-    """Return the reservations whose agent has been silent for too long, each with why it is given up.
+    """Return the reservations whose agent exceeded the timeout, by UID, each with a message.
 
-    ``since`` and ``now`` are a monotonic clock's seconds.
+    ``since`` and ``now`` are monotonic seconds.
     """
     return {
         one.uid: f"{_called(one)} on node {one.node} has not told its device within {timeout.total_seconds():g} s"
@@ -193,7 +196,7 @@ def overdue(
 
 
 def silent(seen: Sequence[Reservation]) -> list[Reservation]:
-    """Return the reservations that may still tell their device."""
+    """Return the reservations that may still report their device."""
     return [one for one in seen if one.lives and not one.device]
 
 
@@ -215,12 +218,12 @@ def _called(reservation: Reservation) -> str:
 
 
 def because(reservation: Reservation) -> str:
-    """Return what its status says of why it does not run, in brackets; nothing if it says nothing."""
+    """Return why the pod does not run, in brackets; empty if its status has no reason."""
     return f" ({reservation.trouble})" if reservation.trouble else ""
 
 
 def _trouble(status: Mapping[str, Any]) -> str:
-    """Return what a pod's status says of why it does not run: its own reason, else its container's."""
+    """Return the reason why a pod does not run: its own, else its container's; 300 characters at most."""
     said = [status.get("reason"), status.get("message")]
     if not any(said):
         for container in status.get("containerStatuses") or ():
@@ -231,12 +234,12 @@ def _trouble(status: Mapping[str, Any]) -> str:
     return ": ".join(" ".join(str(word).split()) for word in said if word)[:300]
 
 
-# --- cleaning up -----------------------------------------------------------------------------------------
+# --- cleanup ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A pod that runs on a device of the group, by its label."""
+    """A pod that is labelled as a user of the group's device."""
 
     key: ObjectKey
     uid: ObjectUID
@@ -247,7 +250,7 @@ class User:
 
 
 def view_user(pod: Object) -> User:
-    """Read a pod that is labelled with a group."""
+    """Parse a pod that is labelled with a group."""
     return User(
         key_of(pod),
         uid_of(pod),
@@ -261,10 +264,10 @@ def view_user(pod: Object) -> User:
 def unused(
     seen: Sequence[Reservation], users: Collection[User], claimed: Collection[str], asked: Collection[str]
 ) -> list[Reservation]:
-    """Return the reservations that nobody needs. ``claimed``, ``asked``: nodes where a request wants the group.
+    """Return the unused reservations. ``claimed``, ``asked``: nodes where a request needs the group.
 
-    A pod that is being deleted still runs, so it still uses its device; one that has ended does not. Nor does one
-    that is not bound: whether it will be is known from claims and requests, and a label alone proves nothing.
+    A pod that is being deleted still runs, so it still uses its device; one that has ended does not. An unbound pod
+    does not either: claims and requests show whether it will be bound, a label alone does not.
     """
     return [
         one
@@ -277,9 +280,9 @@ def unused(
 
 
 def asking_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
-    """Return the node on which an unfinished request wants the group; None if it does not, or not any more.
+    """Return the node on which an unfinished request needs the group; None if it does not.
 
-    A deleted request wants it until its rollback is done: its Binding may still take effect.
+    A deleted request needs it until its rollback is complete: its Binding may still take effect.
     """
     spec, phase = request.get("spec") or {}, (request.get("status") or {}).get("phase")
     is_over = is_deleting(request) and names.FINALIZER not in (request["metadata"].get("finalizers") or ())
@@ -289,6 +292,6 @@ def asking_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -
 
 
 def is_unscheduled(pod: Object) -> bool:
-    """Return whether a scheduler has tried to place the pod and has not succeeded."""
+    """Return whether a scheduler has tried to place the pod and has failed."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(one.get("type") == "PodScheduled" and one.get("status") != "True" for one in conditions)

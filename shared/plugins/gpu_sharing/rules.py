@@ -1,7 +1,7 @@
-"""What a share's binding writes, worked out from the request and the pod. Pure.
+"""What the binding of a share writes, derived from the request and the pod. Pure.
 
-Three things follow from a decision: which labels the pod gets, what its two ConfigMaps say, and whether the request
-can be carried out at all. Who holds which device is ``reservation``'s.
+Three results follow from a decision: the pod's labels, the content of its two ConfigMaps, and whether the request is
+valid. Which reservation holds which device is decided in ``reservation``.
 """
 
 import re
@@ -22,7 +22,7 @@ from shared.api.gpu_share import (
 )
 from shared.api.meta import Object, ObjectUID
 
-# A group is the value of a label and, on a pod of several devices, the name part of a label's key as well.
+# A group is a label's value and, on a pod of several devices, also the name part of a label's key.
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -32,14 +32,14 @@ class ShareMaps:
 
     capabilities: str
     direct_env: str
-    data: Mapping[str, Mapping[str, str]]  # by name
-    groups: tuple[str, ...]  # of the devices, in their order
-    visible: str  # the devices as the container reads them
+    data: Mapping[str, Mapping[str, str]]  # by ConfigMap name
+    groups: tuple[str, ...]  # the devices' groups, in the order of the devices
+    visible: str  # the value of NVIDIA_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A pod's share as the pod itself says it."""
+    """A pod's share, from the pod itself."""
 
     prefix: str
     target: ShareTarget
@@ -51,13 +51,13 @@ class Share:
 
 
 def share_of(pod: Object) -> Share | None:
-    """Return the pod's share; None if it was never prepared for one."""
+    """Return the pod's share; None if it was not mutated for one."""
     prefix, target = configmap_prefix(pod), share_target(pod)
     return Share(prefix, target) if prefix and target is not None else None
 
 
 def request_fault(spec: BindRequestSpec) -> str | None:
-    """Return why the request can never be carried out, as a sentence; None if it can."""
+    """Return why the request is invalid, for a message; None if it is valid."""
     groups = spec.selected_gpu_groups
     if not groups:
         return "spec.selectedGPUGroups: [] must name one group for each shared device; have the scheduler fill it"
@@ -82,13 +82,13 @@ def request_fault(spec: BindRequestSpec) -> str | None:
 def share_maps(
     share: Share, portion: str, devices: Mapping[str, str], *, cdi: bool, memory_limit: str = ""
 ) -> ShareMaps:
-    """Return both ConfigMaps of the share. ``devices``: by group, in the order of the request's groups.
+    """Return both ConfigMaps of the share. ``devices``: UUIDs by group, in the order of the request's groups.
 
-    ``memory_limit`` is written if the container refers to it, which plugin hami_core has it do at admission.
+    ``memory_limit`` is written if the container refers to it; plugin hami_core adds that reference at admission.
     """
     shown = ",".join(f"{names.CDI_GPU_KIND}={device}" if cdi else device for device in devices.values())
     visible = {names.VISIBLE_DEVICES: shown}
-    # A pod of an older webhook may have the variable from ``envFrom`` alone.
+    # Pods mutated by an older webhook may get the variable from ``envFrom`` alone.
     refers = refers_to_key(share.target.container, names.VISIBLE_DEVICES)
     is_limited = memory_limit and refers_to_key(share.target.container, names.DEVICE_MEMORY_LIMIT)
     capabilities, direct = share.capabilities, direct_env_map(share.capabilities)
@@ -110,10 +110,10 @@ def share_maps(
 
 
 def configmap_object(name: str, maps: ShareMaps, pod: Object) -> dict[str, Any]:
-    """Return one of the ConfigMaps: owned by the pod, deleted with it, and never changed in place.
+    """Return one of the ConfigMaps: owned by the pod, deleted with it, immutable.
 
-    What a container may use is fixed before it starts: an editor of ConfigMaps must not choose other devices. By the
-    label the API server's policy knows that only the reconciler may write or delete it.
+    A container's devices are fixed before it starts: users who may edit ConfigMaps must not change them. By the label
+    the chart's admission policy recognises ConfigMaps that only the reconciler may write or delete.
     """
     metadata = pod["metadata"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
@@ -134,15 +134,15 @@ def configmap_object(name: str, maps: ShareMaps, pod: Object) -> dict[str, Any]:
 
 
 def is_guarded(configmap: Object) -> bool:
-    """Return whether only the reconciler can change or replace it, unlike one of an earlier version."""
+    """Return whether only the reconciler can change or replace it; false for ConfigMaps of an earlier version."""
     labels = configmap["metadata"].get("labels") or {}
     return labels.get(names.LABEL_GPU_SHARING) == "true" and configmap.get("immutable") is True
 
 
 def renewed_data(present: Mapping[str, str], wanted: Mapping[str, str], visible: str) -> Mapping[str, str]:
-    """Return the data of a ConfigMap of the pod that exists already: keys of other plugins stay.
+    """Return the new data of an existing ConfigMap of the pod: keys of other plugins are kept.
 
-    The devices are repeated under the key of old releases where the ConfigMap has it.
+    The devices are repeated under the key of old releases if the ConfigMap has that key.
     """
     legacy = {names.LEGACY_VISIBLE_DEVICES: visible} if names.LEGACY_VISIBLE_DEVICES in present else {}
     return {**present, **wanted, **legacy}
@@ -155,18 +155,18 @@ def owning_pods(configmap: Object) -> dict[ObjectUID, str]:
 
 
 def label_changes(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, str | None]:
-    """Return what makes the labels those of a pod of these groups, as a merge patch.
+    """Return the merge patch of labels that makes the pod a user of these groups.
 
-    Groups of an earlier decision go: a pod counts as user of every group that it is labelled with. Its own are in it
-    also where they are seen: a watch may not have shown yet that a rollback took them away, and without them the
-    device of a running pod is given up.
+    Groups of an earlier decision are removed: a pod counts as user of every group in its labels. The pod's own group
+    labels are always written, even if the cached pod has them: a rollback may have removed them since, and the device
+    of an unlabelled running pod would be released.
     """
     wanted: dict[str, str | None] = {**_group_labels(groups)}
     return {key: None for key in labels if _is_group_label(key) and key not in wanted} | wanted
 
 
 def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str, None]:
-    """Return what takes these groups off the labels again; another request's groups stay."""
+    """Return the merge patch that removes the labels of these groups; another request's groups are kept."""
     removed = [key for key in labels if _is_group_label(key) and gpu_groups({key: labels[key]}) <= set(groups)]
     left = [key for key in labels if _is_group_label(key) and key not in removed]
     if names.LABEL_GPU_SHARING in labels and not left:
@@ -175,10 +175,10 @@ def label_removals(labels: Mapping[str, str], groups: Sequence[str]) -> dict[str
 
 
 def needs_relabeling(labels: Mapping[str, str]) -> bool:
-    """Return whether a sharing pod's labels hide a group from a watch or a scheduler.
+    """Return whether the labels of a sharing pod hide a group from a watch or a scheduler.
 
-    Pods bound by KAI-Scheduler's binder or by an older version lack the label by which the plugin watches them, or
-    the plain group label.
+    Pods bound by KAI-Scheduler's binder or by an older version lack the label that the plugin's watch selects, or the
+    plain group label.
     """
     return names.LABEL_GPU_SHARING not in labels or names.LABEL_GPU_GROUP not in labels
 
@@ -186,8 +186,8 @@ def needs_relabeling(labels: Mapping[str, str]) -> bool:
 def _group_labels(groups: Sequence[str]) -> dict[str, str]:
     """Return the labels of a user of the groups: the first in the plain label, each other one in a prefixed label.
 
-    KAI-Scheduler (``GetGpuGroups``, v0.12 to v0.17) reads the prefixed labels only beside the plain one, and counts
-    a group in both forms twice. Its binder finds the pods of a group by either form.
+    KAI-Scheduler (``GetGpuGroups``, v0.12 to v0.17) reads the prefixed labels only beside the plain one, and counts a
+    group in both forms twice. Its binder finds the pods of a group by either form.
     """
     first, *others = groups
     prefixed = {f"{names.LABEL_GPU_GROUP}/{group}": group for group in others}

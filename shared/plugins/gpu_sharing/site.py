@@ -1,8 +1,8 @@
-"""Reservation pods and the pods that use their devices, at the API server itself.
+"""Live reads and writes of reservation pods and of the pods that use their devices.
 
-Every question here is a live read and every delete names the object that was read, by UID and resourceVersion: what a
-cache says of a group may be a moment old, and a moment is enough to hand out a device that is being given up.
-Decides nothing; that is ``reservation``'s.
+All reads bypass the cache, and every delete has UID and resourceVersion of the object read as preconditions: with a
+stale cache, even by milliseconds, a device could be assigned while it is being released. Decides nothing;
+``reservation`` does.
 """
 
 import logging
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The reservation namespace and what surrounds it. Methods raise what the client raises."""
+    """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
 
     client: KubeClient
     spec: ReservationSpec
@@ -45,7 +45,7 @@ class Site:
 
     @property
     def app(self) -> str:
-        """The selector of reservation pods."""
+        """The label selector of reservation pods."""
         return f"app={self.spec.settings.reservation_app_label}"
 
     async def reservations(self, group: str = "") -> list[Reservation]:
@@ -55,9 +55,9 @@ class Site:
         return [view_reservation(pod) for pod in found]
 
     async def users(self, group: str, node: str = "") -> list[User]:
-        """Return every pod on the node, or anywhere, that is labelled with the group, in either form.
+        """Return every pod that is labelled with the group, in either form; only on ``node`` if given.
 
-        The API server has an index of pods by node: what this costs follows from the node, not from the cluster.
+        The API server indexes pods by node: the cost depends on the node's pods, not on the cluster's.
         """
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
@@ -69,7 +69,7 @@ class Site:
         return list(users.values())
 
     async def evidence(self, group: str, users: Sequence[User]) -> Evidence:
-        """Return what the ConfigMaps of the group's running pods say of its device."""
+        """Return what the ConfigMaps of the group's running pods show of its device."""
         shown, tolerations = [], ()
         for user in users:
             pod = await self.pod(user.key)
@@ -94,7 +94,7 @@ class Site:
         return possible_devices(group, groups, visible)
 
     async def report(self, users: Iterable[User], reason: str, note: str, *, is_warning: bool = True) -> None:
-        """Write an event about each of the pods. An event that cannot be written is logged, no more."""
+        """Write an event for each of the pods. A failure to write one is only logged."""
         for user in users:
             about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
             event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
@@ -106,7 +106,7 @@ class Site:
                 log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
 
     async def asking_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
-        """Return the nodes among these on which an unfinished request wants the group."""
+        """Return those of the nodes on which an unfinished request needs the group."""
         asking: set[str] = set()
         for node in nodes:
             for request in await self._unfinished(node):
@@ -124,9 +124,10 @@ class Site:
             return await self.client.list_all(BINDREQUESTS)
 
     async def scaling_up(self) -> Blocked | None:
-        """Return the scaling pod that may need a device that is free now; None if there is none.
+        """Return the unscheduled scaling pod that may need a free device; None if there is none.
 
-        As for KAI-Scheduler's binder, pods that cannot be listed are none: a missing right must not stop all shares.
+        If the pods cannot be listed, as for KAI-Scheduler's binder, None: a missing permission must not block all
+        shares.
         """
         namespace = self.scale_adjust_namespace
         try:
@@ -141,9 +142,9 @@ class Site:
         return None
 
     async def create(self, claim: Claim, name: str = "", expected: Collection[str] = ()) -> Reservation | str:
-        """Create the reservation pod, or return the one that is there already; a sentence if it cannot be made.
+        """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
-        Raises AlreadyExists if one was there and has gone since: whoever asked is to come again.
+        Raises AlreadyExists if one existed and was deleted meanwhile: the caller must retry.
         """
         body = reservation_object(claim, self.spec, name=name, expected=expected)
         name = body["metadata"]["name"]
@@ -161,7 +162,7 @@ class Site:
             return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
 
     async def remove(self, reservation: Reservation) -> bool:
-        """Delete the pod that was read, at once. False if it has changed since or another has its name."""
+        """Delete the pod as read, without grace period. False if it has changed or another pod has its name."""
         try:
             await self.client.delete(
                 PODS,
@@ -178,14 +179,16 @@ class Site:
         return True
 
     async def pod(self, key: ObjectKey) -> dict[str, Any] | None:
-        """Return a pod; None if there is none."""
+        """Return a pod; None if it does not exist."""
         try:
             return await self.client.get(PODS, key.namespace, key.name)
         except NotFound:
             return None
 
     async def label(self, pod: Object, changes: dict[str, Any], *, at_version: bool = False) -> Object | None:
-        """Change labels of exactly this pod, in this version if asked for; None if it is gone or another by now."""
+        """Patch the labels of the pod with this UID; with ``at_version`` only in this version. None if it does not
+        match.
+        """
         metadata = pod["metadata"]
         guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
         try:

@@ -1,10 +1,10 @@
-"""Finding the groups that nobody has told of: at the start of leadership, and every now and then.
+"""Resync: finds unused or unreserved devices at the start of leadership and periodically.
 
-While nobody leads, sharing pods come to their end unseen; a watch that breaks off may miss one, too. A sweep compares
-two lists and has the groups looked at that seem to be without users; whether they are is judged by the look.
+Without a leader the end of sharing pods is not observed; an interrupted watch may miss one too. A resync compares two
+lists and enqueues the groups that seem to have no users, or no reservation; the group's reconcile then decides.
 
-The first sweep reads the metadata of all pods, because no selector finds the pods of several devices that another
-binder has labelled: they get the label by which they are watched from then on.
+The first resync reads the metadata of all pods, because no selector finds pods of several devices that another binder
+has labelled: they get the label that the watch selects.
 """
 
 import logging
@@ -25,14 +25,14 @@ from shared.plugins.gpu_sharing.site import Site
 log = logging.getLogger(__name__)
 
 PERIOD = timedelta(minutes=10)
-# All pods of a cluster pass by here once. A page of 500, as lists that are kept have it, takes 10 MB.
+# All pods of a cluster are read once. A page of 500, the size for cached lists, takes 10 MB.
 PAGE = 100
 SHARING = f"{names.LABEL_GPU_SHARING}=true"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class Sweep:
-    """One sweep a call; ``first`` ones adopt."""
+    """One resync per call; the first one of a leadership also labels pods of other binders."""
 
     def __init__(self, site: Site, owner: GroupOwner, metrics: SharingMetrics) -> None:
         self._site = site
@@ -41,11 +41,11 @@ class Sweep:
         self._adopts = True
 
     def begin(self) -> None:
-        """This process leads now: others may have labelled pods before."""
+        """Start of leadership: other binders may have labelled pods before."""
         self._adopts = True
 
     async def run(self, _: ObjectKey) -> timedelta | None:
-        """Sweep once; returns when to sweep again."""
+        """Resync once; returns the delay until the next."""
         selector = "" if self._adopts else SHARING
         seen = await self._site.reservations()
         used: set[str] = set()
@@ -56,7 +56,7 @@ class Sweep:
         self._owner.look({one.group for one in seen} - used)
         unheld = used - _held(seen)
         if unheld:
-            # Shares may have begun since: reading all pods of a cluster takes a while.
+            # Shares may have been bound since: listing all pods of a cluster takes a while.
             unheld -= _held(await self._site.reservations())
         self._metrics.unreserved.set(len(unheld))
         if unheld:
@@ -65,7 +65,7 @@ class Sweep:
         return PERIOD
 
     async def _sharing(self, selector: str) -> list[Object]:
-        """Return the running pods that hold groups; read page by page, so that no others are ever kept."""
+        """Return the running pods with groups; read page by page, so that other pods are not kept in memory."""
         selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
         return [
             pod
@@ -76,17 +76,17 @@ class Sweep:
         ]
 
     async def _adopt(self, pod: Object) -> None:
-        """Give a pod that another binder has bound the labels by which it is watched and scheduled around."""
+        """Add the labels for watch and scheduler to a pod that another binder has bound."""
         labels = pod["metadata"].get("labels") or {}
         if not needs_relabeling(labels):
             return
         try:
             await self._site.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
         except ApiError as error:
-            # Denied by a policy, for example: the next leader's first sweep tries again.
+            # For example denied by a policy: the next leader's first resync retries.
             log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
 
 
 def _held(seen: Sequence[Reservation]) -> set[str]:
-    """Return the groups whose device is, or is about to be, held: a reservation that has ended holds nothing."""
+    """Return the groups whose device is, or is about to be, held; an ended reservation holds nothing."""
     return {one.group for one in seen if one.lives and not one.misplaced}

@@ -1,6 +1,6 @@
-"""What the plugin keeps of the pods it watches. Pure.
+"""Transforms of the pods that the plugin watches. Pure.
 
-Memory follows the number of sharing pods and devices, so of each no more is kept than somebody reads.
+Memory grows with the number of sharing pods and devices, so only the fields in use are kept.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ def groups_of(pod: Object | None) -> frozenset[str]:
 
 
 def slim_user(pod: dict[str, Any]) -> Object:
-    """Keep whose user the pod is."""
+    """Keep identity and groups of a sharing pod."""
     labels = {
         name: value for name, value in (pod["metadata"].get("labels") or {}).items() if gpu_groups({name: value})
     }
@@ -24,7 +24,7 @@ def slim_user(pod: dict[str, Any]) -> Object:
 
 
 def slim_reservation(pod: dict[str, Any]) -> Object:
-    """Keep whose device it is, and whether its agent has reported it and it is the expected one."""
+    """Keep a reservation pod's group, whether its agent has reported, and whether the device is an expected one."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
     device = annotations.get(names.RESERVED_DEVICE) or ""
@@ -35,18 +35,18 @@ def slim_reservation(pod: dict[str, Any]) -> Object:
 
 
 def slim_other(pod: dict[str, Any]) -> Object:
-    """Keep that the pod is there, and in which version."""
+    """Keep identity and version of a pod."""
     return {"metadata": _identity(pod)}
 
 
 def group_of(reservation: Object) -> str:
-    """Return the group of a slim reservation pod."""
+    """Return the group of a reservation pod from ``slim_reservation``."""
     group: str = reservation["group"]
     return group
 
 
 def has_told(reservation: Object) -> bool:
-    """Return whether the agent of a slim reservation pod has told its device."""
+    """Return whether the agent of a reservation pod from ``slim_reservation`` has reported its device."""
     return bool(reservation["told"])
 
 

@@ -1,9 +1,9 @@
-"""The agent's life: read the device, write it down, look again.
+"""The agent's loop: read the device, write the annotation, repeat.
 
-A device is read at start and every ``PERIOD`` after: a kubelet that has restarted may have handed another one to the
-container. The annotation is written only if it does not say so already, so a restarted agent costs one read. Trouble
-with the API server is retried. A device that cannot be read ends the process: the kubelet starts it again, and its
-last words are in the pod's status, where the reconciler finds them.
+The device is read at start and every ``PERIOD``: a restarted kubelet may have assigned another one to the container.
+The annotation is written only if it differs, so a restarted agent costs one GET. API failures are retried. A device
+that cannot be read ends the process: the kubelet restarts it, and its last log lines are in the pod's status, where
+the reconciler reads them.
 """
 
 import argparse
@@ -35,16 +35,16 @@ from shared.runtime.tasks import Stop, run_process
 log = logging.getLogger(__name__)
 
 PROGRAM = "gpu-sharing-agent"
-# A device changes when the kubelet's device manager has lost its notes; a minute is soon enough, and a reading is
-# nothing.
+# A device changes only if the kubelet's device manager has lost its checkpoint: a minute is soon enough, and reading
+# is cheap.
 PERIOD = timedelta(minutes=1)
-# Not sooner after trouble with the API server.
+# Minimum delay after an API failure.
 SOON = timedelta(seconds=0.2)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the agent is told."""
+    """The agent's configuration."""
 
     pod: ObjectKey
     node: str  # only used with ``fake``
@@ -55,7 +55,7 @@ class Options:
 
 
 def parse_options(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> Options:
-    """Parse the command line; exits with 2 if it, or the environment, is not complete."""
+    """Parse the command line; exits with 2 if it, or the environment, is incomplete."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Writes the reserved GPU into its pod's annotation.")
     parser.add_argument(
         "--fake", action="store_true", help=f"make a device up, on nodes with {names.NODE_FAKE_GPU}=true"
@@ -83,7 +83,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
 
 
 def main() -> None:
-    """Run the process; exits with 1 if the device cannot be read, saying why."""
+    """Run the process; exits with 1 and a message if the device cannot be read."""
     options = parse_options()
     configure_logging("json", "info")
     try:
@@ -103,7 +103,7 @@ class Agent:
         self._missing: str | None = "the device is not written down yet"
 
     async def run(self, stop: Stop) -> None:
-        """Run until ``stop``. Raises DeviceError if the device cannot be told."""
+        """Run until ``stop``. Raises DeviceError if the device cannot be read."""
         probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing})
         await probes.start()
         try:
@@ -129,7 +129,7 @@ class Agent:
             await _stopped_within(stop, pause)
 
     async def _tell(self, client: KubeClient) -> None:
-        """Read the device and write it into the pod's annotation, if it says anything else."""
+        """Read the device and write it to the pod's annotation if that differs."""
         if not self._options.fake:
             device = await asyncio.to_thread(self._read)
             if device == self._written:
@@ -142,7 +142,7 @@ class Agent:
             device = fake_device(pod, await client.get(NODES, "", self._options.node))
         before = (pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE)
         if before != device:
-            # By UID: a namesake that has taken this pod's place has an agent of its own.
+            # By UID: another pod of the same name has an agent of its own.
             change = {"uid": uid_of(pod), "annotations": {names.RESERVED_DEVICE: device}}
             await client.patch(PODS, pod["metadata"]["namespace"], pod["metadata"]["name"], {"metadata": change})
         if before and before != device:

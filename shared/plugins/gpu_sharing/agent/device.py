@@ -1,7 +1,7 @@
-"""Which GPU this container sees: through NVML, or one made up for clusters without GPUs.
+"""The GPU that is visible to this container: read through NVML, or a fake one for clusters without GPUs.
 
-NVML is opened and closed for every reading: a handle kept open would show the devices of the time it was opened, and
-hold on to a driver that is to be replaced. Reading fails with a sentence that says what to look at.
+NVML is opened and closed for every read: an open handle would show the devices as of its opening, and block the
+replacement of the driver. The error message of a failed read names what to check.
 """
 
 import importlib
@@ -13,11 +13,11 @@ from shared.api.names import NODE_FAKE_GPU
 
 
 class DeviceError(Exception):
-    """There is no telling the device; the message says why and what to look at."""
+    """The device cannot be determined; the message states the cause and what to check."""
 
 
 class Nvml(Protocol):
-    """What is used of the NVML bindings. They raise ``NVMLError``, a class of their own."""
+    """The subset of the NVML bindings in use. They raise ``NVMLError``, a class of their own."""
 
     NVMLError: type[Exception]
 
@@ -29,7 +29,7 @@ class Nvml(Protocol):
 
 
 def load_nvml() -> Nvml:
-    """Return the NVML bindings. They are in the image, not among what the other processes need."""
+    """Return the NVML bindings. They are in the image, but not among the project's dependencies."""
     try:
         module: Any = importlib.import_module("pynvml")
     except ImportError as error:
@@ -41,7 +41,7 @@ def load_nvml() -> Nvml:
 
 
 def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
-    """Return the UUID of the one GPU that is visible here."""
+    """Return the UUID of the one visible GPU. Raises DeviceError unless exactly one is visible."""
     nvml = load()
     try:
         nvml.nvmlInit()
@@ -64,7 +64,7 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
 
 
 def fake_device(pod: Object, node: Object) -> str:
-    """Return a made-up UUID, the same for the pod's whole life. Raises DeviceError on a node that is not fake."""
+    """Return a fake UUID, constant for the pod. Raises DeviceError on a node that is not labelled as fake."""
     name = node["metadata"]["name"]
     said = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
     if said != "true":
