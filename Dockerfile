@@ -16,10 +16,11 @@ RUN pip install --no-cache-dir --require-hashes --only-binary=:all: -r requireme
 COPY . .
 RUN python -m hatchling build --target wheel
 
-# --- what the image carries: the pinned dependencies and that wheel, nothing that could build ---
+# --- what the image carries: the pinned dependencies and that wheel, nothing that could build. `kubernetes` is left
+# out: it only reads kubeconfig files, and a pod has its ServiceAccount ---
 FROM ${PYTHON_IMAGE} AS install
-COPY requirements/runtime.txt /
-RUN pip install --no-cache-dir --require-hashes --only-binary=:all: --prefix=/install -r /runtime.txt
+COPY requirements/image.txt /
+RUN pip install --no-cache-dir --require-hashes --only-binary=:all: --prefix=/install -r /image.txt
 COPY --from=wheel /src/dist/*.whl /
 RUN pip install --no-cache-dir --no-deps --no-index --prefix=/install /*.whl
 
@@ -29,6 +30,9 @@ LABEL org.opencontainers.image.title="bowline" org.opencontainers.image.licenses
 # import from.
 ENV HOME=/ PYTHONDONTWRITEBYTECODE=1 PYTHONSAFEPATH=1 PYTHONUNBUFFERED=1
 COPY --from=install /install /usr/local
+# The standard library comes without compiled modules in slim images; with a read-only root every start would compile
+# it again.
+RUN python -c "import compileall, sysconfig; compileall.compile_dir(sysconfig.get_path('stdlib'), quiet=2)"
 # By number, so that a cluster can see that it is not root. To add a plugin: FROM this image, USER 0, pip install, USER
 # 10000:10000.
 USER 10000:10000

@@ -63,8 +63,8 @@ class KubeconfigCredentials:
         """Read the files. Raises CredentialsError."""
         check_files(self._paths)
         content = self._read()
-        aio_config = importlib.import_module("kubernetes.aio.config")
-        aio_client = importlib.import_module("kubernetes.aio.client")
+        aio_config = _package("kubernetes.aio.config")
+        aio_client = _package("kubernetes.aio.client")
         loaded = aio_client.Configuration()
         try:
             self._loader = await aio_config.load_kube_config(
@@ -120,7 +120,7 @@ class KubeconfigCredentials:
             return False
         if rejected:
             vars(self._loader).pop("exec_plugin_expiry", None)
-        loaded = importlib.import_module("kubernetes.aio.client").Configuration()
+        loaded = _package("kubernetes.aio.client").Configuration()
         before = self._headers, self._certificate
         try:
             await self._loader.load_and_set(loaded)
@@ -169,3 +169,14 @@ def check_files(paths: list[Path]) -> None:
 def _said(error: Exception) -> str:
     text = str(error).removeprefix("Invalid kube-config file. ").strip()
     return f"is not usable ({text or type(error).__name__})"
+
+
+def _package(name: str) -> Any:
+    """Import a module of the `kubernetes` package. Raises CredentialsError where it is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise CredentialsError(
+            f"a kubeconfig needs the Python package `kubernetes`, which is not installed ({error}); the container image"
+            " leaves it out: run in a pod with a ServiceAccount, or `pip install kubernetes`"
+        ) from error

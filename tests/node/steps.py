@@ -7,6 +7,7 @@ from typing import Any
 from localcluster.node.images import BOWLINE_IMAGE
 from localcluster.node.settings import NODE_NAME
 from shared.api import names
+from shared.testing.builders import pod
 from tests.live import LiveCluster
 
 _SLEEP = "import os, time; print(dict(os.environ), flush=True); time.sleep(3600)"
@@ -33,6 +34,14 @@ class NodeLive(LiveCluster):
         }
         wanted = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container], **spec}
         return self.create_pod(name, annotations, **wanted)
+
+    def denial(self, name: str, annotations: dict[str, str]) -> str:
+        """Return the API server's message for a pod that it must reject."""
+        wanted = pod(name, self.namespace)
+        wanted["metadata"]["annotations"] = annotations
+        done = self.kubectl("create", "-f", "-", objects=wanted, check=False)
+        assert done.returncode != 0, "the pod was admitted"
+        return done.stderr
 
     def bind(self, name: str, **spec: Any) -> None:
         """Create the BindRequest that a scheduler would write for the pod."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +45,16 @@ async def test_a_token_of_a_kubeconfig(tmp_path: Path) -> None:
     assert access.credentials.headers == {"Authorization": "Bearer secret"}
     assert access.trust is not None
     assert access.trust.context.check_hostname
+
+
+async def test_kubeconfig_without_the_kubernetes_package_names_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None in sys.modules makes the import fail as if the package were not installed.
+    for name in ("kubernetes", "kubernetes.aio.config"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(CredentialsError, match="package `kubernetes`, which is not installed"):
+        await load_access(kubeconfig(tmp_path / "config", {"token": "secret"}), clock=SteppedClock())
 
 
 async def test_a_token_file_of_a_kubeconfig_is_read_again_when_it_may_have_been_rotated(tmp_path: Path) -> None:
