@@ -31,6 +31,7 @@ _DEBIAN_PACKAGES = (
     "ca-certificates,libssl3,libffi8,zlib1g,libbz2-1.0,liblzma5,libsqlite3-0,libreadline8,libncursesw6,libuuid1"
 )
 _DEBIAN = "bookworm"
+# As in the official slim images: no documentation, no translations, stripped libraries.
 _LEFT_OUT = ("__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include")
 _COMMAND_TIMEOUT_S = 1200
 
@@ -98,7 +99,9 @@ class Images:
         self._progress.say("image python: no registry answers; built from Debian packages and this Python")
         with _Folder(self._store) as folder:
             root = folder / "root"
-            self._run(["mmdebstrap", "--variant=minbase", f"--include={_DEBIAN_PACKAGES}", _DEBIAN, str(root)])
+            excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
+            include = f"--include={_DEBIAN_PACKAGES}"
+            self._run(["mmdebstrap", "--variant=minbase", include, *excluded, _DEBIAN, str(root)])
             keep = shutil.ignore_patterns(
                 "__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include"
             )
@@ -108,8 +111,11 @@ class Images:
                 if not script.name.startswith("python"):
                     script.unlink()
             (root / f"usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages").mkdir()
+            libraries = [str(path) for path in (root / "usr/local").rglob("*.so*") if not path.is_symlink()]
+            self._run(["strip", "--strip-unneeded", *libraries])
             self._run(["chroot", str(root), "ldconfig"])
             self._run(["chroot", str(root), "python3", "-m", "ensurepip", "--default-pip"])
+            self._run(["chroot", str(root), "python3", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
             for name in ("python", "pip"):
                 if not (interpreter / name).exists():
                     (interpreter / name).symlink_to(f"{name}3")

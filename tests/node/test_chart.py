@@ -72,7 +72,6 @@ def test_invalid_pod_is_denied_through_the_service(live: NodeLive) -> None:
 
 def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
     size = int(exec_python(node, "webhook", _SIZE))
-    print(f"image: {size / 1e6:.0f} MB of files")
     assert size <= _IMAGE_BYTES
 
 
