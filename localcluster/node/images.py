@@ -110,12 +110,15 @@ class Images:
             for script in interpreter.iterdir():
                 if not script.name.startswith("python"):
                     script.unlink()
-            (root / f"usr/local/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages").mkdir()
+            (library,) = (root / "usr/local/lib").glob("python3.*")
+            (library / "site-packages").mkdir()
             libraries = [str(path) for path in (root / "usr/local").rglob("*.so*") if not path.is_symlink()]
             self._run(["strip", "--strip-unneeded", *libraries])
             self._run(["chroot", str(root), "ldconfig"])
             self._run(["chroot", str(root), "python3", "-m", "ensurepip", "--default-pip"])
             self._run(["chroot", str(root), "python3", "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools"])
+            for unused in ("ensurepip", "lib2to3", "pydoc_data", "turtledemo"):
+                shutil.rmtree(library / unused, ignore_errors=True)
             for name in ("python", "pip"):
                 if not (interpreter / name).exists():
                     (interpreter / name).symlink_to(f"{name}3")
