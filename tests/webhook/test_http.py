@@ -75,7 +75,8 @@ class TestTurnedAway:
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"x" * 8 * 1024 * 1024, 413, id="8 MiB"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"", 400, id="no body"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"\xff\xfe", 400, id="no UTF-8"),
-            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 1_000_000, 400, id="deep nesting"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 1_000_000, 413, id="a million arrays"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 100_000, 400, id="deep nesting"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="no review"),
         ],
     )

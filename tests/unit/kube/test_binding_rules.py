@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from shared.api.field_error import FieldError
 from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, judged
 from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
@@ -44,9 +45,13 @@ def test_good_keys(key: str) -> None:
 )
 def test_bad_keys(key: str) -> None:
     (fault,) = annotation_faults({key: "value"}, {"fine": "1"})
+    # Paths of field errors are bounded and printable.
+    path = FieldError("binding/annotation-key", f"metadata.annotations[{key}]", "value", "").path
+    assert path.startswith("metadata.annotations[")
+    assert path.isprintable()
     assert (fault.rule, fault.path, fault.value) == (
         "binding/annotation-key",
-        f"metadata.annotations[{key}]",
+        path,
         "value",
     )
 
