@@ -1,8 +1,10 @@
-"""The admission chain: every enabled plugin's mutate and validate over one object, all faults at once.
+"""The admission chain: runs every enabled plugin's mutate and validate methods on one object and collects all errors.
 
-Pure: objects in, ``Judgement`` out; the webhook and ``bowline lint`` call the same functions and so agree.
-The chain owns what is no plugin's: whose pods are in scope, what a failing plugin means, the BindRequest's own rules.
-The same object gives the same faults in the same order: plugin order first, then each plugin's own.
+Pure: objects in, ``Judgement`` out. The webhook and ``bowline lint`` call the same functions and so agree.
+
+The chain owns what is not a plugin's decision: which pods are in scope, what a failing plugin means, the
+BindRequest's own rules. The same object always gives the same errors in the same order: plugin order, then each
+plugin's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +22,7 @@ from shared.framework.plugin import AdmissionInfo, Plugin, overrides
 from shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
-# (plugin, extension point, what it raised): the shell logs and counts; the chain itself stays pure.
+# (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
 OnPluginError = Callable[[str, str, Exception], None]
 
 
@@ -38,11 +40,13 @@ class Judgement:
         return not self.errors
 
     def with_patch(self, patch: Iterable[PatchOperation]) -> "Judgement":
-        """Return the same verdict on an object that was mutated before it was judged."""
+        """Return this verdict with the patch of the mutation that preceded the validation."""
         return Judgement(self.errors, self.warnings, tuple(patch))
 
     def under(self, prefix: str) -> "Judgement":
-        """Return the same verdict with every path moved below ``prefix``; a patch would be wrong there, so none."""
+        """Return this verdict with every path moved below ``prefix``, and without the patch, whose paths would be
+        wrong.
+        """
         return Judgement(
             tuple(fault.under(prefix) for fault in self.errors), tuple(fault.under(prefix) for fault in self.warnings)
         )
@@ -59,7 +63,7 @@ class Judgement:
 
 
 ALLOWED = Judgement()
-# Stands for all that was not looked for any more.
+# Added where the review ended before all errors were found.
 MORE = FieldError(
     "admission/more",
     "",
@@ -69,11 +73,11 @@ MORE = FieldError(
 
 
 def _ignore(plugin: str, point: str, error: Exception) -> None:
-    """Stand-in for a shell that has nowhere to report to."""
+    """The default error handler: nowhere to report to."""
 
 
 class AdmissionChain:
-    """The enabled plugins' admission half. ``own_namespace`` is where Bowline itself runs; never in scope."""
+    """Admission with the enabled plugins. ``own_namespace`` is Bowline's own namespace, which is never in scope."""
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class AdmissionChain:
     ) -> None:
         self._settings = settings
         self._excluded = frozenset((*SYSTEM_NAMESPACES, *settings.namespaces.exclude, own_namespace)) - {""}
-        # The kinds whose pod templates are judged; what is wrong with the configured ones was said when it was read.
+        # The kinds whose pod templates are reviewed; errors of the configured ones were reported at startup.
         self.workloads, _ = resolve_workloads(settings.workloads)
         self._on_error = on_error
         self._plugins = tuple(plugins)
@@ -99,7 +103,7 @@ class AdmissionChain:
     # --- pods ---
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
-        """Mutate a new pod, then judge the result. ``raw`` is changed in place."""
+        """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
         settled = self._settled(raw, info)
         if settled is not None:
             return settled
@@ -109,7 +113,7 @@ class AdmissionChain:
         return self._judge_pod(raw, None, info).with_patch(pod.operations)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
-        """Judge a pod as it will be stored; on UPDATE only what changed. A pod that is being deleted passes."""
+        """Validate a pod as it will be stored; on UPDATE only the changes. A pod being deleted is allowed."""
         if _is_ending(raw, info):
             return ALLOWED
         settled = self._settled(raw, info)
@@ -118,16 +122,15 @@ class AdmissionChain:
         judgement = self._judge_pod(raw, old, info)
         if judgement.allowed or old is None or structure.pod_faults(old):
             return judgement
-        # A ratchet under every plugin's own: what was wrong before is no reason to refuse an unrelated change, or
-        # nobody could take a finalizer off a pod that was stored while the webhook was away.
+        # A ratchet below the plugins' own: an existing error must not deny an unrelated change. Otherwise a finalizer
+        # could not be removed from a pod that was stored while the webhook was unavailable.
         before = self._judge_pod(old, None, info).errors
         return replace(judgement, errors=tuple(fault for fault in judgement.errors if fault not in before))
 
     def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Judgement:
-        """Judge a workload's pod template as the pods made from it will be judged; paths start with ``path``.
+        """Validate a workload's pod template as its pods will be validated; error paths start with ``path``.
 
-        The template is judged as it will be after mutation: a fault that mutation mends is none. So its content is
-        changed in place, like a pod's.
+        The template is mutated first, in place: an error that mutation corrects is none.
         """
         if not isinstance(template, dict):
             return Judgement((FieldError("structure/type", path, template, "must be an object"),))
@@ -141,7 +144,9 @@ class AdmissionChain:
         )
 
     def _settled(self, raw: Object, info: AdmissionInfo) -> Judgement | None:
-        """Return the verdict on a pod that no plugin is to see: malformed, or not ours. None for the others."""
+        """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
+        others.
+        """
         if info.namespace in self._excluded:
             return ALLOWED
         malformed = structure.pod_faults(raw)
@@ -163,10 +168,10 @@ class AdmissionChain:
             )
         )
 
-    # --- what happens to a pod beside its own creation and update ---
+    # --- subresources of a pod ---
 
     def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object, info: AdmissionInfo) -> Judgement:
-        """Mutate a pod's new ephemeral containers, then judge the result. ``raw`` is changed in place."""
+        """Mutate a pod's new ephemeral containers, then validate the result. Modifies ``raw`` in place."""
         settled = self._settled(raw, info)
         if settled is not None:
             return settled
@@ -176,14 +181,14 @@ class AdmissionChain:
         return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
 
     def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Judgement:
-        """Judge a pod's new ephemeral containers."""
+        """Validate a pod's new ephemeral containers."""
         point, old = "validate_ephemeral_containers", _readable(old)
         return self._settled(raw, info) or judgement_of(
             self._guarded_faults(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
         )
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Judgement:
-        """Judge whether the pod may be bound by who asks for it."""
+        """Validate whether ``info.user`` may bind the pod."""
         if info.namespace in self._excluded:
             return ALLOWED
         return judgement_of(
@@ -193,7 +198,11 @@ class AdmissionChain:
     # --- BindRequests ---
 
     def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
-        """Fill what the owner reference and the plugins know, then judge a new one. ``raw`` is changed in place."""
+        """Fill fields from the owner reference, add the finalizer, let the plugins mutate, then validate a new
+        BindRequest.
+
+        Modifies ``raw`` in place. On UPDATE only the plugins' mutations apply.
+        """
         if _is_ending(raw, info):
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
@@ -208,7 +217,9 @@ class AdmissionChain:
         return judgement.with_patch(request.operations)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
-        """Judge what a schema sees (a foreign CRD may have none) and what it cannot; on UPDATE only what changed."""
+        """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only
+        if it changed.
+        """
         if _is_ending(raw, info):
             return ALLOWED
         malformed = structure.bind_request_faults(raw)
@@ -217,7 +228,7 @@ class AdmissionChain:
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
         faults = bind_request_faults(raw)
-        if faults:  # plugins only see requests whose spec can be decoded
+        if faults:  # plugins receive only requests whose spec can be decoded
             return judgement_of([faults])
         return judgement_of(
             self._guarded_faults(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
@@ -235,7 +246,7 @@ class AdmissionChain:
         ):
             request.append(names.FINALIZER, "metadata", "finalizers")
 
-    # --- a plugin's exception is a bug of the plugin, not of the object ---
+    # --- an exception of a plugin is a defect of the plugin, not of the object ---
 
     def _leaves_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
@@ -271,7 +282,9 @@ class AdmissionChain:
 
 
 def bind_request_faults(raw: Object) -> list[FieldError]:
-    """Return the faults of a well-formed BindRequest's spec, schema first."""
+    """Return the errors of a well-formed BindRequest's spec: the schema's, else a mismatch of spec.podUID and
+    owner.
+    """
     spec, faults = decode_spec(raw.get("spec"))
     if spec is None:
         return list(faults)
@@ -283,19 +296,21 @@ def bind_request_faults(raw: Object) -> list[FieldError]:
 
 
 def _is_ending(raw: Object, info: AdmissionInfo) -> bool:
-    """Return whether the object is being deleted. A new one is not, whatever it says: the API server ignores that."""
+    """Return whether the object is being deleted. On CREATE never: the API server ignores a deletionTimestamp
+    there.
+    """
     return info.operation == "UPDATE" and structure.is_deleting(raw)
 
 
 def _readable(old: Object) -> Object:
-    """Return the pod as plugins may read it; one that no API server would store is as good as none."""
+    """Return the old pod for the plugins; an empty one if it is malformed, which no API server would have stored."""
     return {"metadata": {}, "spec": {}} if structure.pod_faults(old) else old
 
 
 def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Judgement:
-    """Return the verdict of groups of errors and warnings.
+    """Return the verdict for groups of errors and warnings.
 
-    It ends with the group that brings the errors to the limit; ``MORE`` then stands for the rest.
+    Ends with the group that reaches the limit of errors, and adds ``MORE``.
     """
     errors: list[FieldError] = []
     warnings: list[FieldError] = []
@@ -309,7 +324,7 @@ def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Judgement:
 
 
 def _limited(faults: Iterable[Any]) -> Iterator[Any]:
-    """Yield faults up to the limit of errors, and as many warnings. Errors after many warnings are still found."""
+    """Yield errors up to the limit, and as many warnings. Errors after many warnings are still found."""
     errors = warnings = 0
     for fault in faults:
         if isinstance(fault, FieldError) and fault.is_warning:
@@ -324,6 +339,6 @@ def _limited(faults: Iterable[Any]) -> Iterator[Any]:
 
 
 def _named(raw: Object) -> Object:
-    """Return the object with a name: one with generateName has none yet at admission."""
+    """Return the object with a name: with generateName it has none yet at admission."""
     metadata = raw["metadata"]
     return raw if metadata.get("name") else {**raw, "metadata": {**metadata, "name": ""}}

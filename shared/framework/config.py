@@ -1,8 +1,8 @@
-"""The configuration that both processes read: one YAML document, ``config.bowline.dev/v1alpha1``.
+"""The configuration of both processes: one YAML document, ``config.bowline.dev/v1alpha1``.
 
-``Settings`` is what everything behind the edge gets: validated, frozen, complete with defaults. Every fault of a
-document is found before any is reported, each with its path; a process refuses to start on any of them. Whether a
-plugin's ``args`` are right is judged by the Registry, which knows the plugins.
+``Settings`` is the validated, frozen form with all defaults. All errors of a document are collected before any is
+reported, each with its path; a process does not start with any of them. A plugin's ``args`` are validated by the
+Registry, which knows the plugins.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from shared.framework.strict_yaml import StrictLoader
 from shared.framework.workloads import Action, resolve_workloads
 
 RULE = "config/schema"
-# Never in scope, whatever the configuration says: a webhook in their path can lock a cluster out of itself.
+# Never in scope, whatever the configuration: a webhook in their path can lock a cluster out of itself.
 SYSTEM_NAMESPACES = ("kube-system",)
 
 
@@ -39,7 +39,7 @@ PositiveDuration = Annotated[Duration, Field(gt=timedelta(0))]
 
 
 class ConfigurationError(Exception):
-    """The configuration cannot be used; ``faults`` lists everything that is wrong with it."""
+    """The configuration is invalid; ``faults`` lists all errors."""
 
     def __init__(self, faults: list[FieldError]) -> None:
         self.faults = tuple(faults)
@@ -51,7 +51,7 @@ class _Section(BaseModel):
 
 
 class Namespaces(_Section):
-    """Which namespaces Bowline leaves alone."""
+    """Namespaces that Bowline ignores."""
 
     exclude: tuple[str, ...] = ()
     """Besides kube-system and Bowline's own, which always are."""
@@ -61,12 +61,12 @@ AdmissionMode = Literal["Enforce", "Warn", "Off"]
 
 
 def _mode(value: Any) -> Any:
-    """Return the mode as written: YAML reads an Off without quotes as false."""
+    """Return the mode: YAML 1.1 reads an unquoted Off as false."""
     return "Off" if value is False else value
 
 
 class Admission(_Section):
-    """What follows from the verdict on an object."""
+    """What an admission verdict leads to."""
 
     mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
     """Enforce denies what breaks a rule. Warn reviews, counts and warns, but never denies. Off neither reviews nor
@@ -93,7 +93,7 @@ class GpuSharing(_Section):
 
 
 class Backoff(_Section):
-    """Waiting time between failed attempts: exponential with full jitter."""
+    """Delay between failed attempts: exponential with full jitter."""
 
     base: PositiveDuration = timedelta(seconds=1)
     """Upper bound of the first wait."""
@@ -102,7 +102,7 @@ class Backoff(_Section):
 
 
 class Binding(_Section):
-    """How requests are carried out."""
+    """How requests are bound."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
     """Retries of a request that sets none itself, for failures that a retry on the same node can resolve."""
@@ -120,7 +120,7 @@ class Binding(_Section):
 
 
 class Client(_Section):
-    """Own limits on writes a second; 0 leaves it to the API server's fairness."""
+    """Client-side limits of writes per second; 0 leaves it to API Priority and Fairness."""
 
     bind_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="bindQPS")
     write_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="writeQPS")
@@ -128,7 +128,7 @@ class Client(_Section):
 
 
 class LeaderElection(_Section):
-    """One reconciler works at a time. The rule is leaseDuration > renewDeadline > retryPeriod."""
+    """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
 
     lease_duration: PositiveDuration = timedelta(seconds=15)
     """A standby takes over this long after the leader's last renewal."""
@@ -139,10 +139,10 @@ class LeaderElection(_Section):
 
 
 class WorkloadEntry(_Section):
-    """A kind of object that pods are made from: its pod templates are judged when it is applied.
+    """A kind of object that pods are made from: its pod templates are validated when it is applied.
 
-    The built-in kinds are judged anyway; an entry can only say what follows. Others are known by their name alone
-    (shared/framework/workloads.py lists them); any other kind is given with group, resource and templates.
+    The built-in kinds always are; for them an entry can only set the action. Kinds listed in
+    shared/framework/workloads.py need only their name; any other needs group, resource and templates.
     """
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
@@ -190,16 +190,16 @@ class Settings(_Section):
     feature_gates: Mapping[str, bool] = Field(default_factory=dict)
 
     def schedules(self, scheduler_name: str) -> bool:
-        """Return whether a pod of that scheduler is ours."""
+        """Return whether pods of that scheduler are in scope."""
         return "*" in self.scheduler_names or scheduler_name in self.scheduler_names
 
 
 def parse_settings(text: str) -> Settings:
-    """Parse one YAML document; an empty one gives the defaults. Raises ConfigurationError with every fault."""
+    """Parse one YAML document; an empty one gives the defaults. Raises ConfigurationError with all errors."""
     try:
         document = yaml.load(text, StrictLoader)  # noqa: S506 - it is a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        # PyYAML lets out what Python says of a number it cannot make, such as 0x_.
+        # PyYAML does not convert Python's own ValueError for a malformed number, such as 0x_.
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ConfigurationError([FieldError("config/yaml", "", None, f"not a YAML document: {why}")]) from error
     if document is None:
@@ -223,9 +223,9 @@ def parse_settings(text: str) -> Settings:
 
 
 def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = None) -> Settings:
-    """Read the configuration file, or take the defaults without one; gates of the command line win.
+    """Read the configuration file, or the defaults without one; ``feature_gates`` override the file's.
 
-    Raises ConfigurationError, also for a file that cannot be read.
+    Raises ConfigurationError, also for an unreadable file.
     """
     settings = Settings()
     if path is not None:
@@ -239,7 +239,7 @@ def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = 
 
 
 def cross_faults(settings: Settings) -> list[FieldError]:
-    """Return the faults that only several keys together make."""
+    """Return the errors of combinations of keys."""
     faults = []
     election = settings.leader_election
     if not election.lease_duration > election.renew_deadline > election.retry_period:

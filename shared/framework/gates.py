@@ -1,7 +1,7 @@
-"""Feature gates: switches of alpha and beta behaviour, fixed at start.
+"""Feature gates: switches of alpha and beta behaviour, fixed at startup.
 
 A plugin as a whole is switched by ``enabled`` in the configuration; a gate only guards behaviour that may still
-change. One registry, so that an unknown name is refused wherever it is written.
+change. There is one registry, so that an unknown name is rejected wherever it is used.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from shared.api.field_error import FieldError
 
 
 class Stage(StrEnum):
-    """How settled a behaviour is. A GA gate is locked on, then removed."""
+    """Maturity of a behaviour. A GA gate is locked on, then removed."""
 
     ALPHA = "alpha"
     BETA = "beta"
@@ -21,7 +21,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One switch."""
+    """One feature gate."""
 
     name: str
     stage: Stage
@@ -41,17 +41,17 @@ GATES: tuple[Gate, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The effective switches."""
+    """The effective value of every gate."""
 
     values: Mapping[str, bool]
 
     def enabled(self, name: str) -> bool:
-        """Return whether the gate is on. Raises KeyError for a name that is in no registry: a bug."""
+        """Return whether the gate is on. Raises KeyError for an unregistered name: a defect."""
         return self.values[name]
 
 
 def resolve_gates(wanted: Mapping[str, bool], known: Iterable[Gate]) -> tuple[FeatureGates, list[FieldError]]:
-    """Merge the wanted switches over the defaults. Returns the gates and every fault of ``wanted``."""
+    """Merge the wanted values over the defaults. Returns the gates and all errors of ``wanted``."""
     gates = {gate.name: gate for gate in known}
     values = {name: gate.default for name, gate in gates.items()}
     faults = []
@@ -68,7 +68,7 @@ def resolve_gates(wanted: Mapping[str, bool], known: Iterable[Gate]) -> tuple[Fe
 
 
 def parse_gates_flag(text: str) -> dict[str, bool]:
-    """Parse ``A=true,B=false``. Raises ValueError naming the entry that cannot be read."""
+    """Parse ``A=true,B=false``. Raises ValueError naming the invalid entry."""
     values = {}
     for entry in filter(None, text.split(",")):
         name, _, word = entry.partition("=")

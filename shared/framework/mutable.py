@@ -1,8 +1,9 @@
-"""A thin recorder around a raw object: changes it and writes down the JSON Patch that says so.
+"""A wrapper of a raw object that applies changes and records them as a JSON Patch.
 
-Diffing whole pods is 15 times slower than recording, and decoding into typed models loses fields they do not know.
-The object is changed in place, so that a later plugin sees an earlier one's work; whoever hands it in gives it away.
-Only ``set`` with an absent parent creates the parent: no other operation is implied.
+Diffing whole pods is 15 times slower than recording, and decoding into typed models loses unknown fields. The object
+is modified in place, so that later plugins see the changes of earlier ones; the caller must not use it otherwise.
+
+Only ``set`` creates absent parents; no other operation is implied.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +23,16 @@ class PatchOperation(TypedDict, total=False):
     value: Json
 
 
-@lru_cache(maxsize=1024)  # plugins change the same few places of every pod
+@lru_cache(maxsize=1024)  # plugins change the same few paths of every pod
 def pointer(*tokens: str | int) -> str:
     """Return the RFC 6901 pointer of the tokens; ``-`` is the end of an array."""
     return "".join(["/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens])
 
 
 class MutableObject:
-    """A raw object with recorded changes. ``raw`` is its current content; read it, change it only through here."""
+    """A raw object with recorded changes. ``raw`` is its current content: read-only, change it through the
+    methods.
+    """
 
     __slots__ = ("_undo", "operations", "raw")
 
@@ -41,14 +44,14 @@ class MutableObject:
     def set(self, value: Json, *tokens: str | int) -> None:
         """Set the value at the tokens, creating absent parent objects; does nothing if it is there already.
 
-        Raises TypeError if a parent is neither an object nor an array or the value is no JSON, IndexError beyond an
+        Raises TypeError if a parent is neither an object nor an array or the value is not JSON, IndexError beyond an
         array's end; nothing is changed then.
         """
         parent: Json = self.raw
         for depth, token in enumerate(tokens[:-1]):
             child = parent.get(token) if isinstance(parent, dict) else parent[token]
             if child is None:
-                # One operation for the whole missing branch: an "add" below an absent parent is refused.
+                # One operation for the whole missing branch: an "add" below an absent parent would be rejected.
                 for missing in reversed(tokens[depth + 1 :]):
                     value = {_key(missing): value}
                 self._put(parent, token, value, tokens[: depth + 1])
@@ -61,11 +64,13 @@ class MutableObject:
             self._put(parent, tokens[-1], value, tokens)
 
     def append(self, value: Json, *tokens: str | int) -> None:
-        """Append to the array at the tokens, creating it if it is absent."""
+        """Append to the array at the tokens, creating it if absent."""
         self.extend([value], *tokens)
 
     def extend(self, values: Sequence[Json], *tokens: str | int) -> None:
-        """Append each of the values to the array at the tokens, creating it if it is absent."""
+        """Append each of the values to the array at the tokens, creating it if absent. Raises TypeError for other
+        types.
+        """
         array = self._at(tokens)
         if array is None:
             self.set(list(values), *tokens)
@@ -78,7 +83,7 @@ class MutableObject:
             array.append(value)
 
     def remove(self, *tokens: str | int) -> None:
-        """Remove what is at the tokens; does nothing if it is absent."""
+        """Remove the value at the tokens; does nothing if absent."""
         parent, last = self._at(tokens[:-1]), tokens[-1]
         if parent is None or (isinstance(parent, dict) and last not in parent):
             return
@@ -92,11 +97,11 @@ class MutableObject:
         self._undo.append(undo)
 
     def checkpoint(self) -> int:
-        """Return a mark for ``revert``."""
+        """Return a position for ``revert``."""
         return len(self.operations)
 
     def revert(self, mark: int) -> None:
-        """Undo everything since the mark: a plugin that failed half-way leaves no half change."""
+        """Undo everything since the position, so that a failed plugin leaves no partial change."""
         while len(self.operations) > mark:
             self.operations.pop()
             self._undo.pop()()
@@ -117,15 +122,15 @@ class MutableObject:
         parent[token] = value
 
     def _record(self, operation: str, path: str, value: Json, undo: Callable[[], object]) -> None:
-        # A copy: a later change below this value has an operation of its own. The encoder makes it in an eighth of
-        # deepcopy's time, and refuses what is no JSON here, where the plugin that gave it is known.
+        # A copy: a later change below this value has an operation of its own. The encoder takes an eighth of
+        # deepcopy's time, and rejects what is not JSON here, where the plugin that supplied it is known.
         copied = value if isinstance(value, str) else orjson.loads(orjson.dumps(value))
         self.operations.append({"op": operation, "path": path, "value": copied})
         self._undo.append(undo)
 
 
 def _key(token: str | int) -> str:
-    """Return the token as the key of an object; a number there would be no JSON."""
+    """Return the token as an object's key. Raises TypeError for a number, which is not a JSON key."""
     if not isinstance(token, str):
         raise TypeError(f"{token!r} is no key of an object")
     return token

@@ -1,7 +1,7 @@
-"""What the command lines of both processes have in common: files, addresses, gates, logs.
+"""Command line options common to both processes: files, addresses, gates, logs.
 
-The command line is an edge: what is wrong with it, or with the configuration it names, is printed whole and ends the
-process with 2 before anything starts.
+An invalid command line, or an invalid configuration, is reported completely and ends the process with 2 before
+anything starts.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from shared.runtime.logging import LogFormat, configure_logging
 
 T = TypeVar("T")
 
-# Where neither the pod's environment nor a flag says where Bowline runs: a developer's checkout.
+# Used where neither the pod's environment nor a flag gives Bowline's namespace, as in a developer's checkout.
 DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """What both processes are told; ``--help`` has the meaning of each."""
+    """The options of both processes; ``--help`` documents each."""
 
     config: Path | None
     kubeconfig: Path | None
@@ -73,7 +73,7 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
 
 
 def common_options(given: argparse.Namespace) -> CommonOptions:
-    """Return what was given for the common flags."""
+    """Return the values of the common flags."""
     return CommonOptions(
         config=given.config,
         kubeconfig=given.kubeconfig,
@@ -86,9 +86,9 @@ def common_options(given: argparse.Namespace) -> CommonOptions:
 
 
 def start_with(program: str, options: CommonOptions, registry: Registry) -> tuple[Settings, tuple[Plugin, ...]]:
-    """Return what the configuration says and the plugins it enables, with logging as asked for.
+    """Return the settings and the enabled plugins, and configure logging.
 
-    Prints everything that is wrong with the configuration and exits with 2, if it cannot be used.
+    Prints all errors of an invalid configuration and exits with 2.
     """
     try:
         settings = load_settings(options.config, options.feature_gates)
@@ -100,7 +100,7 @@ def start_with(program: str, options: CommonOptions, registry: Registry) -> tupl
 
 
 def refuse_to_start(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
-    """Print why the configuration cannot be used, all of it, and exit with 2."""
+    """Print all errors of the configuration and exit with 2."""
     where = f"configuration {config}" if config is not None else "the configuration"
     number = len(error.faults)
     sys.stderr.write(f"{program}: {where}: {number} fault{'s' if number != 1 else ''}:\n{error}\n")
@@ -108,7 +108,7 @@ def refuse_to_start(program: str, config: Path | None, error: ConfigurationError
 
 
 def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:
-    """Let argparse show the parser's own sentence; of a ValueError it would show only that there was one."""
+    """Make argparse show the parser's own message; for a ValueError it shows a generic one."""
 
     def convert(text: str) -> T:
         try:

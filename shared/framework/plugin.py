@@ -1,10 +1,17 @@
-"""What a plugin is: one class, two hosts.
+"""The plugin interface: one class, two hosts.
 
-The webhook process calls only the synchronous methods (mutate, validate): pure, bounded, no I/O. The reconciler calls
-the rest. Every method but the constructor is optional; one that is not overridden costs nothing, because extension
-points are lists of the plugins that override them. A plugin owns meaning; retries, timeouts, status, events and
-metrics are the framework's. Every binding method may be called again after a crash with only the API objects to go
-by, and must first look whether its effect is already there.
+The webhook process calls only the synchronous admission methods (mutate, validate): pure, bounded, no I/O. The
+reconciler calls the rest. Every method except the constructor is optional; one that is not overridden costs nothing,
+because extension points are lists of the plugins that override them. A plugin implements one concern; retries,
+timeouts, status, events and metrics are the framework's.
+
+Every binding method may be called again after a crash, with only the API objects as state, and must first check
+whether its effect already exists.
+
+Exceptions are counted and logged with the plugin's name. In admission, the changes of a mutate method that raises are
+undone and the object continues; a validate method that raises denies the object. In binding, an exception is a RETRY,
+an ``InfrastructureError`` of shared.kube an INFRA, a result of the wrong type a FATAL; a call that exceeds its budget
+is a RETRY, or an INFRA if the API server took the time.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -27,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class PluginConfig(BaseModel):
-    """Base of every plugin's ``args``: unknown keys are refused."""
+    """Base of every plugin's ``args``: unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What the webhook knows of the nodes; warnings may use it, denials may not."""
+    """Cluster facts about the nodes, known to the webhook; warnings may use it, denials must not."""
 
     max_gpus_per_node: int
     nodes_with_memory_label: int
@@ -42,15 +49,15 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionInfo:
-    """What surrounds the object under judgement.
+    """The admission request that the object is part of.
 
-    ``final`` is true in the validating hook of live objects, after all mutation, when a plugin also reports that its
-    own mutation is missing; false for templates, offline lint and the mutating hook. ``kind`` is the submitted
-    object's kind, which for a template is not Pod. ``seed`` differs from request to request: what a plugin generates
-    is derived from it, so that the chain stays pure; offline it is empty.
-
-    ``user`` is who asks the API server, ``requested`` the pods that an unfinished BindRequest is known for; both are
-    empty offline.
+    - ``final``: true in the validating hook of live objects, after all mutation, where a plugin also reports that its
+      own mutation is missing; false for templates, offline lint and the mutating hook.
+    - ``kind``: the submitted object's kind, which for a template is not Pod.
+    - ``inventory``: None where it is not known.
+    - ``seed``: unique per request; generated values are derived from it, so that the chain stays pure. Empty offline.
+    - ``user``: the requesting user. Empty offline.
+    - ``requested``: the pods with a known unfinished BindRequest. Empty offline.
     """
 
     operation: Literal["CREATE", "UPDATE"] = "CREATE"
@@ -65,10 +72,10 @@ class AdmissionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """A plugin's cheap answer before pre_bind: run me (beside my neighbours, if ``parallel``) or leave me out.
+    """A plugin's cheap decision whether its pre_bind must run, and whether ``parallel`` to its neighbours.
 
-    A plugin that is not parallel separates the groups before and after it even when it is left out: what comes after
-    it was written to rely on that.
+    A plugin that is not parallel separates the groups before and after it even when it is skipped: plugins after it
+    rely on that order.
     """
 
     run: bool
@@ -83,30 +90,30 @@ RUN_PARALLEL = Preflight(run=True, parallel=True)
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """How long calls of one plugin may take, in seconds. A plugin overrides them with a value of its own."""
+    """Maximum duration of one plugin's calls, in seconds. A plugin overrides them with a value of its own."""
 
-    call_s: float = 60.0  # one pre_bind or bind; a plugin that needs longer answers WAIT
+    call_s: float = 60.0  # one pre_bind or bind; a plugin that needs longer returns WAIT
     post_bind_s: float = 5.0  # one post_bind: it delays the report of the bind
-    rollback_s: float = 10.0  # one rollback, which is repeated until it answers OK; one forget
+    rollback_s: float = 10.0  # one rollback, which is retried until it returns OK; one forget
     setup_s: float = 60.0  # each of setup, start, stop and teardown
 
 
 class Plugin:
-    """Base class of every plugin. Subclass, name it, override what you need."""
+    """Base class of every plugin. Subclass it, set ``name``, override the methods you need."""
 
     name: ClassVar[str]
     config_model: ClassVar[type[PluginConfig]] = PluginConfig
-    # Enabled plugins without which this one makes no sense; they also come before it in the order.
+    # Plugins that must be enabled for this one; they also precede it in the order.
     requires: ClassVar[tuple[str, ...]] = ()
     # Plugins that, if enabled, must come before this one.
     after: ClassVar[tuple[str, ...]] = ()
     # Plugins that, if enabled, must come after this one.
     before: ClassVar[tuple[str, ...]] = ()
-    # Feature gates of this plugin's own: switches of alpha or beta behaviour, read from ``handle.gates``.
+    # Feature gates that this plugin declares; their values are in ``handle.gates``.
     gates: ClassVar[tuple[Gate, ...]] = ()
-    # The name of the feature gate, if any, without which this plugin as a whole does not exist.
+    # The feature gate, if any, without which the plugin as a whole is not available.
     gate: ClassVar[str | None] = None
-    # How long its calls may take.
+    # The time budgets of its calls.
     budgets: ClassVar[Budgets] = Budgets()
 
     def __init__(self, args: Any, settings: "Settings") -> None:
@@ -117,17 +124,17 @@ class Plugin:
     # --- admission (webhook, lint): sync, pure, bounded ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Change the pod before it is stored; must be idempotent."""
+        """Mutate the pod before it is stored; must be idempotent."""
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Return every fault, paths relative to the pod. ``old`` is set on UPDATE: judge only what changed."""
+        """Return all errors, paths relative to the pod. ``old`` is set on UPDATE: validate only the changes."""
         return ()
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
-        """Change ephemeral containers that ``old`` has not; those it has are running. Must be idempotent."""
+        """Mutate the ephemeral containers that are not in ``old``; the others are running. Must be idempotent."""
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Return every fault of ephemeral containers that ``old`` has not, paths relative to the pod."""
+        """Return all errors of the ephemeral containers that are not in ``old``, paths relative to the pod."""
         return ()
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
@@ -135,75 +142,81 @@ class Plugin:
         return ()
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
-        """Change a BindRequest before it is stored; must be idempotent."""
+        """Mutate a BindRequest before it is stored; must be idempotent."""
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Return every fault that the CRD's schema cannot see."""
+        """Return all errors that the CRD's schema cannot express."""
         return ()
 
-    # --- facts about a request: pure, called by both processes ---
+    # --- properties of a request: pure, called by both processes ---
 
     def serves(self, request: BindRequest) -> Collection[Demand]:
-        """Return which demands of the request this plugin fulfils. Unserved demands end it Failed/NoPlugin."""
+        """Return the demands of the request that this plugin fulfils. Unserved demands end the request as
+        Failed/NoPlugin.
+        """
         return ()
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        """Return whether pre_bind may leave something in the API that only rollback would remove."""
+        """Return whether pre_bind may leave side effects in the API that only rollback removes."""
         return False
 
     # --- lifecycle (reconciler) ---
 
     async def setup(self, handle: "Handle") -> None:
-        """Prepare; no writes. Once a process, before its watches; not called for disabled plugins."""
+        """Prepare, without writes. Once per process, before its watches; not called for disabled plugins."""
 
     async def teardown(self) -> None:
-        """Release what setup took. Once, when the process ends, also after a setup that failed; no writes."""
+        """Release the resources of setup, without writes. Once, when the process ends, also after a failed setup."""
 
     async def start(self) -> None:
-        """Begin to work: this process leads and all caches are synced. Once each term of leadership."""
+        """Start working: this process leads and all caches are synced. Once per leadership term."""
 
     async def stop(self) -> None:
-        """Release what start took, and forget what another leader may change.
+        """Release the resources of start, and drop state that another leader may change.
 
-        Called once for each start, also for one that failed or was cancelled; a later term has another start.
+        Called once for each start, also for one that failed or was cancelled; a later term calls start again.
         """
 
     # --- binding (reconciler) ---
 
     def preflight(self, c: "BindContext") -> Preflight:
-        """Say whether pre_bind has anything to do for this request; cheap, no I/O."""
+        """Return whether pre_bind has anything to do for this request; cheap, no I/O."""
         return RUN
 
     async def pre_bind(self, c: "BindContext") -> Status:
-        """Prepare what the pod needs on its node."""
+        """Prepare what the pod needs on its node.
+
+        OK continues, WAIT suspends the attempt until an object changes, RETRY uses an attempt and is repeated after a
+        backoff, FATAL ends the request.
+        """
         return Status.ok()
 
     def before_bind(self, c: "BindContext") -> Mapping[str, str]:
-        """Return annotations that the Binding carries to the pod, in the same transaction."""
+        """Return annotations for the pod; the Binding carries them in the same transaction."""
         return {}
 
     async def bind(self, c: "BindContext") -> Status:
-        """Bind the pod, or SKIP for the next plugin to do it."""
+        """Bind the pod, or return SKIP to leave it to the next plugin."""
         return Status.skip()
 
     async def post_bind(self, c: "BindContext") -> None:
-        """Tidy up after a bind; cannot change the outcome.
+        """Clean up after a bind; cannot change the outcome.
 
-        Called once for each completion: again after a crash before Succeeded is written, not again after an error or
-        a timeout of its own. What must happen belongs into pre_bind or bind.
+        Called once for each completion: again after a crash before Succeeded is written, not again after its own
+        error or timeout. Mandatory work belongs in pre_bind or bind.
         """
 
     async def rollback(self, c: "BindContext", why: Status) -> Status:
-        """Undo pre_bind, from ``c.state`` or from what is visible; repeated until OK."""
+        """Undo pre_bind, from ``c.state`` or from the API objects; retried until it returns OK or SKIP."""
         return Status.ok()
 
     async def forget(self, key: ObjectKey) -> None:
-        """Drop what is remembered in memory about a request that has left the system."""
+        """Drop in-memory data about a request that no longer exists."""
 
     # --- operations (reconciler) ---
 
     def on_failure(self, c: "BindContext", status: Status) -> Status | None:
-        """Reclassify a failure or add a suggestion; None leaves it as it is."""
+        """Return a reclassified failure, or the same with a suggestion; None keeps it unchanged."""
         return None
 
     def event_sources(self) -> Iterable["EventSource"]:

@@ -1,7 +1,7 @@
-"""In which order plugins act: the configured one, or the default one with what plugins require of each other. Pure.
+"""Order of the plugins: the configured one, or the default sorted by the plugins' dependencies. Pure.
 
-``requires`` and ``after`` name plugins that come earlier, ``before`` those that come later. The default order is
-stable: plugins keep their place unless one of these moves them.
+``requires`` and ``after`` name plugins that precede this one, ``before`` those that follow it. The default order is
+stable: plugins keep their position unless a dependency moves them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ PluginClass = type[Plugin]
 
 
 def predecessors(plugins: Sequence[PluginClass]) -> dict[str, tuple[str, ...]]:
-    """Return for each plugin the enabled ones that must come before it, each once."""
+    """Return for each plugin the enabled ones that must precede it, without duplicates."""
     names = {found.name for found in plugins}
     return {
         found.name: tuple(
@@ -45,9 +45,9 @@ def sorted_stably(plugins: Sequence[PluginClass]) -> list[PluginClass]:
 
 
 def dependency_faults(order: Sequence[PluginClass], paths: Mapping[str, str]) -> list[FieldError]:
-    """Check the ordered plugins: what they require is enabled, comes before them, and there is no cycle.
+    """Validate the ordered plugins: their requirements are enabled and precede them, and there is no cycle.
 
-    ``paths`` is where the configuration names them.
+    ``paths`` are the plugins' paths in the configuration.
     """
     position = {found.name: index for index, found in enumerate(order)}
     faults = []
@@ -70,7 +70,7 @@ def dependency_faults(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
 
 
 def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return one circle of names, first one repeated at the end; empty if there is none."""
+    """Return one cycle of names, with the first one repeated at the end; empty if there is none."""
     done: set[str] = set()
 
     def walk(name: str, trail: list[str]) -> list[str]:

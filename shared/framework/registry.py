@@ -1,8 +1,8 @@
-"""From names to plugins: which are enabled, in what order, with which arguments and feature gates.
+"""Builds plugins from the configuration: which are enabled, in what order, with which arguments and feature gates.
 
-Built-ins come as one tuple; others by the entry point group ``bowline.plugins``, only when the configuration names
-them. Everything that is wrong is collected and reported together, whoever has made the mistake: the configuration's
-author or a plugin's. No plugin is returned unless all is right.
+Built-ins are given as one tuple; others are found by the entry point group ``bowline.plugins``, only when the
+configuration names them. All errors, of the configuration's author or of a plugin's, are collected and reported
+together. No plugin is returned unless there are none.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ from shared.framework.plugin import Budgets, Plugin
 from shared.framework.plugin_order import PluginClass, dependency_faults, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
-# The plugin of last resort; plugins from outside go before it.
+# The last resort for binding; external plugins precede it.
 LAST = "default_binder"
 
 Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
 
 
 def installed_plugins() -> dict[str, Callable[[], PluginClass]]:
-    """Return the loaders of the plugins that installed distributions offer, by name."""
+    """Return the loaders of the plugins in installed distributions, by name."""
     return {point.name: point.load for point in entry_points(group=ENTRY_POINT_GROUP)}
 
 
@@ -41,7 +41,9 @@ class Builtin:
 
 @dataclass(slots=True)
 class _Selection:
-    """What a configuration names: classes by name, where it does so, which are enabled, and what is wrong so far."""
+    """Intermediate result: the named classes, their configuration entries, the enabled classes, and the errors so
+    far.
+    """
 
     faults: list[FieldError] = field(default_factory=list)
     named: dict[str, PluginClass] = field(default_factory=dict)
@@ -49,16 +51,16 @@ class _Selection:
     enabled: dict[str, PluginClass] = field(default_factory=dict)
 
     def path(self, name: str) -> str:
-        """Return where the configuration names a plugin, or would."""
+        """Return the path of a plugin's configuration entry, or of the one it would have."""
         return self.entries[name][0] if name in self.entries else f"plugins[name={name}]"
 
     def fault(self, name: str, message: str, rule: str = "config/plugin") -> None:
-        """Add a fault of a plugin as a whole."""
+        """Add an error of a plugin as a whole."""
         self.faults.append(FieldError(rule, self.path(name), name, message))
 
 
 class Registry:
-    """Builds the plugins that a configuration asks for."""
+    """Builds the plugins of a configuration."""
 
     def __init__(
         self, builtins: Sequence[Builtin], gates: Iterable[Gate] = (), discover: Discover = installed_plugins
@@ -72,13 +74,13 @@ class Registry:
         self._discover = discover
 
     def build(self, settings: Settings) -> tuple[Plugin, ...]:
-        """Return the enabled plugins in order. Raises ConfigurationError with everything that is wrong."""
+        """Return the enabled plugins in order. Raises ConfigurationError with all errors."""
         return self.configure(settings)[1]
 
     def configure(self, settings: Settings) -> tuple[Settings, tuple[Plugin, ...]]:
         """Return the settings with the effective value of every feature gate, and the enabled plugins in order.
 
-        Raises ConfigurationError with everything that is wrong.
+        Raises ConfigurationError with all errors.
         """
         chosen = self._select(settings)
         gates = self._resolve_gates(settings, chosen)
@@ -92,7 +94,7 @@ class Registry:
         plugins = []
         for found in order:
             try:
-                # Its arguments are wrong, and reported.
+                # None: invalid, and reported.
                 if args[found.name] is not None:
                     plugins.append(found(args[found.name], effective))
             except Exception as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
@@ -163,7 +165,7 @@ class Registry:
         return gates
 
     def _leave_out_gated(self, chosen: _Selection, gates: FeatureGates) -> None:
-        """Take the plugins out whose gate is off. One that the configuration enables by name is a fault."""
+        """Remove the plugins whose gate is off. It is an error if the configuration enables one by name."""
         for name, found in list(chosen.enabled.items()):
             gate = found.gate
             if gate is None or gates.values.get(gate):
@@ -182,9 +184,9 @@ class Registry:
     # --- arguments and order ---
 
     def _args(self, name: str, chosen: _Selection) -> BaseModel | None:
-        """Return the validated arguments; None if they are wrong, which is then a fault.
+        """Return the validated arguments; None if they are invalid, which is reported.
 
-        Those of a plugin that is off are checked too, but may be incomplete.
+        A disabled plugin's arguments are validated too, but may be incomplete.
         """
         entry = chosen.entries.get(name)
         try:
@@ -217,7 +219,7 @@ def _is_tuple_of(kind: type) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, tuple) and all(isinstance(one, kind) for one in value)
 
 
-# What a plugin's class attributes must be.
+# Required types of a plugin's class attributes.
 _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     *((name, "a tuple of names", _is_tuple_of(str)) for name in ("requires", "after", "before")),
     ("gates", "a tuple of Gate", _is_tuple_of(Gate)),

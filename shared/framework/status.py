@@ -1,8 +1,8 @@
-"""A plugin's answer at a binding extension point.
+"""The result of a plugin's binding method.
 
-``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``).
-Expected results are values, not exceptions: an exception out of a plugin is a bug and counts as RETRY, except an
-``InfrastructureError`` of shared.kube, which is nobody's fault.
+``Status`` here is never the ``.status`` of an object nor Kubernetes' metav1.Status (that is ``ApiStatus``). Expected
+results are values, not exceptions: an exception from a plugin is a defect and counts as RETRY, except an
+``InfrastructureError`` of shared.kube, which is not the plugin's failure.
 """
 
 from dataclasses import dataclass, replace
@@ -14,19 +14,19 @@ from shared.api.meta import ObjectRef
 
 
 class Code(StrEnum):
-    """What a plugin says; ``INFRA`` and ``CANCELLED`` are said by the Runner alone."""
+    """The result of a call; ``INFRA`` and ``CANCELLED`` are set by the framework only."""
 
     OK = "OK"
-    SKIP = "SKIP"  # not mine: between a plugin and the Runner only
-    WAIT = "WAIT"  # the decision is good, somebody else must act first
-    RETRY = "RETRY"  # failed, may work the next time; uses an attempt
-    FATAL = "FATAL"  # this decision can never work; the scheduler must decide anew
-    INFRA = "INFRA"  # the API server did not answer as one; uses no attempt
-    CANCELLED = "CANCELLED"  # the request was withdrawn under way
+    SKIP = "SKIP"  # not handled by this plugin; between a plugin and the Runner only
+    WAIT = "WAIT"  # the decision is valid, but another component must act first
+    RETRY = "RETRY"  # failed, may succeed on retry; uses an attempt
+    FATAL = "FATAL"  # this decision can never succeed; the scheduler must decide again
+    INFRA = "INFRA"  # the API server gave no decision; uses no attempt
+    CANCELLED = "CANCELLED"  # the request was withdrawn during the attempt
 
 
 class Reason(StrEnum):
-    """Final reasons, a closed list: the first word of ``status.reason`` of a Failed request."""
+    """Reasons of terminal failures, a closed list: the first word of ``status.reason`` of a Failed request."""
 
     POD_GONE = "PodGone"
     NODE_GONE = "NodeGone"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
 
 
 class Suggestion(StrEnum):
-    """What the scheduler may do about a final failure; machine-readable, in ``status.suggestion``."""
+    """What the scheduler may do about a terminal failure; machine-readable, in ``status.suggestion``."""
 
     RESCHEDULE_ELSEWHERE = "RescheduleElsewhere"
     RETRY_SAME_NODE = "RetrySameNode"
@@ -53,7 +53,7 @@ class Suggestion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One answer. ``reasons`` are sentences for people; ``reason`` is the word of a FATAL."""
+    """One result. ``reasons`` are sentences for users; ``reason`` is the machine-readable reason of a FATAL."""
 
     code: Code
     reasons: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Status:
     def __post_init__(self) -> None:
         """Raise TypeError for a field of the wrong type.
 
-        The error must be the plugin's: raised later, out of its calls, it would belong to no plugin and end nothing.
+        It must be raised inside the plugin's call: raised later, it could not be attributed to a plugin.
         """
         if not isinstance(self.code, Code):
             raise _wrong("code", "a Code", self.code)
@@ -91,7 +91,7 @@ class Status:
         return "; ".join(self.reasons)
 
     def from_plugin(self, name: str) -> "Status":
-        """Return the same answer with the plugin named, unless one already is."""
+        """Return the same result with the plugin's name, unless it has one."""
         return self if self.plugin else replace(self, plugin=name)
 
     @classmethod

@@ -1,7 +1,7 @@
-"""YAML as Kubernetes reads it: JSON types only, and no key twice.
+"""YAML as Kubernetes reads it: JSON types only, and no duplicate keys.
 
-PyYAML's own rules make a date of ``2026-01-01``, 1342 of ``22:22`` and a string of ``1e3``; Kubernetes does not. Of a
-key given twice PyYAML drops the first without a word. Used for Bowline's configuration and for manifests.
+PyYAML's own rules turn ``2026-01-01`` into a date, ``22:22`` into 1342 and ``1e3`` into a string; Kubernetes does
+not. Of duplicate keys PyYAML silently drops the first. Used for Bowline's configuration and for manifests.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any, cast
 import yaml
 
 _MERGE = "tag:yaml.org,2002:merge"
-# What aliases may add to what is written: no object comes near, and a few lines can ask for more than memory holds.
+# Maximum number of values that aliases may add: no real object has as many, and a few lines could exhaust memory.
 _MAX_REPEATED = 1_000_000
 
 
@@ -20,7 +20,7 @@ class StrictLoader(yaml.SafeLoader):
     yaml_implicit_resolvers = {}
 
     def construct_document(self, node: Any) -> Any:
-        """Refuse a document that its aliases blow up, before it is."""
+        """Reject a document with excessive aliases before expanding it."""
         sizes: dict[int, int] = {}
         if _size(node, sizes) - len(sizes) > _MAX_REPEATED:
             raise yaml.constructor.ConstructorError(
@@ -29,7 +29,7 @@ class StrictLoader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key given twice. ``<<`` is no key: what it merges in, later keys may override."""
+        """Reject duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
         seen: set[str] = set()
         for key_node, _ in node.value:
             if key_node.tag == _MERGE:
@@ -44,7 +44,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 def _size(node: Any, sizes: dict[int, int]) -> int:
-    """Return how many nodes there are when every alias is written out; what holds itself counts once."""
+    """Return the number of nodes with every alias expanded; a recursive alias counts once."""
     if id(node) not in sizes:
         sizes[id(node)] = 1
         if isinstance(node, yaml.SequenceNode):
@@ -59,7 +59,7 @@ def _resolve(tag: str, pattern: str, first: str) -> None:
     add(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern})$"), list(first))
 
 
-# The first that matches counts, so integers come before floats.
+# The first match counts, so integers precede floats.
 _resolve("bool", "yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF", "yYnNtTfFoO")
 _resolve("int", "[-+]?(?:0b[01_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)", "-+0123456789")
 _resolve(

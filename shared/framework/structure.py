@@ -1,12 +1,12 @@
-"""JSON types of what plugins read, checked once before any plugin looks.
+"""JSON types of the fields that plugins read, checked once before any plugin runs.
 
-The API server has checked the types of pods and workloads before it calls a webhook. It has not for custom resources,
-whose schema is applied after the mutating webhooks, and nobody has for files given to ``bowline lint``. With this in
-front, a plugin may take ``containers`` to be a list of objects and an annotation to be a string.
+The API server checks the types of pods and workloads before it calls a webhook. It does not for custom resources,
+whose schema is applied after the mutating webhooks, and files given to ``bowline lint`` are unchecked. After this
+check, a plugin may assume that ``containers`` is a list of objects and an annotation a string.
 
-A shape is a function from a value to its faults, with paths relative to the value: a well-formed object builds no
-path at all. An absent or null field is no fault, as in the API server; fields no shape names are not looked at.
-Whether a value makes sense is not judged here.
+A shape is a function from a value to its errors, with paths relative to the value: a well-formed object builds no
+path at all. An absent or null field is valid, as in the API server; fields without a shape are ignored. The meaning
+of values is not checked here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,9 @@ from typing import Any
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
 
-# A check ends with the container, field or entry in which it has found this many errors.
+# A check ends with the container, field or entry in which it reaches this number of errors.
 MAX_ERRORS = 50
-# More containers, or resources of containers, than this are not reviewed: no node runs such a pod, and a plugin may
+# Pods with more containers, or resources of containers, are not reviewed: no node runs such a pod, and a plugin may
 # take some microseconds for each.
 MAX_CONTAINERS = 512
 MAX_RESOURCES = 2048
@@ -27,7 +27,7 @@ _FITS: tuple[FieldError, ...] = ()
 
 
 def _fault(value: Any, message: str) -> Sequence[FieldError]:
-    # The path is complete once every enclosing shape has put its own part before it.
+    # Each enclosing shape prefixes its own part of the path.
     return (FieldError("structure/type", "", value, message),)
 
 
@@ -47,7 +47,7 @@ def _quantity(value: Any) -> Sequence[FieldError]:
     return _FITS if fits else _fault(value, 'must be a quantity, such as 1, "500m" or "16Gi"')
 
 
-# Of these types a value fits without a call; pods consist of little else.
+# A value of this type is valid without a call; pods consist mostly of such values.
 _FITTING: Mapping[Shape, type] = {_string: str, _boolean: bool, _quantity: str}
 
 
@@ -73,7 +73,7 @@ def _fields(**shapes: Shape) -> Shape:
 
 
 def _values(shape: Shape) -> Shape:
-    """Return the shape of an object with free keys, such as annotations. A null value is a fault here."""
+    """Return the shape of an object with free keys, such as annotations. A null value is an error here."""
     fitting = _FITTING.get(shape)
 
     def check(value: Any) -> Sequence[FieldError]:
@@ -164,38 +164,38 @@ _POD_SPEC = _fields(
 _POD = _fields(metadata=_METADATA, spec=_POD_SPEC, status=_OBJECT)
 _WORKLOAD = _fields(metadata=_METADATA, spec=_fields(jobTemplate=_fields(spec=_OBJECT)), status=_OBJECT)
 _FOREIGN_WORKLOAD = _fields(metadata=_METADATA)
-_BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is judged by the model
+_BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is validated by the model
 
 
 def pod_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return what is not of its type, or too large, in a pod or in a pod template's content."""
+    """Return the type and size errors of a pod or of a pod template's content."""
     faults = (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
     return faults or _size_faults(raw["spec"])
 
 
 def workload_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return what is not of its type in a built-in workload around its pod template."""
+    """Return the type errors of a built-in workload, except in its pod template."""
     return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_WORKLOAD(raw))
 
 
 def foreign_workload_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return the same for another project's kind, of which only the metadata is known."""
+    """Return the same for an external kind, of which only the metadata is known."""
     return (*_missing(raw, "metadata"), *_FOREIGN_WORKLOAD(raw))
 
 
 def bind_request_faults(raw: Object) -> tuple[FieldError, ...]:
-    """Return what is not of its type in a BindRequest around its spec."""
+    """Return the type errors of a BindRequest, except in its spec."""
     return (*_missing(raw, "metadata"), *_BIND_REQUEST(raw))
 
 
 def is_deleting(raw: Object) -> bool:
-    """Like ``meta.is_deleting``, of an object whose structure nobody has checked yet."""
+    """Like ``meta.is_deleting``, for an object whose structure is unchecked."""
     metadata = raw.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
 
 
 def _size_faults(spec: Object) -> tuple[FieldError, ...]:
-    """Return what a well-formed pod has too much of."""
+    """Return the size errors of a well-formed pod."""
     containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
     if len(containers) > MAX_CONTAINERS:
         message = f"must not have more than {MAX_CONTAINERS} containers of all kinds; split the pod"

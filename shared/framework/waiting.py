@@ -1,4 +1,4 @@
-"""How long plugins wait, and the argument that limits it: shared by the plugins that bind volumes and devices."""
+"""Wait limits of plugins, and the argument that sets one: shared by the plugins that bind volumes and devices."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -7,9 +7,9 @@ from pydantic import Field
 
 from shared.framework.plugin import PluginConfig
 
-# How long a request waits for what its scheduler could have waited for: an object that does not exist yet, or that
-# is prepared without regard to the pod. Long enough for the order of `kubectl apply` and for a controller under load;
-# the room on the node is held no longer than that for a decision that may change.
+# How long a request waits for a prerequisite that its scheduler could have waited for: an object that does not exist
+# yet, or that is prepared independently of the pod. Enough for the order of `kubectl apply` and for a controller
+# under load; for longer, the capacity of the node is not reserved for a decision that may change.
 PREREQUISITE = timedelta(seconds=30)
 
 
@@ -22,5 +22,5 @@ class BindTimeoutConfig(PluginConfig):
 
     @property
     def bind_timeout(self) -> timedelta | None:
-        """The same as a duration; None where ``binding.waitTimeout`` applies."""
+        """The timeout as a duration; None where ``binding.waitTimeout`` applies."""
         return timedelta(seconds=self.bind_timeout_seconds) or None

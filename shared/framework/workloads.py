@@ -1,13 +1,13 @@
-"""Kinds of objects that pods are made from, and where in them the pod templates are. Pure.
+"""Kinds that pods are made from, and the paths of their pod templates. Pure.
 
-Judged are the built-in kinds and those that the configuration names (``workloads``): a kind that is known here by its
-name alone, any other with its group, resource and templates. The process and the chart read the same list: for one it
-says what to judge, for the other what the API server sends. The chart knows the kinds from ``files/workloads.yaml``,
-which is generated here.
+The built-in kinds are reviewed, and those in the configuration (``workloads``): a kind listed here by its name alone,
+any other with its group, resource and templates. Process and chart use the same list: the process to review
+templates, the chart to configure which objects the API server sends. The chart's copy, ``files/workloads.yaml``, is
+generated here.
 
-A template's path begins at ``spec``: names of fields joined by dots, ``[*]`` behind one for each item of a list,
-``*`` in place of one for each value of an object. A path that ends early, or at something of another type, finds
-nothing: whether an object of somebody else's kind may look so is for its own schema to say.
+A template's path begins at ``spec``: field names joined by dots, ``[*]`` after one for each item of a list, ``*`` in
+place of one for each value of an object. A path that ends early, or at a value of another type, matches nothing: the
+object's own schema decides whether that is valid.
 """
 
 import re
@@ -25,7 +25,7 @@ from shared.api.meta import Object
 
 RULE: Final = "config/workload"
 Action = Literal["Deny", "Warn"]
-WorkloadKey = tuple[str, str]  # API group and kind; the version does not matter: no template ever moved with one
+WorkloadKey = tuple[str, str]  # API group and kind; the version is irrelevant: no template has moved between versions
 
 ITEMS, VALUES = "[*]", "*"
 TEMPLATE_PATH: Final = re.compile(r"spec(\.([A-Za-z_][A-Za-z0-9_]*(\[\*\])?|\*))+")
@@ -38,20 +38,20 @@ _PATH_RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TemplatePath:
-    """Where pod templates are: as written, and as the steps down to them."""
+    """Path of pod templates: as text, and as steps."""
 
     text: str
     steps: tuple[str, ...]
 
     @classmethod
     def of(cls, text: str) -> "TemplatePath":
-        """Return the path that is written so; whether it may be is judged by ``resolve_workloads``."""
+        """Parse a path; ``resolve_workloads`` validates it."""
         return cls(text, tuple(_TOKEN.findall(text)))
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A kind whose pod templates are judged. ``resource`` is its plural in URLs and in the API server's rules."""
+    """A kind whose pod templates are reviewed. ``resource`` is its plural in URLs and in webhook rules."""
 
     group: str
     kind: str
@@ -61,22 +61,22 @@ class Workload:
 
     @property
     def key(self) -> WorkloadKey:
-        """What the kind is found by."""
+        """The key of the kind: group and kind."""
         return self.group, self.kind
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it is one of Kubernetes' own kinds, whatever the configuration says of it."""
+        """Whether it is one of Kubernetes' own kinds."""
         return self.key in _BUILT_IN_KEYS
 
     def templates_in(self, raw: Object) -> Iterator[tuple[str, Any]]:
-        """Yield path and content of each pod template in the object, always in the same order."""
+        """Yield path and content of each pod template in the object, in a fixed order."""
         for template in self.templates:
             yield from _found(raw, template.steps, "")
 
 
 class Entry(Protocol):
-    """What the configuration says of a kind."""
+    """A configuration entry for a kind."""
 
     @property
     def group(self) -> str: ...
@@ -94,7 +94,7 @@ def _workload(group: str, kind: str, resource: str, *templates: str) -> Workload
     return Workload(group, kind, resource, tuple(map(TemplatePath.of, templates)))
 
 
-# Judged without being asked for; the API server is told of them by the chart's own text.
+# Always reviewed; the chart's webhook rules contain them statically.
 BUILT_IN: Final = (
     _workload("apps", "Deployment", "deployments", "spec.template"),
     _workload("apps", "StatefulSet", "statefulsets", "spec.template"),
@@ -106,7 +106,7 @@ BUILT_IN: Final = (
 )
 _BUILT_IN_KEYS: Final = frozenset(workload.key for workload in BUILT_IN)
 _RAY: Final = ("headGroupSpec.template", "workerGroupSpecs[*].template")
-# Judged when the configuration names them. Groups, resources and fields are those of the projects' CRDs.
+# Reviewed if the configuration names them. Groups, resources and fields are those of the projects' CRDs.
 READY: Final = (
     _workload("jobset.x-k8s.io", "JobSet", "jobsets", "spec.replicatedJobs[*].template.spec.template"),
     _workload(
@@ -135,7 +135,7 @@ READY: Final = (
 
 
 def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
-    """Return every kind that is judged, and what is wrong with the entries; an entry with a fault adds nothing."""
+    """Return all reviewed kinds, and the errors of the entries; an invalid entry adds nothing."""
     kinds = {workload.key: workload for workload in BUILT_IN}
     faults: list[FieldError] = []
     given: dict[WorkloadKey, str] = {}
@@ -155,7 +155,7 @@ def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Wo
 
 
 def _known(entry: Entry) -> Workload | None:
-    """Return the kind that the entry names; a group need not be given to one that is known."""
+    """Return the listed kind that the entry names, with its group or without; None if there is none."""
     for workload in (*BUILT_IN, *READY):
         if workload.kind == entry.kind and entry.group in ("", workload.group):
             return workload
@@ -213,7 +213,7 @@ HEADER = """\
 
 
 def as_yaml() -> str:
-    """Return the YAML document that the chart holds."""
+    """Return the chart's YAML document."""
     kinds = [
         {
             "group": workload.group,
@@ -228,7 +228,7 @@ def as_yaml() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print, write or check; returns the exit code."""
+    """Print, write or check; return the exit code."""
     file = Path("files") / "workloads.yaml"
     module = "shared.framework.workloads"
     return GeneratedFile(module, "The kinds that are known by their name.", file, as_yaml).command(arguments)

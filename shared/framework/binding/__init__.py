@@ -1,1 +1,1 @@
-"""The half of the framework that runs in the reconciler; the only half that reaches shared.kube."""
+"""The part of the framework that runs in the reconciler; only this part may import shared.kube."""

@@ -1,7 +1,7 @@
-"""What a plugin may answer at each extension point. Pure.
+"""Validation of the values that plugins return at each extension point. Pure.
 
-Every check returns the answer with its type, or raises ``WrongAnswer``. An unknown answer is never taken for a
-harmless one: a pre_bind that is skipped by mistake would bind a pod without its devices.
+Every check returns the value with its type, or raises ``WrongAnswer``. An unknown value is never treated as a
+harmless one: a pre_bind skipped by mistake would bind a pod without its devices.
 """
 
 import inspect
@@ -13,31 +13,31 @@ from shared.framework.binding.handle import Route
 from shared.framework.plugin import Preflight
 from shared.framework.status import Code, Status
 
-# What a failure may be reclassified to. OK and SKIP would report success of what has failed.
+# Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.INFRA})
 ANSWERS = FAILURES | {Code.OK, Code.SKIP}
 
 
 class WrongAnswer(TypeError):  # noqa: N818 - the plugin's error, not ours
-    """A plugin answered with something that its extension point does not have."""
+    """A plugin returned a value that is invalid at its extension point."""
 
 
 def awaitable(answer: Any) -> Awaitable[Any]:
-    """Check what a call of an asynchronous method gives."""
+    """Check the return value of an asynchronous method."""
     if not inspect.isawaitable(answer):
         raise WrongAnswer(f"returned {_shown(answer)} instead of a coroutine; declare it with `async def`")
     return answer
 
 
 def status(answer: Any) -> Status:
-    """Check the answer of pre_bind, bind and rollback."""
+    """Check the result of pre_bind, bind and rollback."""
     if not isinstance(answer, Status):
         raise _wrong(answer, "a Status")
     return _with_code(answer, ANSWERS)
 
 
 def failure(answer: Any) -> Status | None:
-    """Check the answer of on_failure: another failure, or None for the same."""
+    """Check the result of on_failure: another failure, or None to keep the present one."""
     if answer is None:
         return None
     if not isinstance(answer, Status):
@@ -46,14 +46,14 @@ def failure(answer: Any) -> Status | None:
 
 
 def preflight(answer: Any) -> Preflight:
-    """Check the answer of preflight."""
+    """Check the result of preflight."""
     if not isinstance(answer, Preflight):
         raise _wrong(answer, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")
     return answer
 
 
 def annotations(answer: Any) -> Mapping[str, str]:
-    """Check the answer of before_bind."""
+    """Check the result of before_bind."""
     if not isinstance(answer, Mapping):
         raise _wrong(answer, "a mapping of annotations")
     for key, value in answer.items():
@@ -63,7 +63,7 @@ def annotations(answer: Any) -> Mapping[str, str]:
 
 
 def demands(answer: Any) -> frozenset[Demand]:
-    """Check the answer of serves."""
+    """Check the result of serves."""
     found = tuple(answer) if isinstance(answer, Iterable) else (answer,)
     if not all(isinstance(demand, Demand) for demand in found):
         raise _wrong(answer, "a collection of Demand")
@@ -71,20 +71,20 @@ def demands(answer: Any) -> frozenset[Demand]:
 
 
 def flag(answer: Any) -> bool:
-    """Check the answer of leaves_effects."""
+    """Check the result of leaves_effects."""
     if not isinstance(answer, bool):
         raise _wrong(answer, "True or False")
     return answer
 
 
 def nothing(answer: Any) -> None:
-    """Check the answer of post_bind and forget, which cannot change the result."""
+    """Check the result of post_bind and forget, which must be None."""
     if answer is not None:
         raise _wrong(answer, "nothing")
 
 
 def routes(answer: Any) -> tuple[Route, ...]:
-    """Check the answer of routes."""
+    """Check the result of routes."""
     if not isinstance(answer, Iterable):
         raise _wrong(answer, "a list of Route")
     listed = tuple(answer)

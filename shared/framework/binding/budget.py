@@ -1,7 +1,7 @@
-"""How long a plugin's call may take: so many seconds of its own, and as many of the API server's.
+"""Time budget of a plugin's call: a number of seconds of its own, and the same of waiting for the API server.
 
-A call that runs out of its own seconds is the plugin's failure. One that has waited as long for the API server is the
-API server's. Time in a queue of the client (a limiter, the connection pool) is neither.
+A call that exceeds its own seconds is the plugin's failure; one that has waited as long for the API server is the API
+server's. Time in a queue of the client (a limiter, the connection pool) counts as neither.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from types import TracebackType
 
 from shared.kube.accounting import TimeAccount, accounting
 
-# Between two checks, at least: a call in a queue may have no time left for a long time.
+# Minimum interval between two checks: a call in a queue may have no time left for long.
 _CHECK_S = 0.1
 
 
 class Budget:
-    """``async with Budget(seconds) as budget``: raises TimeoutError when it runs out, with ``is_out`` true."""
+    """``async with Budget(seconds) as budget``: raises TimeoutError when exhausted, with ``is_out`` true."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -24,7 +24,7 @@ class Budget:
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
         self.is_out = False
-        self.is_api_time = False  # of one that is out: the API server's seconds are spent, not the plugin's
+        self.is_api_time = False  # with is_out: the API server's seconds are exhausted, not the plugin's
 
     async def __aenter__(self) -> "Budget":
         await self._timeout.__aenter__()

@@ -1,9 +1,9 @@
-"""One call of one plugin at one extension point. Whatever goes wrong in it becomes a value here.
+"""One call of one plugin at one extension point. Every failure in it becomes a value here.
 
-An exception is a retriable failure, an answer of the wrong type a terminal one; both name the plugin and the point,
-are counted and logged. An error of the API server or of the network is neither: it is INFRA, and so is a call that
-has spent its time waiting for the API server. Nothing that a plugin does leaves this module as an exception, except
-the cancellation of the attempt itself.
+An exception is a retriable failure, a result of the wrong type a terminal one; both name the plugin and the extension
+point, are counted and logged. An error of the API server or of the network is INFRA instead, and so is a call that
+has spent its time waiting for the API server. No exception of a plugin leaves this module, except the cancellation of
+the attempt itself.
 """
 
 import time
@@ -22,13 +22,13 @@ from shared.runtime.tasks import to_its_end
 
 T = TypeVar("T")
 
-# Reported of a call that was cancelled with its attempt.
+# The result of a call that was cancelled together with its attempt.
 _CANCELLED = Status(Code.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A synchronous call that gave no usable answer, as the failure that it is for the attempt."""
+    """The failure of a synchronous call that returned no usable value."""
 
     status: Status
 
@@ -54,7 +54,9 @@ class PluginCalls:
     def answer(
         self, plugin: Plugin, point: str, c: BindContext | None, method: Callable[[], Any], check: Callable[[Any], T]
     ) -> T | Failed:
-        """Call a synchronous method. Returns its checked answer, or the failure that its error is."""
+        """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
+        result.
+        """
         try:
             return check(method())
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
@@ -69,7 +71,11 @@ class PluginCalls:
         method: Callable[[], Awaitable[Any]],
         check: Callable[[Any], Status | None],
     ) -> Status:
-        """Call an asynchronous method. Returns its checked answer, OK for None, or the failure that its error is."""
+        """Call an asynchronous method within its budget.
+
+        Returns its checked result, OK for None, or the failure. The observer is notified of start and end, also on
+        cancellation.
+        """
         self._observer.call_began(plugin.name, point, c)
         started = time.monotonic()
         status = _CANCELLED
@@ -88,7 +94,7 @@ class PluginCalls:
         method: Callable[[], Awaitable[Any]],
         check: Callable[[Any], Status | None],
     ) -> Status:
-        """The same, for a call that belongs to no attempt: only its errors are reported."""
+        """Like ``status``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
         try:
             async with budget:
@@ -110,7 +116,7 @@ class PluginCalls:
         if isinstance(error, InfrastructureError):
             return Status(Code.INFRA, (str(error),), plugin.name, retry_after=error.retry_after)
         if isinstance(error, SystemExit):
-            # A plugin that ends the process would end the work of all others.
+            # A plugin that exits the process would end the work of all others.
             error = RuntimeError(f"called sys.exit({error.code!r})")
         self._observer.plugin_raised(plugin.name, point, c, error)
         if isinstance(error, WrongAnswer):

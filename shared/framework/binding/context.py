@@ -1,4 +1,4 @@
-"""One attempt to bind the pod of one BindRequest, as its plugins see it."""
+"""The context of one binding attempt, as passed to plugins."""
 
 import asyncio
 import logging
@@ -14,41 +14,43 @@ from shared.kube.client import KubeClient
 
 
 def copied(raw: Object) -> Object:
-    """Return a copy of a raw object down to its leaves, by far faster than copy.deepcopy."""
+    """Return a deep copy of a raw object, much faster than copy.deepcopy."""
     found: Object = orjson.loads(orjson.dumps(raw))
     return found
 
 
 @dataclass(slots=True)
 class BindingPosts:
-    """What is known of the attempt's POSTs of a Binding; kept up by ``bind_by_post``."""
+    """State of the attempt's Binding POSTs; kept up to date by ``bind_by_post``."""
 
-    last_unknown: datetime | None = None  # when one without an answer was given up: it may still take effect
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further one may be sent
+    last_unknown: datetime | None = None  # when an unacknowledged POST was abandoned: it may still take effect
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further POST may be sent
     acknowledged: bool = False  # the API server has answered 201
 
 
 @dataclass(frozen=True, slots=True)
 class BindContext:
-    """One attempt, from preflight to post_bind; a rollback and a completion after a restart have one of their own.
+    """One attempt, from preflight to post_bind. A rollback, and a completion after a restart, have a context of their
+    own.
 
-    ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
-    changes neither the caches nor the API server: what the pod is to carry is returned by ``before_bind``.
-    ``pod`` is whole but for its managed fields. ``node`` is the node's metadata alone, with no labels but those
-    of GPUs (``nvidia.com/gpu`` with a suffix): for anything else GET the node with ``client``. ``pod`` is None
-    only in a rollback whose pod does not exist any more, ``node`` only where the node does not.
-
-    ``annotations`` are those of the Binding, so far: in bind and post_bind, of all plugins; empty of them in a
-    completion after a restart. ``state`` is the plugin's own, kept until ``forget``. ``cancelled`` is set when the
-    request is withdrawn before the point of no return; a plugin that takes long checks it.
+    - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
+      changes neither the caches nor the API server: annotations for the pod are returned by ``before_bind``.
+    - ``pod`` is complete except for its managed fields; None only in a rollback whose pod no longer exists.
+    - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
+      for anything else GET the node with ``client``. None only if the node does not exist.
+    - ``annotations`` are those collected for the Binding: in bind and post_bind those of all plugins; empty in a
+      completion after a restart.
+    - ``state`` is the plugin's own, in memory, kept until ``forget``.
+    - ``cancelled`` is set when the request is withdrawn before the point of no return; a long-running plugin checks
+      it.
     """
 
     request: BindRequest
     pod: Object | None
     node: Object | None
-    attempt: int  # 1 for the first
-    attempt_id: str  # on every log line
-    deadline: datetime  # when the present wait expires, or one that began now
+    attempt: int  # number of the attempt, from 1
+    attempt_id: str  # identifies the attempt in every log line
+    deadline: datetime  # when the present wait expires, or one that started now
     client: KubeClient
     log: logging.LoggerAdapter[logging.Logger]
     state: dict[str, Any] = field(default_factory=dict)
@@ -57,8 +59,8 @@ class BindContext:
     posts: BindingPosts = field(default_factory=BindingPosts)
 
     def with_state(self, state: dict[str, Any]) -> "BindContext":
-        """Return the same attempt as the owner of this state sees it."""
-        # Several times a bind, and dataclasses.replace() takes three times as long.
+        """Return the same attempt with another plugin's state."""
+        # Called several times per bind, and dataclasses.replace() takes three times as long.
         return BindContext(
             self.request,
             self.pod,
@@ -75,11 +77,11 @@ class BindContext:
         )
 
     def with_request(self, request: BindRequest) -> "BindContext":
-        """Return the same attempt with its request as it is now."""
+        """Return the same attempt with a newer version of its request."""
         return replace(self, request=request)
 
     @property
     def spec(self) -> BindRequestSpec:
-        """The request's spec; an attempt is only made of a valid one."""
+        """The request's spec; an attempt exists only for a valid one."""
         assert self.request.spec is not None  # noqa: S101 - decide() has refused an invalid spec
         return self.request.spec

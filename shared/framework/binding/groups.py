@@ -1,4 +1,4 @@
-"""Which pre_bind calls run at the same time, and what several answers are together. Pure."""
+"""Grouping of pre_bind calls for parallel execution, and merging of several results. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from shared.framework.status import Code, Status
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Plugins whose pre_bind runs at the same time."""
+    """Plugins whose pre_bind runs concurrently."""
 
     plugins: tuple[Plugin, ...]
 
@@ -18,7 +18,7 @@ class Group:
 def pre_bind_groups(answers: Sequence[tuple[Plugin, Preflight]]) -> tuple[Group, ...]:
     """Split into groups: consecutive parallel plugins run together, any other alone.
 
-    A plugin left out takes no place, but still separates its neighbours unless it is parallel itself.
+    A skipped plugin is in no group, but still separates its neighbours unless it is parallel itself.
     """
     groups: list[list[Plugin]] = []
     open_group = False
@@ -35,10 +35,10 @@ def pre_bind_groups(answers: Sequence[tuple[Plugin, Preflight]]) -> tuple[Group,
 
 
 def merge_waits(waits: Sequence[Status]) -> Status:
-    """Join several WAIT of one group: all their reasons, woken by any of their objects.
+    """Merge several WAIT of one group: all their reasons, woken by any of their objects.
 
     The shortest poll interval and the shortest timeout that a plugin has set apply. The suggestion is the one of the
-    wait that expires first, or else the first one given.
+    wait that expires first, else the first one given.
     """
     if len(waits) == 1:
         return waits[0]
@@ -55,7 +55,7 @@ def merge_waits(waits: Sequence[Status]) -> Status:
 
 
 def merge_failures(failures: Sequence[Status]) -> Status:
-    """Join several failures: all their reasons; INFRA if all are, else RETRY; not sooner than the last may be."""
+    """Merge several failures: all their reasons; INFRA if all are, else RETRY; the longest retry_after applies."""
     code = Code.INFRA if all(status.code is Code.INFRA for status in failures) else Code.RETRY
     return Status(
         code,

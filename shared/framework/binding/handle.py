@@ -1,7 +1,7 @@
-"""What a plugin may use when it is set up in the reconciler.
+"""What a plugin receives at setup in the reconciler.
 
-A plugin keeps what it needs of the Handle; nothing is global. Only the leader's plugins are started, so nothing here
-writes before ``start``.
+A plugin keeps the parts of the Handle that it needs; there are no globals. Only the leader's plugins are started, so
+a plugin must not write before ``start``.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -22,13 +22,17 @@ from shared.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class EventSource:
-    """A watch of a plugin: objects of ``resource`` wake whoever waits for them, and the requests that ``keys`` names.
+    """A watch of a plugin. A changed object wakes the requests that wait for it, and those that ``keys`` returns.
 
-    A request that said WAIT waits for the objects in its ``wake_on``; for them ``keys`` is not needed.
+    - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
+      object.
+    - ``slim``: the transform that trims each object before caching; returning None does not cache it (see
+      ``Reflector``).
+    - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
+    - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
+      event handler it must only record and enqueue.
 
-    ``slim`` reduces what is kept of each object, None keeps nothing of it (see the reflector's). ``attach`` is given
-    the reflector before it runs, by a plugin that also reads what the watch shows. ``on_change`` is told what an
-    object was and what it is, None where it is not in the selection; like every handler it only records and enqueues.
+    An exception of ``keys``, ``slim`` or ``on_change`` is counted and affects that object only.
     """
 
     resource: Resource
@@ -42,21 +46,24 @@ class EventSource:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A read-only debug page below ``/debug/plugins/<name>/``: ``content()`` gives what is shown as JSON."""
+    """A read-only debug page below ``/debug/plugins/<name>/``: ``content()`` returns its JSON value."""
 
     path: str
     content: Callable[[], Any]
 
 
-# One pass over one key of a plugin's own queue; returns when to look again, None when done.
+# Reconciles one key of a plugin's own queue; returns the delay after which to requeue it, None when done. A key whose
+# reconcile raises is retried.
 Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """Given to ``Plugin.setup``. ``worker`` registers a leader-only keyed queue and returns its ``add``.
+    """Passed to ``Plugin.setup``.
 
-    ``metrics`` makes series of the plugin's own. ``gates`` has every feature gate, also those that plugins declare.
+    - ``worker(name, reconcile)``: registers a keyed queue that runs on the leader only; returns its ``add``.
+    - ``metrics``: creates the plugin's own series.
+    - ``gates``: every feature gate, including those that plugins declare.
     """
 
     settings: Settings

@@ -1,9 +1,9 @@
-"""The plugins' life in the reconciler: setup and teardown once, start and stop with leadership, watches and queues.
+"""Lifecycle of the plugins in the reconciler: setup and teardown, start and stop with leadership, watches and queues.
 
-Plugins start in their order and stop in reverse. Each process has one setup and one teardown of each plugin, each
-term of leadership one start and one stop, in that order, whether or not the first of the two has succeeded; the
-queues end before the first stop. A plugin that cannot be set up or started keeps the process from working: half the
-plugins would bind pods without their devices.
+Plugins start in order and stop in reverse. Each process calls setup and teardown of each plugin once, each leadership
+term start and stop once, in that order, even if the first of the two failed; the queues end before the first stop. A
+plugin that cannot be set up or started prevents the process from working: the remaining plugins would bind pods
+without their devices.
 """
 
 import asyncio
@@ -35,11 +35,13 @@ log = logging.getLogger(__name__)
 
 
 class PluginError(Exception):
-    """A plugin cannot be set up, started or stopped; the message names it and the call."""
+    """A plugin cannot be set up, started or stopped; the message names the plugin and the call."""
 
 
 class PluginLifecycle:
-    """Sets plugins up, starts and stops them, and runs what they asked for. What they count is in ``registry``."""
+    """Sets plugins up, starts and stops them, and runs their watches and queues. Registers metrics in
+    ``registry``.
+    """
 
     def __init__(
         self,
@@ -62,7 +64,7 @@ class PluginLifecycle:
         self._started: list[Plugin] = []
 
     async def setup(self) -> None:
-        """Set every plugin up. ``teardown`` is to follow in any case, when the process ends. Raises PluginError."""
+        """Set every plugin up. Raises PluginError. ``teardown`` must follow in any case, before the process ends."""
         for plugin in self._plugins:
             self._set_up.append(plugin)
             handle = Handle(
@@ -76,7 +78,7 @@ class PluginLifecycle:
             await _called(plugin, "setup", partial(plugin.setup, handle), plugin.budgets.setup_s)
 
     async def teardown(self) -> None:
-        """Tear down, in reverse, every plugin whose setup was called; one that fails keeps no other from it."""
+        """Tear down, in reverse, every plugin whose setup was called. Failures are logged."""
         while self._set_up:
             plugin = self._set_up.pop()
             if not overrides(plugin, "teardown"):
@@ -89,9 +91,9 @@ class PluginLifecycle:
     def reflectors(
         self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
     ) -> dict[str, Reflector]:
-        """Return a reflector for every event source, by a name.
+        """Return a reflector for every event source, by a unique name.
 
-        Their events call ``changed`` with the object, and ``wake`` with the requests that the source names for it.
+        Their events call ``changed`` with the object, and ``wake`` with the requests that the source returns for it.
         Raises PluginError.
         """
         sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
@@ -111,10 +113,10 @@ class PluginLifecycle:
         return reflectors
 
     async def start(self) -> None:
-        """Start the plugins' queues, then the plugins in order: this process leads and every cache is synced.
+        """Start the plugins' queues, then the plugins in order. Requires leadership and synced caches.
 
-        May be cancelled: leadership can end meanwhile. A plugin whose start was called is stopped by ``stop``,
-        whether its start has returned, has raised or was cancelled. Raises PluginError.
+        May be cancelled when leadership ends. ``stop`` stops every plugin whose start was called, whether it has
+        returned, raised or was cancelled. Raises PluginError.
         """
         for worker in self._workers.values():
             worker.start()
@@ -125,10 +127,10 @@ class PluginLifecycle:
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
     async def stop(self, within_s: float = math.inf) -> None:
-        """Stop the queues, then what was started, in reverse; one that fails does not keep the others from it.
+        """Stop the queues, then the started plugins in reverse. A plugin's failure is logged.
 
-        ``within_s``: how long all plugins together may take, where a successor is about to lead. Raises what a worker
-        has failed with.
+        ``within_s``: the time for all plugins together, when another process is about to lead. Raises the error of a
+        worker that has failed.
         """
         ends_at = asyncio.get_running_loop().time() + within_s
         async with AsyncExitStack() as ending:
@@ -148,7 +150,9 @@ class PluginLifecycle:
                 log.exception("plugin failed to stop", extra={"plugin": plugin.name})
 
     async def failure(self) -> None:
-        """Wait until a plugin's worker fails, which its own looks cannot make it."""
+        """Wait until a worker task itself fails. Errors raised by a plugin's reconcile function are retried and do
+        not count.
+        """
         await first_failure([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
@@ -161,7 +165,7 @@ class PluginLifecycle:
 
 
 def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
-    """Return the plugin's event sources. Raises PluginError for what it raises, and for anything else it returns."""
+    """Return the plugin's event sources. Raises PluginError for an exception or an invalid result."""
     try:
         sources = tuple(plugin.event_sources())
     except Exception as error:
@@ -173,7 +177,7 @@ def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
 
 
 async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[None]], budget_s: float) -> None:
-    """Make a lifecycle call of a plugin. Raises PluginError for what it raises, and when it takes too long."""
+    """Make a lifecycle call of a plugin. Raises PluginError for an exception, and after ``budget_s`` seconds."""
     deadline = asyncio.timeout(budget_s)
     try:
         async with deadline:
@@ -193,12 +197,12 @@ def _report(
     old: Object | None,
     new: Object | None,
 ) -> None:
-    """Handle a change of an object that a plugin watches. A callback of the plugin that raises skips itself alone."""
+    """Handle a change of a watched object. A callback of the plugin that raises is skipped."""
     on_change = source.on_change
     if on_change is not None:
         callbacks.guard(Callback.ON_CHANGE, key, lambda: on_change(old, new), None)
     changed(source.resource, key)
-    # Requests that the object concerned before may wait until it concerns others.
+    # Wake the requests of the old version too: they may be waiting for this object to stop referring to them.
     concerned: set[ObjectKey] = set()
     for seen in (old, new):
         if seen is not None:
@@ -208,7 +212,9 @@ def _report(
 
 
 def _keys(source: EventSource, seen: Object) -> frozenset[ObjectKey]:
-    """Return the requests that an object concerns, by its source. Raises what the plugin raises, or TypeError."""
+    """Return the requests that an object concerns. Raises the plugin's exception, or TypeError for an invalid
+    result.
+    """
     keys = frozenset(source.keys(seen))
     wrong = next((key for key in keys if not isinstance(key, ObjectKey)), None)
     if wrong is not None:
@@ -217,7 +223,7 @@ def _keys(source: EventSource, seen: Object) -> frozenset[ObjectKey]:
 
 
 class _Worker:
-    """A plugin's own leader-only queue with one worker; keys added by a standby are dropped."""
+    """A plugin's own leader-only queue with one worker; keys added on a standby are dropped."""
 
     def __init__(self, name: str, reconcile: Reconcile) -> None:
         self._name = name
@@ -238,7 +244,7 @@ class _Worker:
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     async def stop(self) -> None:
-        """Stop at once. Raises what the worker has failed with."""
+        """Stop immediately. Raises the worker's error if it has failed."""
         if self._queue is None or self.task is None:
             return
         self._queue.shut_down()

@@ -1,8 +1,8 @@
-"""What a plugin counts of its own, beside what the framework counts of every plugin's calls.
+"""A plugin's own metrics, beside those that the framework records for every plugin's calls.
 
-A plugin asks its Handle for series in ``setup``, once a process, and keeps what it is given. Their names begin with
-``bowline_<plugin>_``, so that nobody meets another's; a name that is taken all the same is refused. A label is
-declared with all its values: series exist from the start, and none can ever hold the name of an object.
+A plugin creates its series with the Handle in ``setup``, once per process. Their names begin with
+``bowline_<plugin>_``, so that plugins do not collide; a name that exists already is rejected. A label is declared
+with all its values: series exist from the start, and no label can hold the name of an object.
 """
 
 import re
@@ -19,24 +19,24 @@ _WORD = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class PluginMetrics:
-    """Makes the series of one plugin. Every method raises ValueError for a name that cannot be had."""
+    """Creates the series of one plugin. Every method raises ValueError for an invalid or existing name."""
 
     def __init__(self, plugin: str, registry: CollectorRegistry) -> None:
         self._plugin = plugin
         self._registry = registry
 
     def counter(self, name: str, meaning: str, **labels: Collection[str]) -> Counter:
-        """Return a counter; its name ends with ``_total``."""
+        """Return a counter; its name must end with ``_total``."""
         if not name.endswith("_total"):
             raise self._refusal(name, "a counter's name ends with _total")
         return self._made(Counter(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
 
     def gauge(self, name: str, meaning: str, **labels: Collection[str]) -> Gauge:
-        """Return a gauge, which its plugin sets, or tells how to read with ``set_function``."""
+        """Return a gauge, which the plugin sets, or evaluates with ``set_function``."""
         return self._made(Gauge(self._full(name), meaning, self._words(name, labels), registry=None), name, labels)
 
     def histogram(self, name: str, meaning: str, **labels: Collection[str]) -> Histogram:
-        """Return a histogram of seconds, from a millisecond to a quarter of an hour; its name says ``_seconds``."""
+        """Return a histogram of seconds, from a millisecond to 15 minutes; its name must end with ``_seconds``."""
         if not name.endswith("_seconds"):
             raise self._refusal(name, "a histogram's name ends with _seconds")
         words = self._words(name, labels)

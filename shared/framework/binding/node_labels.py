@@ -1,8 +1,8 @@
-"""The labels of nodes, for plugins that match selectors against them: one read per node and version.
+"""Labels of nodes, for plugins that match selectors against them: one read per node and version.
 
-The reconciler mirrors nodes without most of their labels, which would cost kilobytes a node. A plugin that needs all
-of them reads the node once and keeps them until the mirror shows another version. The least recently used node is
-evicted first, so that a cluster with more nodes than are kept costs reads for the nodes in excess only.
+The reconciler caches nodes without most of their labels, which would cost kilobytes per node. A plugin that needs all
+labels reads the node once and keeps them until the cached node has another version. The least recently used node is
+evicted first, so that a cluster with more nodes than the capacity costs reads for the excess nodes only.
 """
 
 import sys
@@ -14,7 +14,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES
 
-# 1 to 2 KB each: label keys and the values that nodes have in common are kept once.
+# 1 to 2 KB each: label keys and common values are interned.
 CAPACITY = 8192
 
 
@@ -32,8 +32,8 @@ class NodeLabels:
     async def get(self, seen: Object) -> Node | None:
         """Return the node with all its labels; None if it does not exist.
 
-        ``seen`` is the node as the reconciler mirrors it (``BindContext.node``); its resourceVersion decides whether
-        the labels are read again. Raises what the client raises.
+        ``seen`` is the reconciler's cached node (``BindContext.node``); its resourceVersion decides whether the
+        labels are read again. Raises KubeError from the read.
         """
         name, version = key_of(seen).name, version_of(seen)
         known = self._nodes.get(name)

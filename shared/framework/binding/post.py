@@ -1,4 +1,4 @@
-"""The POST of a Binding as a bind plugin's answer, for every plugin that binds that way."""
+"""Binding by POST, for every bind plugin that uses it, and the Status of its result."""
 
 import asyncio
 import re
@@ -8,18 +8,18 @@ from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
 
-# How the API server's authorizer words a missing right; a policy's refusal has words of its own.
+# The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
 
-# How the API server's ResourceQuota admission words it: room may be free later.
+# The API server's message for an exceeded ResourceQuota: a retry may succeed.
 _QUOTA = "exceeded quota: "
 
 
 async def bind_by_post(c: BindContext) -> Status:
     """Bind the pod to the selected node by a Binding that carries ``c.annotations`` and the pod's UID.
 
-    The API server stores annotations of a Binding unchecked and then refuses every update of the pod: they are
-    checked here, before.
+    The API server stores a Binding's annotations unvalidated and then rejects every update of the pod, so they are
+    validated here first.
     """
     present = ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
     faults = annotation_faults(c.annotations, present)
@@ -43,7 +43,7 @@ async def bind_by_post(c: BindContext) -> Status:
             on_send=on_send,
         )
     except asyncio.CancelledError:
-        # A POST that has been sent may still be applied; one that waited for its turn is not sent any more.
+        # A POST that has been sent may still be applied; a queued one is not sent any more.
         if is_sent:
             c.posts.last_unknown = c.client.clock.now()
         raise
@@ -53,7 +53,7 @@ async def bind_by_post(c: BindContext) -> Status:
 
 
 def binding_status(result: BindingResult) -> Status:
-    """Return what the API server's answer to a Binding means for the attempt."""
+    """Return the attempt's Status for a Binding's result."""
     match result.outcome:
         case BindOutcome.BOUND:
             return Status.ok()
@@ -61,17 +61,19 @@ def binding_status(result: BindingResult) -> Status:
             return Status.fatal(result.message, Reason.POD_GONE)
         case BindOutcome.REFUSED:
             status = refusal(result.message)
-            # A policy's refusal is of this pod on this node; a missing right is nobody's decision to mend.
+            # A policy's denial concerns this pod on this node; no scheduling decision resolves a missing permission.
             is_policy = status.reason is Reason.REJECTED
             return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
         case BindOutcome.LOOK | BindOutcome.UNKNOWN:
-            # The pod itself shows what has become of it; the caller reads it.
+            # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
             return Status(Code.INFRA, (why,), retry_after=result.retry_after)
 
 
 def refusal(message: str) -> Status:
-    """Return what a rejected write means: a missing right and a policy are terminal, a used up quota is not."""
+    """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota is
+    not.
+    """
     if _QUOTA in message:
         return Status.retry(message)
     missing = _MISSING_RIGHT.search(message)

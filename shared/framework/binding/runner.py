@@ -1,10 +1,10 @@
-"""Calls the plugins' binding methods in order and turns their answers into one Status.
+"""Calls the plugins' binding methods in order and merges their results into one Status.
 
 An extension point is the list of the plugins that override it, in configured order. The Runner owns what a plugin
-must not decide: which plugins run in parallel, what an answer means for the others, how long a call may take. The
-module ``calls`` is about a single call and all that may go wrong in it. The Runner keeps the in-memory state of each
-plugin by request UID, so that an attempt after WAIT or RETRY finds what an earlier one left. It writes nothing and
-decides nothing about the request.
+must not decide: which plugins run concurrently, what a result means for the others, how long a call may take.
+``calls`` makes a single call and handles its failures. The Runner keeps each plugin's in-memory state by request UID,
+so that an attempt after WAIT or RETRY finds the state of the previous one. It writes nothing and decides nothing
+about the request.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class _States:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The demands of a request that plugins fulfil, and why a plugin could not be asked."""
+    """The demands of a request that plugins fulfil, and the errors of plugins whose ``serves`` failed."""
 
     demands: frozenset[Demand]
     errors: tuple[str, ...] = ()
 
 
 class Runner:
-    """Runs the enabled plugins' binding half."""
+    """Runs the binding methods of the enabled plugins."""
 
     def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
         self._plugins = tuple(plugins)
@@ -57,10 +57,10 @@ class Runner:
         self._forget = self._overriding("forget")
         self._on_failure = self._overriding("on_failure")
 
-    # --- pure questions ---
+    # --- pure queries ---
 
     def served(self, request: BindRequest) -> Served:
-        """Return the demands of the request that enabled plugins fulfil. A plugin that fails here serves nothing."""
+        """Return the demands of the request that enabled plugins fulfil. A plugin whose call fails serves nothing."""
         demands: set[Demand] = set()
         errors = []
         for plugin in self._serves:
@@ -72,9 +72,9 @@ class Runner:
         return Served(frozenset(demands), tuple(errors))
 
     def leaves_effects(self, request: BindRequest) -> bool:
-        """Return whether an attempt may leave something that only rollback removes.
+        """Return whether an attempt may leave side effects that only rollback removes.
 
-        A plugin that fails here counts as one that does: a finalizer too many costs a write, one too few leaks.
+        A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
         for plugin in self._leaves_effects:
             ask = partial(plugin.leaves_effects, request)
@@ -85,13 +85,13 @@ class Runner:
 
     @property
     def remembered(self) -> int:
-        """How many requests have in-memory state."""
+        """Number of requests with in-memory state."""
         return len(self._states)
 
     # --- extension points ---
 
     def preflight(self, c: BindContext) -> tuple[Group, ...] | Status:
-        """Return the plugins whose pre_bind is to run, by group; for most pods none. A Status is a failure."""
+        """Return the plugins whose pre_bind must run, by group; for most pods none. A Status is a failure."""
         found = []
         for plugin in self._pre_bind:
             ask = partial(plugin.preflight, self._own(plugin, c))
@@ -102,7 +102,10 @@ class Runner:
         return pre_bind_groups(found)
 
     async def run_pre_bind(self, c: BindContext, groups: Sequence[Group]) -> Status:
-        """Run every group in turn. The first failure cancels its siblings and ends it; a WAIT lets them finish."""
+        """Run the groups in order. The first failure cancels the other calls of its group and ends the run.
+
+        A WAIT lets the other calls of its group finish, then ends the run.
+        """
         for group in groups:
             status = await self._run_group(group, c)
             if status.code is not Code.OK:
@@ -110,7 +113,9 @@ class Runner:
         return Status.ok()
 
     async def run_bind(self, c: BindContext) -> Status:
-        """Call the bind plugins in order; the first that does not SKIP decides. All skipped is a failure."""
+        """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
+        FATAL.
+        """
         for plugin in self._before_bind:
             ask = partial(plugin.before_bind, self._own(plugin, c))
             added = self._calls.answer(plugin, "before_bind", c, ask, answers.annotations)
@@ -127,16 +132,16 @@ class Runner:
         return Status.fatal(why, Reason.NO_PLUGIN)
 
     async def run_post_bind(self, c: BindContext) -> None:
-        """Notify every plugin that the pod is bound. Errors are counted; the pod stays bound.
+        """Call every plugin after the pod is bound. Errors are counted; the pod stays bound.
 
-        Each plugin has its own budget: a slow one does not keep the others from being notified.
+        Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
         for plugin in self._post_bind:
             method = partial(plugin.post_bind, self._own(plugin, c))
             await self._calls.status(plugin, "post_bind", c, plugin.budgets.post_bind_s, method, answers.nothing)
 
     async def run_rollback(self, c: BindContext, why: Status) -> Status:
-        """Undo in reverse order. A failure does not stop the others; OK only when all have answered so.
+        """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
 
         INFRA if every failure is the API server's or the network's.
         """
@@ -151,7 +156,7 @@ class Runner:
         return merge_failures(failures) if failures else Status.ok()
 
     async def forget(self, key: ObjectKey, uid: ObjectUID) -> None:
-        """Drop all in-memory state of a request that has left the system."""
+        """Drop all in-memory state of a request that no longer exists, and notify observer and plugins."""
         self._states.pop(uid, None)
         self._observer.forgotten(key)
         for plugin in self._forget:
@@ -164,7 +169,7 @@ class Runner:
         return tuple(plugin for plugin in self._plugins if overrides(plugin, method))
 
     def _own(self, plugin: Plugin, c: BindContext) -> BindContext:
-        """Return the context as this plugin may see it: with its own state and name."""
+        """Return the context with this plugin's own state."""
         states = self._states.get(c.request.uid)
         if states is None:
             states = self._states[c.request.uid] = _States(c.request.key)
@@ -191,7 +196,7 @@ class Runner:
                     for task in pending:
                         task.cancel()
         finally:
-            # Cancelled from outside: the siblings must not outlive the attempt.
+            # Cancelled from outside: the other calls must not outlive the attempt.
             for task in pending:
                 task.cancel()
             if pending:
@@ -201,7 +206,7 @@ class Runner:
     async def _pre_bind_one(self, plugin: Plugin, c: BindContext) -> Status:
         method = partial(plugin.pre_bind, self._own(plugin, c))
         status = await self._calls.status(plugin, "pre_bind", c, plugin.budgets.call_s, method, answers.status)
-        # A plugin that finds nothing to do may answer either.
+        # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
     def _reclassified(self, c: BindContext, status: Status) -> Status:
@@ -210,13 +215,13 @@ class Runner:
         for plugin in self._on_failure:
             ask = partial(plugin.on_failure, self._own(plugin, c), status)
             changed = self._calls.answer(plugin, "on_failure", c, ask, answers.failure)
-            # An unusable answer is reported; the failure stays as it is.
+            # An invalid result is reported; the failure is kept.
             if isinstance(changed, Status):
                 status = changed.from_plugin(status.plugin)
         return status
 
 
-# Every extension point of the reconciler, in the order in which an attempt reaches them.
+# All extension points of the reconciler, in the order of an attempt.
 POINTS = (
     *("serves", "leaves_effects", "preflight", "pre_bind", "before_bind", "bind", "post_bind"),
     *("on_failure", "rollback", "forget", "routes"),
@@ -224,6 +229,6 @@ POINTS = (
 
 
 def order_by_point(plugins: Sequence[Plugin]) -> Mapping[str, tuple[str, ...]]:
-    """Return which plugins override which extension point, in order; for logs, metrics and debug pages."""
+    """Return the plugins of each extension point, in calling order; for logs, metrics and debug pages."""
     table = {point: tuple(p.name for p in plugins if overrides(p, point)) for point in POINTS}
     return {**table, "rollback": table["rollback"][::-1]}
