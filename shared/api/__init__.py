@@ -1,1 +1,1 @@
-"""Names and shapes on the wire, as plain data. Imports nothing of Bowline; does no I/O."""
+"""Wire names and shapes, as plain data. Imports nothing else of Bowline; does no I/O."""

@@ -1,8 +1,8 @@
 """BindRequest ``scheduling.run.ai/v1alpha2``: the model, from which the CRD is generated, and its decoded form.
 
-A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they give the CRD its schema
-and judge a spec that a foreign CRD let in. Everything behind the edge works on the frozen ``BindRequest``.
-Allocations pass through unjudged: the API server judges them where they are written.
+A wire-compatible superset of KAI-Scheduler's resource. The pydantic models are the edge: they define the CRD's schema
+and validate a spec that a foreign CRD has accepted. All other code uses the frozen ``BindRequest``. Allocations are
+passed on unvalidated: the API server validates them where they are written.
 """
 
 import re
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 
 
 class ResourceType(StrEnum):
-    """``spec.receivedResourceType``; the empty word reads as Regular."""
+    """``spec.receivedResourceType``; the empty string means Regular."""
 
     NONE = ""
     REGULAR = "Regular"
@@ -50,7 +50,7 @@ class ResourceType(StrEnum):
 
 
 class Demand(StrEnum):
-    """What a request asks for that some plugin must serve: its type, and each form of allocation."""
+    """A requirement of a request that some plugin must serve: its type, and each form of allocation."""
 
     REGULAR = "Regular"
     FRACTION = "Fraction"
@@ -59,14 +59,14 @@ class Demand(StrEnum):
     EXTENDED_CLAIM = "extendedResourceClaimAllocation"
 
 
-# Bounds on lists and strings: far above what any pod can use, low enough that the API server can price the CRD's
-# rules. An object in etcd holds 1.5 MiB in all, whatever these allow.
+# Limits of lists and strings: far above what any pod can use, low enough for the API server's cost estimate of the
+# CRD's rules. An object in etcd is limited to 1.5 MiB in all.
 MAX_ITEMS = 1024
 MAX_WORD = 256
-# A share of a device. "0.00" is written for CPU and MIG pods. Python's float() would let in more than this.
+# The fraction of a device. "0.00" is written for CPU and MIG pods. Python's float() would accept more than this.
 PORTION_PATTERN = r"^(0(\.[0-9]+)?|1(\.0+)?)$"
 _DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-# A resource quantity as every CRD of Kubernetes describes one.
+# A resource quantity as in Kubernetes' own CRDs.
 QUANTITY: JsonDict = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "maxLength": MAX_WORD,
@@ -82,7 +82,7 @@ def _portion(text: str) -> str:
 
 
 class _Wire(BaseModel):
-    # Unknown fields are ignored, not refused: a newer scheduler may know more than we do.
+    # Unknown fields are ignored, not rejected: the scheduler may be newer.
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="ignore")
 
 
@@ -197,7 +197,7 @@ class BindRequestSpec(_Wire):
 
     @property
     def demands(self) -> frozenset[Demand]:
-        """Everything that some plugin must serve before the pod may be bound."""
+        """All demands that plugins must serve before the pod may be bound."""
         demands = {Demand(self.received_resource_type or ResourceType.REGULAR)}
         if self.resource_claim_allocations:
             demands.add(Demand.CLAIMS)
@@ -208,7 +208,7 @@ class BindRequestSpec(_Wire):
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """A BindRequest as the reconciler and the plugins see it. ``raw`` is what the API server sent."""
+    """A decoded BindRequest. ``raw`` is the object as sent by the API server."""
 
     key: ObjectKey
     uid: ObjectUID
@@ -225,34 +225,34 @@ class BindRequest:
 
     @property
     def pod_key(self) -> ObjectKey:
-        """Key of the pod; a name even when the rest of the spec is invalid."""
+        """Key of the pod; available even if the rest of the spec is invalid."""
         name = self.spec.pod_name if self.spec else _raw_text(self.raw, "podName")
         return ObjectKey(self.key.namespace, name)
 
     @property
     def selected_node(self) -> str:
-        """Name of the node; a name even when the rest of the spec is invalid."""
+        """Name of the node; available even if the rest of the spec is invalid."""
         return self.spec.selected_node if self.spec else _raw_text(self.raw, "selectedNode")
 
     @property
     def status(self) -> Object:
-        """The ``.status`` block as stored; empty if absent."""
+        """The stored ``.status``; empty if absent."""
         return status_of(self.raw)
 
     @property
     def failed_attempts(self) -> int:
-        """Attempts that have failed so far."""
+        """Number of failed attempts."""
         value = self.status.get("failedAttempts")
         return value if isinstance(value, int) and value > 0 else 0
 
     @property
     def next_attempt(self) -> datetime | None:
-        """Not to be tried before this."""
+        """No attempt is made before this time."""
         return parse_time(self.status.get("nextAttemptTime"))
 
 
 def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, tuple[FieldError, ...]]:
-    """Decode a raw spec. Returns it, or None and every fault with its path."""
+    """Decode a raw spec. Returns it, or None and all errors with their paths."""
     if not isinstance(spec, dict):
         return None, (
             FieldError("bindrequest/schema", path, spec, "must be an object with podName and selectedNode"),
@@ -264,9 +264,10 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
 
 
 def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRequest:
-    """Decode a raw BindRequest. Never raises on content: faults of the spec are in ``faults``.
+    """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``faults``.
 
-    ``known``: another version of it. A decision hardly ever changes, and is judged again only if it has.
+    ``known``: another version of the same object; its decoded spec is reused if the spec is unchanged, as it nearly
+    always is.
     """
     metadata = raw["metadata"]
     same = known if known is not None and known.raw.get("spec") == raw.get("spec") else None
@@ -288,7 +289,7 @@ def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRe
 
 
 def owner_pod_uid(raw: Object) -> str:
-    """Return the UID of the owning pod of that name; empty if no owner reference names it."""
+    """Return the UID of the owning pod with the name in the spec; empty if no owner reference has it."""
     name = _raw_text(raw, "podName")
     for owner in raw["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
@@ -297,12 +298,12 @@ def owner_pod_uid(raw: Object) -> str:
 
 
 def _raw_text(raw: Object, field: str) -> str:
-    """Return a text of a spec that may be anything; empty if there is none."""
+    """Return a string field of an unvalidated spec; empty if there is none."""
     spec = raw.get("spec")
     text = spec.get(field) if isinstance(spec, dict) else None
     return text if isinstance(text, str) else ""
 
 
 def _phase(word: Any) -> Phase:
-    # An unknown word (another controller's) reads as Pending: the pod itself says whether it is bound.
+    # An unknown value (another controller's) counts as Pending: the pod itself shows whether it is bound.
     return Phase(word) if word in (Phase.SUCCEEDED, Phase.FAILED) else Phase.PENDING

@@ -1,8 +1,8 @@
-"""The ``.status`` of a BindRequest, as a model: what the CRD's schema is made from.
+"""The ``.status`` of a BindRequest, as the model from which the CRD's schema is generated.
 
-The reconciler builds status patches as plain dictionaries and reads them leniently, because another project's CRD may
-keep less; this model is only the schema. ``phase``, ``reason`` and ``failedAttempts`` are KAI-Scheduler's, the rest
-is Bowline's and optional.
+The reconciler builds status patches as plain dictionaries and reads them leniently, because the CRD of another
+project may store less; this model is only the schema. ``phase``, ``reason`` and ``failedAttempts`` are
+KAI-Scheduler's, the rest is Bowline's and optional.
 """
 
 from datetime import datetime
@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-# Of conditions, see metav1.Condition: the bounds are Kubernetes' own.
+# Of conditions, see metav1.Condition: the limits are Kubernetes' own.
 _CONDITION_TYPE = (
     r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 )
@@ -23,7 +23,7 @@ Generation = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class StoredPhase(StrEnum):
-    """What may be stored as ``phase``; the empty word is what a Go client writes for none."""
+    """Valid values of ``phase``; a Go client writes the empty string for none."""
 
     NONE = ""
     PENDING = "Pending"

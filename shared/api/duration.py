@@ -1,4 +1,4 @@
-"""Durations as Kubernetes users write them: ``1s``, ``500ms``, ``2m30s``, ``1h``."""
+"""Durations in Kubernetes' notation: ``1s``, ``500ms``, ``2m30s``, ``1h``."""
 
 import re
 from datetime import timedelta
@@ -11,7 +11,7 @@ _LONGEST = timedelta(hours=438_000)
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a duration. Raises ValueError naming the accepted form."""
+    """Parse a duration. Raises ValueError naming the accepted form; also above 50 years."""
     if not isinstance(text, str) or not _WHOLE.fullmatch(text):
         raise ValueError("must be a duration such as 500ms, 10s, 2m30s or 1h")
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
@@ -21,7 +21,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """Format as the shortest such text: 90 s is ``1m30s``."""
+    """Format in the shortest notation: 90 s is ``1m30s``."""
     milliseconds = round(duration.total_seconds() * 1000)
     hours, milliseconds = divmod(milliseconds, 3_600_000)
     minutes, milliseconds = divmod(milliseconds, 60_000)

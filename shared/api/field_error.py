@@ -1,7 +1,7 @@
-"""One fault in somebody's input: where, what, which rule, what to do about it.
+"""One error in an input: path, value, rule and remedy.
 
-Used for pods and BindRequests at admission and for Bowline's own configuration. Pure data; how a list of faults is
-shown is decided where it is shown.
+Used for pods and BindRequests at admission and for Bowline's own configuration. Pure data; callers format lists of
+errors.
 """
 
 import reprlib
@@ -10,7 +10,7 @@ from typing import Any
 
 # Longer values are cut in messages: an annotation may hold 256 KiB.
 MAX_VALUE = 64
-# A path may hold keys that a user has chosen, each as long as the object may be.
+# A path may contain user-defined keys of any length.
 MAX_PATH = 256
 _LAST_OF_PLANE_0 = 0xFFFF
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
@@ -18,10 +18,10 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """A fault (or, with ``is_warning``, something odd but allowed) at a field path.
+    """An error (with ``is_warning``, a warning) at a field path.
 
-    ``rule`` is ``<plugin>/<rule>``, stable across releases. ``message`` says what must hold and the remedy, without
-    repeating path and value: ``str(error)`` puts the three together into a sentence that is complete alone.
+    ``rule`` is ``<plugin>/<rule>``, stable across releases. ``message`` states what must hold and the remedy, without
+    repeating path and value: ``str(error)`` joins the three into a complete sentence.
     """
 
     rule: str
@@ -38,27 +38,27 @@ class FieldError:
         return f"{self.path}: {shown(self.value)}: {self.message}" if self.path else self.message
 
     def under(self, prefix: str) -> "FieldError":
-        """Return the same fault with its path moved below ``prefix`` (of a pod template, say)."""
+        """Return the same error with its path moved below ``prefix``, for example of a pod template."""
         return replace(self, path=join_path(prefix, self.path)) if prefix else self
 
 
 def shown(value: Any) -> str:
-    """Return the value as a message shows it: JSON-like, one line, at most MAX_VALUE characters."""
+    """Return the value formatted for a message: JSON-like, one line, at most MAX_VALUE characters."""
     if isinstance(value, str):
         return f'"{printable(_cut(value, MAX_VALUE).translate(_ESCAPES))}"'
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
-    # reprlib looks neither deep nor far: the value may be a megabyte of somebody's mistake.
+    # reprlib bounds depth and length: the value may be a megabyte.
     text = reprlib.repr(value) if isinstance(value, dict | list) else str(value)
     return _cut(text, MAX_VALUE)
 
 
 def printable(text: str) -> str:
-    """Return the text with escapes for what a terminal obeys instead of showing it: control characters but for tabs,
-    characters that turn the direction of writing around, and halves of characters. API servers drop a warning with a
-    control character in it.
+    """Return the text with escapes for characters that a terminal interprets instead of displaying: control
+    characters except tabs, bidirectional controls, and lone surrogates. API servers drop a warning with a control
+    character.
     """
     if text.isprintable():
         return text
@@ -66,7 +66,7 @@ def printable(text: str) -> str:
 
 
 def escaped(character: str) -> str:
-    """Return a character as JSON escapes it."""
+    """Return a character's JSON escape."""
     code = ord(character)
     if code <= _LAST_OF_PLANE_0:
         return f"\\u{code:04x}"
@@ -86,5 +86,5 @@ def join_path(prefix: str, path: str) -> str:
 
 
 def annotation_path(key: str) -> str:
-    """Return the field path of an annotation, as kubectl users know it."""
+    """Return the field path of an annotation."""
     return f"metadata.annotations[{key}]"

@@ -1,4 +1,4 @@
-"""Files of the chart that are generated from code: printed, written, or held against what the code gives.
+"""Files of the chart that are generated from code: printed, written, or compared with the code's output.
 
 Each such module has one ``GeneratedFile`` and a ``main``; ``make verify`` runs them with ``--check``.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFile:
-    """A file at ``path`` below the chart's folder. ``module`` is what ``python -m`` runs to make it."""
+    """A file at ``path`` in the chart's folder. ``module`` is the ``python -m`` module that generates it."""
 
     module: str
     description: str
@@ -20,7 +20,7 @@ class GeneratedFile:
     text: Callable[[], str]
 
     def command(self, arguments: Sequence[str] | None = None) -> int:
-        """Print, write or check, as the arguments say; returns the exit code."""
+        """Print, write or check, depending on the arguments; return the exit code."""
         parser = argparse.ArgumentParser(prog=f"python -m {self.module}", description=self.description)
         action = parser.add_mutually_exclusive_group()
         action.add_argument("--write", metavar="CHART", type=Path, help="write it into the chart in this folder")

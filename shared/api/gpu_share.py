@@ -1,7 +1,7 @@
-"""A GPU share as it is written on a pod: which container gets it, and what the objects around it are called. Pure.
+"""A GPU share in a pod's specification: the container that gets it, and the names of the related objects. Pure.
 
-Four plugins meet in these names and none may import another, so they are here, beside the names they are made of.
-Whether a share makes sense is not judged: a pod read here has the JSON types of a pod and nothing more.
+Four plugins use these names and none may import another, so they are defined here. The validity of a share is not
+checked: a pod given here is only known to have the JSON types of a pod.
 """
 
 import re
@@ -14,22 +14,22 @@ from shared.api import names
 from shared.api.meta import Object
 
 _SHARE = frozenset(names.SHARE_ANNOTATIONS)
-# A generated prefix of ConfigMaps is <base>-<letters>-<tail>. These are the letters and digits of generated names in
-# Kubernetes: no vowels, nothing that is mistaken for another.
+# A generated prefix of ConfigMaps is <base>-<letters>-<tail>. These are the letters and digits of Kubernetes' own
+# generated names: no vowels, no characters that are easily confused.
 GENERATED_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 GENERATED_LENGTH = 7
 GENERATED_TAIL = "shared-gpu"
 _GENERATED = re.compile(rf".+-[{GENERATED_LETTERS}]{{{GENERATED_LENGTH}}}-{GENERATED_TAIL}")
 _NOT_IN_VOLUME = re.compile(r"[^a-z0-9-]+")
 _AMOUNT = re.compile(r"[0-9]{1,19}")
-# GPU feature discovery has written bytes where MiB belong. No GPU has a TiB; KAI-Scheduler draws the line there, too.
+# GPU feature discovery has written bytes instead of MiB. No GPU has a TiB; KAI-Scheduler uses the same threshold.
 _TIB_IN_MIB = 2**20
 _BYTES_PER_MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class ShareTarget:
-    """The container that gets the share, and where it stands."""
+    """The container that gets the share, and its position."""
 
     field: Literal["containers", "initContainers"]
     index: int
@@ -37,12 +37,12 @@ class ShareTarget:
 
     @property
     def suffix(self) -> str:
-        """What tells its ConfigMap from that of another container."""
+        """Distinguishes the container's ConfigMap from those of other containers."""
         return f"{'i' if self.field == 'initContainers' else ''}{self.index}"
 
 
 def wants_share(pod: Object) -> bool:
-    """Return whether the pod asks for a share of a GPU; an empty annotation asks, too."""
+    """Return whether the pod requests a share of a GPU; an empty annotation is a request, too."""
     return not _SHARE.isdisjoint(pod["metadata"].get("annotations") or ())
 
 
@@ -77,7 +77,7 @@ def capabilities_map(prefix: str, target: ShareTarget) -> str:
 
 
 def direct_env_map(capabilities: str) -> str:
-    """Return the name of the ConfigMap that is the container's environment as a whole."""
+    """Return the name of the ConfigMap that provides the container's environment as a whole."""
     return f"{capabilities}-evar"
 
 
@@ -87,7 +87,7 @@ def map_volume(capabilities: str) -> str:
 
 
 def gpu_groups(labels: Mapping[str, str]) -> frozenset[str]:
-    """Return the groups that labels name, in both forms."""
+    """Return the groups in the labels, in both forms."""
     prefix = f"{names.LABEL_GPU_GROUP}/"
     groups = {key.removeprefix(prefix) for key in labels if key.startswith(prefix)}
     single = labels.get(names.LABEL_GPU_GROUP)
@@ -95,7 +95,7 @@ def gpu_groups(labels: Mapping[str, str]) -> frozenset[str]:
 
 
 def refers_to_key(container: Object, variable: str) -> bool:
-    """Return whether the container takes an environment variable from a key of a ConfigMap."""
+    """Return whether the container reads an environment variable from a key of a ConfigMap."""
     return any(
         entry.get("name") == variable and (entry.get("valueFrom") or {}).get("configMapKeyRef")
         for entry in container.get("env") or ()
@@ -103,10 +103,10 @@ def refers_to_key(container: Object, variable: str) -> bool:
 
 
 def memory_limit(pod: Object, node: Object, portion: Decimal) -> tuple[str, str]:
-    """Return the memory of each device that the pod's share may use, such as ``4147m`` (MiB), as HAMi core reads it.
+    """Return the memory limit per device of the pod's share, such as ``4147m`` (MiB), as HAMi core reads it.
 
-    Returns an empty limit and the reason where it is unknown. A pod that asks for an amount gets that amount; the
-    portion of a request has two decimals only. Else it is the portion of the node's label.
+    Returns an empty limit and the reason if it is unknown. A pod that requests an amount gets that amount, because a
+    request's portion has only two decimals. Otherwise it is the portion of the memory in the node's label.
     """
     asked = (pod["metadata"].get("annotations") or {}).get(names.GPU_MEMORY)
     if asked is not None and names.GPU_FRACTION not in pod["metadata"]["annotations"]:

@@ -1,7 +1,7 @@
 """Identity of Kubernetes objects, as values.
 
-A name is reused, a UID never is: whoever remembers an object across time remembers its UID. Raw objects from the
-API server stay plain dictionaries (``Object``); unknown fields in them are never lost.
+A name is reused, a UID never is: code that refers to an object over time keeps its UID. Raw objects from the API
+server stay plain dictionaries (``Object``), so unknown fields are never lost.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NewType
 ObjectUID = NewType("ObjectUID", str)
 ResourceVersion = NewType("ResourceVersion", str)
 
-# A JSON object as the API server sent it. Read-only by convention; whoever changes one copies it first.
+# A JSON object as sent by the API server. Read-only by convention: copy it before changing it.
 Object = Mapping[str, Any]
 
 
@@ -29,7 +29,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object somebody waits for or speaks about. ``resource_version`` is the one that was looked at."""
+    """A reference to an object. ``resource_version`` is the version that was read, if known."""
 
     api_version: str
     kind: str
@@ -59,24 +59,26 @@ def version_of(obj: Object) -> ResourceVersion:
 
 
 def is_deleting(obj: Object) -> bool:
-    """Return whether somebody has asked for the object's deletion."""
+    """Return whether the object is being deleted."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def status_of(obj: Object) -> Object:
-    """Return the ``.status`` of a raw object; empty if it is absent or, as a foreign CRD may store it, no object."""
+    """Return the ``.status`` of a raw object; empty if it is absent or, as a foreign CRD may store it, not an
+    object.
+    """
     status = obj.get("status")
     return status if isinstance(status, Mapping) else {}
 
 
 def parse_time(text: Any) -> datetime | None:
-    """Parse a metav1.Time or MicroTime (RFC 3339); None for an absent or unreadable one, or another type."""
+    """Parse a metav1.Time or MicroTime (RFC 3339); None if absent, unreadable or of another type."""
     if not text or not isinstance(text, str):
         return None
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        return None  # the latter: by UTC in the year 0 or 10000
+        return None  # OverflowError: in UTC in the year 0 or 10000
 
 
 def format_time(moment: datetime) -> str:
@@ -90,5 +92,5 @@ def format_micro_time(moment: datetime) -> str:
 
 
 def _iso(moment: datetime, timespec: str) -> str:
-    # Written several times a bind; strftime() takes five times as long.
+    # Called several times per bind; strftime() takes five times as long.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"

@@ -1,7 +1,7 @@
 """Every label, annotation, environment variable and key that Bowline reads or writes on the wire, once.
 
-Names without the ``bowline.dev`` domain are a contract with KAI-Scheduler's users and stay as they are there.
-A name that appears as a literal anywhere else in the code is a defect.
+Names without the ``bowline.dev`` domain are part of KAI-Scheduler's API and must stay as they are there. A name that
+appears as a literal anywhere else in the code is a defect.
 """
 
 from typing import Final
@@ -22,14 +22,14 @@ FINALIZER: Final = "bowline.dev/rollback"
 # label selector, empty for all requests.
 SHARD_LABEL: Final = "bowline.dev/reconciler"
 SHARD_SELECTOR: Final = "bowline.dev/shard-selector"
-# When a leader took a request up that one before it may have begun to prepare.
+# When a leader took over a request that the previous one may have begun to prepare.
 TAKEN_OVER: Final = "bowline.dev/taken-over"
 # On a pod, carried by its Binding: UID of the BindRequest whose attempt had prepared it.
 PREPARED_FOR: Final = "bowline.dev/prepared-for"
 LABEL_GPU_SHARING: Final = "bowline.dev/gpu-sharing"
-# On a BindRequest, and only if tracing is on: the trace that its binding goes on with.
+# On a BindRequest, only if tracing is enabled: the trace that its binding continues.
 TRACEPARENT: Final = "bowline.dev/traceparent"
-# On the webhook's CA Secret: since when its present authority signs.
+# On the webhook's CA Secret: since when its present CA signs.
 ANNOTATION_CA_SWITCHED_AT: Final = "bowline.dev/ca-switched-at"
 CONFIG_API_VERSION: Final = "config.bowline.dev/v1alpha1"
 CONFIG_KIND: Final = "BowlineConfiguration"
@@ -46,7 +46,7 @@ GPU_FRACTION_NUM_DEVICES: Final = "gpu-fraction-num-devices"
 GPU_FRACTION_CONTAINER: Final = "gpu-fraction-container-name"
 MPS: Final = "mps"
 SHARED_GPU_CONFIGMAP: Final = "runai/shared-gpu-configmap"
-# Fixed at creation, because the container's environment is.
+# Immutable after creation, because the container's environment is.
 OWNED_ANNOTATIONS: Final = (
     GPU_FRACTION,
     GPU_MEMORY,
@@ -55,19 +55,19 @@ OWNED_ANNOTATIONS: Final = (
     MPS,
     SHARED_GPU_CONFIGMAP,
 )
-# Those of the above with which a user asks for a share of a GPU.
+# Those of the above that request a share of a GPU.
 SHARE_ANNOTATIONS: Final = (GPU_FRACTION, GPU_MEMORY)
 
-# --- How a share reaches its container: two ConfigMaps of the pod ------------------------------------------
+# --- Configuration of a share in its container: two ConfigMaps of the pod --------------------------------
 GPU_PORTION: Final = "GPU_PORTION"
 NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 DEVICE_MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
-# Deprecated: what containers of old run:ai releases read. Kept up to date where it is, never added.
+# Deprecated: read by containers of old run:ai releases. Updated where present, never added.
 LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
-# On the ConfigMap of a share: the GPU groups of its devices, in the order of the devices.
+# On a share's ConfigMap: the GPU groups of its devices, in the order of the devices.
 ANNOTATION_GPU_GROUPS: Final = "bowline.dev/gpu-groups"
-# On a reservation pod that is to get a lost device back: the devices of which it must get one.
+# On a reservation pod that must reserve a lost device again: the devices, one of which it must get.
 ANNOTATION_EXPECTED_DEVICES: Final = "bowline.dev/expected-devices"
 CDI_GPU_KIND: Final = "k8s.device-plugin.nvidia.com/gpu"
 
@@ -82,7 +82,7 @@ RESERVED_DEVICE: Final = "run.ai/reserve_for_gpu_index"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 NODE_FAKE_GPU: Final = "run.ai/fake.gpu"
 
-# --- What a binding leaves on the pod --------------------------------------------------------------------
+# --- Results of a binding on the pod -----------------------------------------------------------------------
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
@@ -90,13 +90,13 @@ CONDITION_POD_BOUND: Final = "PodBound"
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
-# Between a pod's name and the random end of the name of the claim made for its extended resources.
+# Between a pod's name and the random suffix of the name of the claim created for its extended resources.
 EXTENDED_RESOURCE_CLAIM_INFIX: Final = "-extended-resources-"
 
 # --- Volumes; Kubernetes' own names -----------------------------------------------------------------------
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
-# On a claim: the node for which its volume is to be made. The provisioner takes it away to hand the decision back.
+# On a PVC: the node for which to provision its volume. The provisioner removes it to return the decision.
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BETA_STORAGE_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -104,7 +104,7 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 # --- Resources and node labels ---------------------------------------------------------------------------
 RESOURCE_GPU: Final = "nvidia.com/gpu"
 RESOURCE_MIG_PREFIX: Final = "nvidia.com/mig-"
-# A container that limits this prefix + class gets a DRA claim of that class made for it (KEP-5004).
+# For a container that limits this prefix + class, a DRA claim of that class is created (KEP-5004).
 RESOURCE_DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 NODE_HOSTNAME: Final = "kubernetes.io/hostname"
 NODE_GPU_COUNT: Final = "nvidia.com/gpu.count"

@@ -1,7 +1,7 @@
-"""Kubernetes resource quantities (``2``, ``500m``, ``1.5Gi``, ``1e3``), read exactly as the API server reads them.
+"""Kubernetes resource quantities (``2``, ``500m``, ``1.5Gi``, ``1e3``), parsed exactly as the API server does.
 
-Python's own number parsing takes more (underscores, ``inf``, digits of other scripts) and less (``1k``), so the
-grammar is spelled out here. Values are Decimals: a quantity may exceed every float and every int64.
+Python's number parsing accepts more (underscores, ``inf``, digits of other scripts) and less (``1k``), so the grammar
+is explicit here. Values are Decimals: a quantity may exceed every float and every int64.
 """
 
 import re
@@ -13,7 +13,7 @@ _GRAMMAR = re.compile(
 )
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {suffix: Decimal(1024**power) for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
-# Quantities with a binary suffix are capped there.
+# Quantities with a binary suffix are capped at this value.
 _MAX_BINARY = Decimal(2**63 - 1)
 # Go reads the exponent as an int64 and keeps its lower 32 bits.
 _MAX_EXPONENT = 2**63 - 1
@@ -21,13 +21,13 @@ _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def parse_quantity(value: object) -> Decimal:
-    """Return a quantity as it came in JSON: text, number or null. Raises ValueError for what the API server refuses.
+    """Parse a quantity's JSON value: string, number or null. Raises ValueError for what the API server rejects.
 
     Null is 0, and so is a quantity without any digit (``m``, ``.``). Less than a billionth is rounded up to one.
     """
     if value is None:
         return Decimal(0)
-    # A boolean becomes a word, and no word is a quantity.
+    # A boolean is formatted as a word, which is not a quantity.
     text = str(value).strip(" ") if isinstance(value, str | int | float) else ""
     match = _GRAMMAR.fullmatch(text)
     if not match or not text:
@@ -52,7 +52,7 @@ def as_stored(quantity: Decimal) -> Decimal:
 
 def _exponent(text: str) -> int:
     digits = text.lstrip("+-").lstrip("0") or "0"
-    # The length first: int() has a limit, and an error, of its own.
+    # The length first: int() has a length limit with an error of its own.
     if len(digits) > 19 or int(digits) > _MAX_EXPONENT:
         raise ValueError("is not a quantity: its exponent is too large")
     exponent = -int(digits) if text.startswith("-") else int(digits)
@@ -60,7 +60,7 @@ def _exponent(text: str) -> int:
 
 
 def _rounded_up(number: Decimal, places: int) -> Decimal:
-    """Round away from zero. A number without finer digits stays as it is: spelling out 1e2147483647 takes 2 GB."""
+    """Round away from zero. A number without finer digits is unchanged: expanding 1e2147483647 takes 2 GB."""
     finest = number.as_tuple().exponent
     if isinstance(finest, int) and finest < -places:
         return number.quantize(Decimal((0, (1,), -places)), ROUND_UP, _EXACT)

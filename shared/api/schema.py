@@ -1,11 +1,11 @@
-"""From pydantic's errors to faults: what a model at an edge refuses, in the words and paths of its user."""
+"""Conversion of pydantic's validation errors into FieldErrors, with the user's paths and terms."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from shared.api.field_error import FieldError, join_path
 
-# Where pydantic speaks of Python's types.
+# Replaces messages that mention Python types.
 _WORDS: Final[Mapping[str, str]] = {
     "missing": "is required",
     "extra_forbidden": "is not a known key",
@@ -19,8 +19,8 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def schema_faults(rule: str, path: str, faults: Iterable[Any]) -> list[FieldError]:
-    """Turn pydantic's error entries into FieldErrors below ``path``."""
-    # Of a list whose items are all wrong it says, too, that there are none.
+    """Convert pydantic's error entries into FieldErrors below ``path``."""
+    # For a list whose items are all invalid it also reports that the list is too short.
     return [_fault(rule, path, fault) for fault in faults if fault["type"] != "too_short" or not fault["input"]]
 
 

@@ -1,9 +1,9 @@
-"""Kubernetes' selectors over labels, read from raw objects. Pure.
+"""Kubernetes' selectors over labels, evaluated on raw objects. Pure.
 
-Three kinds meet where a pod's volumes and devices meet its node: selectors of nodes (the node affinity of a
-PersistentVolume, the nodes on which an allocation of devices can be used), label selectors, and the allowed
-topologies of a StorageClass. What has no meaning (an unknown operator, a bound that is no number) selects nothing, as
-in Kubernetes itself: a pod beside the wrong volume or device is worse than one that is told why it is not bound.
+Three kinds relate a pod's volumes and devices to its node: node selectors (the node affinity of a PersistentVolume,
+the nodes on which an allocation of devices can be used), label selectors, and the allowed topologies of a
+StorageClass. An invalid expression (an unknown operator, a bound that is not a number) selects nothing, as in
+Kubernetes itself: a pod with the wrong volume or device is worse than one with a reported failure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,24 +15,24 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What selectors look at in a node."""
+    """The parts of a node that selectors read."""
 
     name: str
     labels: Labels = field(default_factory=dict)
 
 
 def node_selector_admits(selector: Mapping[str, Any] | None, node: Node) -> bool:
-    """Return whether a NodeSelector admits the node; none admits all."""
+    """Return whether a NodeSelector admits the node; None admits all."""
     return selector is None or any(_term_admits(term, node) for term in _terms(selector))
 
 
 def reads_labels(selector: Mapping[str, Any] | None) -> bool:
-    """Return whether a NodeSelector says anything of a node's labels; most name a node and no more."""
+    """Return whether a NodeSelector depends on a node's labels; most name a node only."""
     return selector is not None and any(term.get("matchExpressions") for term in _terms(selector))
 
 
 def required_value(selector: Mapping[str, Any] | None, label: str) -> str | None:
-    """Return the one value that the label has on every node a NodeSelector admits; None if there may be others."""
+    """Return the only value that the label has on every node a NodeSelector admits; None if there may be others."""
     if selector is None or len(_terms(selector)) != 1:
         return None
     for expression in _terms(selector)[0].get("matchExpressions") or ():
@@ -47,7 +47,7 @@ def _terms(selector: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
-    """Return whether the labels fit a label selector; absent and empty ones fit all."""
+    """Return whether the labels match a label selector; an absent or empty one matches all."""
     if not selector:
         return True
     equal: Labels = selector.get("matchLabels") or {}
@@ -57,7 +57,7 @@ def selector_admits(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
 
 
 def topologies_admit(terms: Sequence[Mapping[str, Any]], labels: Labels) -> bool:
-    """Return whether a StorageClass with these ``allowedTopologies`` serves nodes with the labels; none allow all."""
+    """Return whether a StorageClass with these ``allowedTopologies`` admits nodes with the labels; none admit all."""
     return not terms or any(_topology_admits(term, labels) for term in terms)
 
 
@@ -65,7 +65,7 @@ def _term_admits(term: Mapping[str, Any], node: Node) -> bool:
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False
-    # The only field of a node that can be selected by.
+    # The only selectable field of a node.
     own = {"metadata.name": node.name}
     return all(_admits(expression, node.labels) for expression in expressions) and all(
         _admits(expression, own) for expression in fields
