@@ -1,5 +1,4 @@
-"""Shards: several reconcilers in one cluster. No request is served by two; one served by none is reported and
-deletable.
+"""Shards: several reconcilers in one cluster. No request has two; one that has none is reported and deletable.
 
 The reconcilers' Leases are the registry: while held, each carries the selector of the requests that its holder
 serves. Before a term, the holder checks for Leases with an overlapping selector; the one acquired later yields. The

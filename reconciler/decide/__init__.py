@@ -1,1 +1,1 @@
-"""Decisions about a BindRequest: pure functions over what was read and the time. No I/O, no logging."""
+"""Decisions about a BindRequest: pure functions over a snapshot and the time. No I/O, no logging."""

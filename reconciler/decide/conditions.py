@@ -1,4 +1,4 @@
-"""The conditions of a BindRequest: their types, and reading one of a stored status. Pure."""
+"""The conditions of a BindRequest: their types, and how to read one from a stored status. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

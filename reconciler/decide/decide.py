@@ -1,9 +1,9 @@
-"""What to do with a request, given what is seen of it: one table, top to bottom, first row that applies.
+"""What to do with a request, given its snapshot: one table, read top to bottom; the first row that applies decides.
 
-Pure: data and ``now`` in, a Decision out. Nothing here looks, writes or logs; where sight is too poor for a verdict
-the decision is Look, and the shell asks the API server and decides again. **Absence from a store proves nothing**: in
-a watch of unbound pods a bound pod and a deleted pod leave alike. What cannot be taken back (a final failure, a
-rollback) and what is tried again is never decided on the word of a store: it may be behind.
+Pure: data in, a Decision out; nothing here reads, writes or logs. Where the snapshot is not sufficient, the decision
+is to read an object live; the I/O layer does that and decides again. **Absence from a cache proves nothing**: a bound
+pod and a deleted pod leave a watch of unbound pods alike. Decisions that cannot be undone (a terminal failure, a
+rollback) and retries are never based on a cache alone: it may be stale.
 """
 
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectRef, ObjectUID
 from shared.framework.status import Reason, Suggestion
 
-# The order of `kubectl apply -f` files: a request may come a moment before its pod.
+# `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
 
 
 class WaitCause(Enum):
-    """What a request waits for; a wait for something else is another wait, with a time of its own."""
+    """What a request waits for. Waiting for something else is a new wait, with its own duration."""
 
     PRECEDING = "preceding request"
     GATES = "scheduling gates"
@@ -34,19 +34,19 @@ class WaitCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Ask the API server, then decide again."""
+    """Read the target live, then decide again."""
 
     target: Target
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Nothing is left to do; drop what is remembered."""
+    """Nothing is left to do; drop the in-memory state."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """The decision is abandoned: undo what is visible, then drop the finalizer. The rest is for the plugins."""
+    """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
 
     why: str
     reason: Reason = Reason.SUPERSEDED
@@ -54,24 +54,24 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class DropFinalizer:
-    """The pod is on its node: nothing may be undone, only the finalizer goes."""
+    """The pod is on its node: nothing may be rolled back; only drop the finalizer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The request names no pod UID: write an owner reference to the pod of now, before anything else."""
+    """The request names no pod UID: first write an owner reference to the present pod."""
 
     pod_uid: ObjectUID
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The pod is where it was meant to be: post_bind, drop the finalizer, say Succeeded."""
+    """The pod is on the selected node: run post_bind, drop the finalizer, report Succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Terminal failure: roll back if effects may exist, release the request, then report Failed."""
+    """Terminal failure: roll back if side effects may exist, drop the finalizer, then report Failed."""
 
     reason: Reason
     message: str
@@ -80,7 +80,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Blocked on an object: decide again when it changes, at the latest after ``left``. ``cause`` names the wait."""
+    """Blocked on an object: decide again when it changes, at the latest after ``left``. ``cause``: the kind."""
 
     on: ObjectRef
     why: str
@@ -90,7 +90,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Too early: decide again after that time. ``why`` only where it is not obvious."""
+    """Too early: decide again after that time. ``why`` is set only where it is not obvious."""
 
     after: timedelta
     why: str = ""
@@ -98,7 +98,7 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Try to bind."""
+    """Run an attempt."""
 
 
 Decision = Look | Forget | RollBack | DropFinalizer | Pin | Finish | Fail | Wait | Requeue | Attempt
@@ -107,7 +107,7 @@ Decision = Look | Forget | RollBack | DropFinalizer | Pin | Finish | Fail | Wait
 # --- the table -------------------------------------------------------------------------------------------
 
 
-# What the API server must have said itself before a request ends this way.
+# What must have been read live before a request fails for that reason.
 _GROUNDS = {
     Reason.POD_GONE: Target.POD,
     Reason.BOUND_ELSEWHERE: Target.POD,
@@ -117,31 +117,31 @@ _GROUNDS = {
 
 
 def decide(seen: Observed, policy: Policy) -> Decision:
-    """Return what to do: the table's first row that applies, or a look at what that row may not take on trust."""
+    """Return the first row that applies, or the live read that this row requires first."""
     decision = _first_row(seen, policy)
     unproven = {target for target in _grounds(decision, seen.request) if target not in seen.live}
     return Look(min(unproven, key=lambda target: target.value)) if unproven else decision
 
 
 def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
-    """Return what must be looked at before the decision is carried out."""
+    """Return what must be read live before the decision is executed."""
     if not isinstance(request, BindRequest):
         return set()
     if isinstance(decision, Attempt):
-        # A first attempt is of what the watch has just brought. A later one may be of a request that was meanwhile
-        # withdrawn and remade with other devices, while the watch is behind.
+        # A first attempt follows the request's own watch event. Before a later one, the request may have been deleted
+        # and re-created with other devices while the watch lags.
         return {Target.REQUEST} if request.failed_attempts else set()
     if not request.pod_key.name:
-        return set()  # there is nothing to look at
+        return set()  # there is nothing to read
     if isinstance(decision, Pin):
-        # Tied to a pod that is gone, it would fail, or be collected with it.
+        # Owned by a deleted pod, the request would fail, or be garbage-collected with it.
         return {Target.POD}
     grounds = set()
     if isinstance(decision, Fail) and decision.reason in _GROUNDS:
         grounds.add(_GROUNDS[decision.reason])
     may_undo = names.FINALIZER in request.finalizers or is_rollback_incomplete(request)
     if isinstance(decision, RollBack) or (isinstance(decision, Fail) and may_undo):
-        # Undoing what a running pod needs is worse than any delay.
+        # Rolling back what a running pod needs is worse than any delay.
         grounds.add(Target.POD)
     return grounds
 
@@ -166,21 +166,21 @@ def _first_row(seen: Observed, policy: Policy) -> Decision:
     on_pod = _of_pod(request, seen.pod)
     if on_pod is not None:
         return on_pod
-    assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has answered for an absent one
+    assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
     return _of_attempt(request, seen.pod, seen, policy)
 
 
 def wait_left(timeout: timedelta, times: Times) -> timedelta:
     """Return how long a wait may still last; not positive if it has expired.
 
-    What counts is how long the request has waited, never its age. A wait does not expire before FRESH_CONTACT has
-    passed in which what it waits for would have been seen.
+    Only the duration of the wait counts, never the request's age. A wait does not expire before its object has been
+    observable for FRESH_CONTACT.
     """
     return max(timeout - times.waited, FRESH_CONTACT - times.watched)
 
 
 def _ended(request: BindRequest, seen: Observed) -> Decision:
-    """Rows for a request that is deleting, Succeeded or Failed."""
+    """Rows for a request that is being deleted, Succeeded or Failed."""
     if names.FINALIZER not in request.finalizers:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
@@ -190,7 +190,8 @@ def _ended(request: BindRequest, seen: Observed) -> Decision:
     if is_bound_as_asked(request, seen.pod):
         return DropFinalizer()
     if seen.older is not None:
-        # What is on the pod is that one's; its end brings this one's turn. Not a Wait: nothing is to be told of it.
+        # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
+        # because there is nothing to report.
         why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
         return Requeue(FRESH_CONTACT, why)
     if request.deleting:
@@ -209,7 +210,7 @@ def _unpinned(request: BindRequest, pod: PodView | Absent, times: Times) -> Deci
 
 
 def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
-    """Rows that the pod alone decides; None if it may still be bound."""
+    """Rows that depend on the pod only; None if it may still be bound."""
     name = request.pod_key
     if isinstance(pod, Absent):
         return Fail(Reason.POD_GONE, f"pod {name} no longer exists")
@@ -229,7 +230,7 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
 
 
 def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy) -> Decision:
-    """Rows between a pod that may be bound and an attempt to do so."""
+    """Rows between a pod that may be bound and an attempt."""
     failure = pending_failure(request)
     if failure is not None:
         return failure
@@ -266,8 +267,9 @@ def must_cancel(
 ) -> bool:
     """Return whether a running attempt must stop.
 
-    Its request was withdrawn or replaced or has ended, its pod has, or its node is deleted. ``standing`` and ``pod``
-    are as seen now; ``node_is_gone``: the node that the attempt began with is deleting, deleted or replaced.
+    That is if its request was withdrawn or replaced or has ended, its pod has, or its node was deleted. ``standing``
+    and ``pod`` are the present ones; ``node_is_gone``: the node that the attempt began with is deleting, deleted or
+    replaced.
     """
     if standing is Absent.GONE:
         return True
@@ -279,21 +281,21 @@ def must_cancel(
 
 
 def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
-    """Return whether the very pod is on the very node: then nothing may be undone."""
+    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
     return isinstance(pod, PodView) and (
         bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
     )
 
 
 def is_rollback_incomplete(request: BindRequest) -> bool:
-    """Return whether the status reports a rollback that was begun and has not completed."""
+    """Return whether the status reports a rollback that has begun and is not complete."""
     return condition_of(request, ROLLED_BACK).get("status") == "False"
 
 
 def pending_failure(request: BindRequest) -> Fail | None:
-    """Return the terminal failure that the status announces for when the rollback is complete; None if it does not.
+    """Return the terminal failure that the status announces for the rollback's completion; None if there is none.
 
-    A process that takes over continues with the rollback instead of attempting what has failed terminally.
+    After a restart or change of leader the rollback continues; what failed terminally is not attempted again.
     """
     if not is_rollback_incomplete(request):
         return None
@@ -307,7 +309,7 @@ def pending_failure(request: BindRequest) -> Fail | None:
 
 
 def _told_reason(request: BindRequest) -> Reason:
-    """Return the final reason that the status gives, for plugins that undo after a restart."""
+    """Return the terminal reason that the status reports, for plugins that roll back after a restart."""
     word = str(request.status.get("reason") or "").partition(":")[0]
     return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)
 

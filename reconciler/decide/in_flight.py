@@ -1,8 +1,8 @@
-"""Bindings that may still take effect although nobody knows of them: how long to leave everything as it is.
+"""Unacknowledged Bindings that may still take effect: how long nothing may be rolled back. Pure.
 
-Pure. A POST without an answer may be carried out until the API server gives up on it; the same holds for one that a
-predecessor sent before it died or lost the Lease, of which nothing but the request itself is known. A rollback in
-that time could take away what the pod is about to run on.
+The API server may execute a POST whose reply was lost until its request timeout ends. That also applies to a POST
+that the previous leader sent before it died or lost the Lease; nothing is known of it but the request itself. A
+rollback in that time could remove what the pod is about to run on.
 """
 
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from reconciler.decide.conditions import ROLLED_BACK, condition_of
 from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest
 
-# How far the clocks of the API server (creationTimestamp) and of this process may disagree.
+# Largest expected difference between the clocks of the API server (creationTimestamp) and of this process.
 CLOCK_SKEW = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Posts:
-    """What this process knows of Bindings that may be under way."""
+    """What this process knows of Bindings that may be in flight."""
 
-    last_unknown: datetime | None  # of this request, without an answer
-    leading_since: datetime | None  # before that somebody else may have sent one
-    limit: timedelta  # for so long the API server may still carry one out
+    last_unknown: datetime | None  # the last POST for this request without a reply
+    leading_since: datetime | None  # before this time another process may have sent one
+    limit: timedelta  # how long the API server may take to execute one
 
 
 def settled_at(request: BindRequest, pod: PodView | Absent, posts: Posts) -> datetime | None:
     """Return when no Binding of the request can take effect any more; None if none can now.
 
-    ``pod`` is what the API server itself has just said.
+    ``pod`` must have been read live.
     """
     if not can_be_bound(request, pod):
         return None
@@ -41,7 +41,7 @@ def settled_at(request: BindRequest, pod: PodView | Absent, posts: Posts) -> dat
 def can_be_bound(request: BindRequest, pod: PodView | Absent) -> bool:
     """Return whether a Binding that arrives now would bind a pod that needs what was prepared for it.
 
-    The API server refuses one for another UID, a deleting pod and a bound one; a pod that has ended needs nothing.
+    The API server rejects a Binding for another UID, a deleting pod and a bound pod; a finished pod needs nothing.
     """
     return isinstance(pod, PodView) and (
         pod.uid == request.pod_uid and not pod.deleting and not pod.node and not pod.finished
@@ -49,8 +49,8 @@ def can_be_bound(request: BindRequest, pod: PodView | Absent) -> bool:
 
 
 def _may_be_inherited(request: BindRequest, leading_since: datetime) -> bool:
-    """Return whether a predecessor may have worked on the request, and not already have waited before it undid."""
+    """Return whether a previous leader may have a Binding of the request in flight, and has not rolled back."""
     if request.created is not None and request.created > leading_since + CLOCK_SKEW:
         return False
-    # Written by whoever has judged and undone already, after the wait.
+    # That process has already waited, and then rolled back.
     return not condition_of(request, ROLLED_BACK)

@@ -1,7 +1,7 @@
-"""What is seen of a request and its surroundings, reduced to what decisions rest on.
+"""The snapshot of a request and its surroundings, reduced to what decisions use.
 
-Pure views over raw objects. Sight is honest about its limits: ``Absent`` says whether the API server itself denied an
-object or it merely is not in a store.
+Pure views of raw objects. ``Absent`` distinguishes an object that the API server reports as not found from one that
+is only missing in a cache.
 """
 
 from collections.abc import Collection
@@ -12,21 +12,21 @@ from enum import Enum
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, uid_of, version_of
 
-# A wait is not ended before this process has been in contact with the API server for so long: an outage or a restart
-# of ours is no fault of the request's.
+# A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
+# is not the request's fault.
 FRESH_CONTACT = timedelta(seconds=60)
 
 
 class Absent(Enum):
-    """Why an object is not there: not in the store (proves nothing), or the API server itself said so."""
+    """Why an object is missing: not in the cache (which proves nothing), or not found by a live read."""
 
     UNSEEN = "unseen"
     GONE = "gone"
-    ELSEWHERE = "elsewhere"  # a request that is there, and another shard's or none's
+    ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
 
 
 class Target(Enum):
-    """What the API server can be asked for."""
+    """What can be read live."""
 
     REQUEST = "request"
     POD = "pod"
@@ -35,7 +35,7 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What decisions need of a pod."""
+    """The fields of a pod that decisions use."""
 
     uid: ObjectUID
     version: str
@@ -48,33 +48,33 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What decisions need of a node."""
+    """The fields of a node that decisions use."""
 
     deleting: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long things have lasted, by this process's monotonic clock: a clock that is set changes no decision."""
+    """Durations, measured with this process's monotonic clock: setting the wall clock changes no decision."""
 
     known: timedelta = timedelta()  # since this process first saw the request
     waited: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
-    watched: timedelta = FRESH_CONTACT  # since when what is waited for would have been seen
-    retry_in: timedelta = timedelta()  # no attempt sooner than this
+    watched: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
+    retry_in: timedelta = timedelta()  # no attempt before this
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything a decision rests on."""
+    """The input of a decision."""
 
     request: BindRequest | Absent
     pod: PodView | Absent = Absent.UNSEEN
     node: NodeView | Absent = Absent.UNSEEN
-    older: ObjectKey | None = None  # a request for the same pod that goes first: unfinished, or not undone yet
+    older: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
     served: frozenset[Demand] = frozenset()  # demands that enabled plugins fulfil
     times: Times = field(default_factory=Times)
-    live: frozenset[Target] = frozenset()  # what the API server itself said just now; the rest is the stores' word
-    serves_errors: tuple[str, ...] = ()  # of plugins that could not be asked what they serve
+    live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
+    serves_errors: tuple[str, ...] = ()  # of plugins whose ``serves`` failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +85,12 @@ class Policy:
     wait_timeout: timedelta
 
     def schedules(self, name: str) -> bool:
-        """Return whether a pod of that scheduler is ours."""
+        """Return whether a pod with that schedulerName is in scope."""
         return "*" in self.scheduler_names or name in self.scheduler_names
 
 
 def pod_view(pod: Object) -> PodView:
-    """Reduce a raw pod to what decisions need."""
+    """Reduce a raw pod to the fields that decisions use."""
     spec = pod.get("spec") or {}
     return PodView(
         uid=uid_of(pod),
@@ -104,12 +104,12 @@ def pod_view(pod: Object) -> PodView:
 
 
 def node_view(node: Object) -> NodeView:
-    """Reduce a raw node to what decisions need."""
+    """Reduce a raw node to the fields that decisions use."""
     return NodeView(deleting=is_deleting(node))
 
 
 def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
-    """Return the reference to the request's pod as it was seen."""
+    """Return a reference to the request's pod, with the version in the snapshot."""
     return ObjectRef(
         "v1", "Pod", request.pod_key, pod.uid, version_of({"metadata": {"resourceVersion": pod.version}})
     )

@@ -1,8 +1,8 @@
-"""Whose turn it is among the requests for one pod.
+"""The order of the requests for one pod. Pure.
 
-Pure. Attempts and rollbacks of one pod's requests are serial: what one has prepared (a label, a claim's devices, a
-ConfigMap) and what another takes back may be the same thing, and on the pod nobody can tell them apart. The oldest
-goes first, then by name; its turn lasts until it has ended and nothing of it is left to undo.
+Attempts and rollbacks of one pod's requests are serial: what one has prepared (a label, a ResourceClaim's devices, a
+ConfigMap) and what another rolls back may be the same object, and the pod does not show which is whose. The oldest
+request precedes, then the lower name, until it has ended and nothing of it is left to roll back.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from shared.api.meta import ObjectKey
 
 
 def first_of_pod(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
-    """Return the request for the same pod that goes first; None if this one does. ``of_pod`` may contain it."""
+    """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
     mine = _turn(request)
     earlier = [
         other
@@ -27,7 +27,7 @@ def first_of_pod(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectK
 
 
 def _has_a_turn(request: BindRequest) -> bool:
-    """Return whether there is anything to do, or to undo, for the request."""
+    """Return whether the request still needs an attempt or a rollback."""
     if names.FINALIZER in request.finalizers:
         return request.phase is not Phase.SUCCEEDED
     return request.phase is Phase.PENDING and not request.deleting

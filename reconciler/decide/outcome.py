@@ -1,7 +1,7 @@
-"""How an attempt ended, and what that means: status, event, pod condition, what the queue does next.
+"""Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
 
-Pure, one exhaustive match. A final end is handed back as the decision it is (``Finish``, ``Fail``), so that success
-and failure have one path each, however they came about.
+Pure, one exhaustive ``match``. A final outcome is returned as the decision that it equals (``Finish``, ``Fail``), so
+that success and failure have one code path each.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from shared.api.meta import Object, ObjectRef
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
 
-# What a retry on the same node does not resolve.
+# Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
-# A wait that ends sooner leaves no write and no event.
+# A shorter wait causes no write and no event.
 QUIET_WAIT = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings that outcomes depend on. ``jitter`` is a random number in [0, 1), drawn by the shell."""
+    """The settings that outcomes depend on. ``jitter`` is a random number in [0, 1), supplied by the I/O layer."""
 
     backoff_limit: int
     backoff_base: timedelta
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended. ``started`` is when it began."""
+    """How an attempt ended, and when it ``started``."""
 
     status: Status
     started: datetime
@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the pod's owner is told."""
+    """The event for the pod's owner."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -54,7 +54,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class PodBound:
-    """The pod condition of that name; written by a failure, turned True by the bind that ends it."""
+    """The PodBound condition: False after a failure, True after the bind that follows it."""
 
     status: Literal["True", "False"]
     reason: str
@@ -63,7 +63,7 @@ class PodBound:
 
 @dataclass(frozen=True, slots=True)
 class RetryAt:
-    """Reported and attempted again after the pause."""
+    """Report the failure and run another attempt after ``pause``."""
 
     pause: timedelta
     status: Mapping[str, Any]
@@ -73,7 +73,7 @@ class RetryAt:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Somebody else must act first. Written and told only once the wait is no longer short."""
+    """Blocked on other objects. Written and reported only once the wait exceeds QUIET_WAIT."""
 
     on: tuple[ObjectRef, ...]
     left: timedelta  # until the wait expires
@@ -85,7 +85,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Infrastructure:
-    """The API server's trouble: backoff in memory, no write, no attempt used."""
+    """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
 
     why: str
     after: timedelta | None
@@ -93,7 +93,7 @@ class Infrastructure:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """The attempt was withdrawn under way: decide anew, at once."""
+    """The attempt was withdrawn: decide again immediately."""
 
 
 Settlement = Finish | Fail | RetryAt | Waiting | Infrastructure | LookAgain
@@ -102,9 +102,9 @@ Settlement = Finish | Fail | RetryAt | Waiting | Infrastructure | LookAgain
 def settle(
     request: BindRequest, outcome: Outcome, limits: Limits, times: Times, now: datetime, since: datetime
 ) -> Settlement:
-    """Return what an attempt's end means for the request.
+    """Return what an attempt's outcome means for the request.
 
-    ``times``: how long it has waited, if it waits. ``now`` and ``since``, when the wait began, are only written.
+    ``times``: for how long it has waited, if it waits. ``now`` and ``since``, the wait's start, are only written.
     """
     status = outcome.status
     match status.code:
@@ -121,7 +121,7 @@ def settle(
         case Code.CANCELLED:
             return LookAgain()
         case Code.SKIP:
-            # The Runner lets no SKIP out; one that got here must not look like success.
+            # The Runner returns no SKIP; one that arrives here must not count as success.
             return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")
         case _:
             assert_never(status.code)
@@ -134,7 +134,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime
     if failed > limit:
         word = "attempt" if failed == 1 else "attempts"
         why = f"gave up after {failed} {word}, the last: {_by(status)}"
-        # What has failed so often here may go well on another node.
+        # What has failed repeatedly here may succeed on another node.
         return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
     pause = backoff(failed, limits)
     if status.retry_after is not None:
@@ -156,7 +156,8 @@ def _wait(
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
     left = wait_left(status.timeout or timeout, times)
     if left <= timedelta():
-        # Nothing is known to be wrong with the node unless the plugin suggests so: what was awaited may still come.
+        # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
+        # happen.
         why = f"waited for {times.waited.total_seconds():.0f} s: {why}"
         return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
     block = waiting_block(request, why, since, now)
@@ -164,24 +165,24 @@ def _wait(
 
 
 def success_event(request: BindRequest) -> Event:
-    """Return what is said of a pod that is on its node."""
+    """Return the event for a bound pod."""
     return Event("Normal", "Bound", f"bound to node {request.selected_node}")
 
 
 def failure_event(fail: Fail) -> Event:
-    """Return what is said of a final failure."""
+    """Return the event for a terminal failure."""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
     return Event("Warning", "BindingFailed", f"{fail.reason.value}: {fail.message}{hint}")
 
 
 def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
-    """Return the pod condition that ends an earlier failure; None if none was ever told."""
+    """Return the PodBound condition that replaces an earlier failure's; None if no failure was reported."""
     shown = [
         condition.get("status")
         for condition in (pod.get("status") or {}).get("conditions") or ()
         if condition.get("type") == names.CONDITION_POD_BOUND
     ]
-    # The watch may not have shown yet what was told of an attempt before this one.
+    # The cached pod may still lack the condition of an earlier attempt.
     told = bool(shown) or request.failed_attempts > 0
     return (
         PodBound("True", "Bound", f"bound to node {request.selected_node}") if told and "True" not in shown else None
@@ -189,9 +190,9 @@ def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
 
 
 def backoff(failed: int, limits: Limits) -> timedelta:
-    """Return the pause after the nth failure: exponential with full jitter, never less than a tenth of it.
+    """Return the pause after the nth failure: exponential with full jitter, at least a tenth of the maximum.
 
-    The floor keeps a run of small random numbers from spending all retries within a second.
+    The floor prevents a series of small random numbers from using all retries within a second.
     """
     return full_jitter(failed, limits.backoff_base, limits.backoff_max, max(0.1, limits.jitter))
 

@@ -1,8 +1,8 @@
-"""Whether the pod of a request was prepared by an attempt of this controller. Pure.
+"""Whether an attempt of this controller has prepared the bound pod of a request. Pure.
 
-A pod can be on its node without any attempt of ours: another scheduler, a person or a late Binding has bound it. Then
-nothing is known about what it needs there, and the status must not claim it. After a crash the pod itself is the
-evidence: a Binding is sent only when everything is prepared, and carries the request's UID.
+Another scheduler, a user or a delayed Binding may have bound a pod without an attempt of this controller. Then
+nothing is known about what it needs on its node, and the status must not claim it. After a crash the pod itself is
+the evidence: a Binding is sent only when everything is prepared, and carries the request's UID.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shared.api import names
 from shared.api.bindrequest import BindRequest, Demand
 from shared.api.meta import Object
 
-# What a pod cannot run without unless it is prepared: ConfigMaps and devices, or allocated claims.
+# A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
 _NEEDS_PREPARATION = (Demand.FRACTION, Demand.CLAIMS, Demand.EXTENDED_CLAIM)
 
 

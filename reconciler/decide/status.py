@@ -1,7 +1,7 @@
-"""The ``.status`` block of a BindRequest, built whole for each way a pass can end.
+"""Builds the ``.status`` of a BindRequest, complete for each way in which a reconcile can end.
 
-Pure. A block starts from what is stored, so that nothing another writer put there is lost; ``status_patch`` reduces
-it to what differs. Times have whole seconds, as metav1.Time has.
+Pure. It starts from the stored status, so that other writers' fields are kept; ``status_patch`` reduces it to the
+differences. Times have a resolution of one second, as metav1.Time has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import Object, format_time, parse_time
 from shared.framework.status import Reason, Status
 
-# status.reason is at most 1 KB.
+# status.reason is limited to 1 KB.
 MAX_REASON = 1024
 
-# When a wait began is measured anew by each process; this close it is the same beginning.
+# Each process measures the start of a wait itself; within this tolerance it is the same wait.
 _SAME_MOMENT = timedelta(seconds=10)
 _UNDONE = ("True", "RolledBack", "all preparations are undone")
 
@@ -26,7 +26,7 @@ _UNDONE = ("True", "RolledBack", "all preparations are undone")
 def retrying_block(
     request: BindRequest, failed: int, why: str, started: datetime, now: datetime, next_attempt: datetime
 ) -> dict[str, Any]:
-    """Return the status of a request whose attempt failed and that is tried again at ``next_attempt``."""
+    """Return the status after a failed attempt, with the next one at ``next_attempt``."""
     return _block(request, now, started) | {
         "phase": Phase.PENDING.value,
         "reason": reason_text("Retrying", why),
@@ -38,13 +38,13 @@ def retrying_block(
 
 
 def waiting_block(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
-    """Return the status of a request that has waited since then."""
+    """Return the status of a request that has waited since ``since``."""
     stored = condition_of(request, PREPARED)
     began = parse_time(stored.get("lastTransitionTime"))
     if stored.get("reason") == "Waiting" and began is not None and abs(began - since) <= _SAME_MOMENT:
         since = began
     merged = conditions(request, {PREPARED: ("False", "Waiting", why)}, now)
-    # A wait that begins is a transition, also from a failed attempt: a restart measures the wait by it.
+    # The start of a wait is a transition, also after a failed attempt: a restart measures the wait from it.
     times = {"lastTransitionTime": format_time(since)}
     return _block(request, now, None) | {
         "phase": Phase.PENDING.value,
@@ -68,7 +68,7 @@ def succeeded_block(
         "phase": Phase.SUCCEEDED.value,
         "completionTime": format_time(now),
         "nodeName": request.selected_node,
-        # Whatever was to be undone is under a running pod now, and stays.
+        # A pending rollback is void: the pod runs with what was prepared.
         "conditions": [one for one in conditions(request, updates, now) if one["type"] != ROLLED_BACK],
     }
     if started is not None:
@@ -79,9 +79,9 @@ def succeeded_block(
 def failed_block(request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime) -> dict[str, Any]:
     """Return the status of a terminal failure.
 
-    ``rolled_back``: a rollback has completed; False where nothing could have been left behind. failedAttempts is
-    raised to a backoffLimit that is set: schedulers in the field read "Failed and attempts below the limit" as
-    "still trying".
+    ``rolled_back``: a rollback has completed; False where no side effects can exist. failedAttempts is raised to a
+    backoffLimit that is set: existing schedulers read "Failed, and fewer attempts than the limit" as still being
+    retried.
     """
     updates = {BOUND: ("False", fail.reason.value, fail.message)}
     if rolled_back:
@@ -102,9 +102,9 @@ def failed_block(request: BindRequest, fail: Fail, rolled_back: bool, pod_node: 
 
 
 def unreleased_block(request: BindRequest, fail: Fail | None, done: Status, now: datetime) -> dict[str, Any]:
-    """Return the status of a request that cannot end because its rollback, which answered ``done``, is not complete.
+    """Return the status of a request that cannot end because its rollback, which returned ``done``, is incomplete.
 
-    ``fail`` is the failure that follows the rollback; its reason is in the condition Bound, where a process that is
+    ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
     started later finds it (``decide.pending_failure``). None for a request that is being deleted.
     """
     updates = {ROLLED_BACK: ("False", "RollbackFailed", done.message)}
@@ -131,7 +131,10 @@ def rolled_back_block(request: BindRequest, now: datetime) -> dict[str, Any]:
 def conditions(
     request: BindRequest, updates: Mapping[str, tuple[str, str, str]], now: datetime
 ) -> list[Mapping[str, Any]]:
-    """Return the whole list with the updates merged in; a time moves only when its status does."""
+    """Return the complete list with the updates merged in; a lastTransitionTime changes only with its status.
+
+    ``updates``: condition type to (status, reason, message).
+    """
     stored: Sequence[Mapping[str, Any]] = request.status.get("conditions") or ()
     known = {condition.get("type"): condition for condition in stored}
     merged: dict[Any, Mapping[str, Any]] = dict(known)
@@ -150,19 +153,19 @@ def conditions(
 
 
 def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the merge patch that makes ``stored`` into ``wanted``; None if they are equal."""
+    """Return the merge patch from ``stored`` to ``wanted``; None if they are equal."""
     changed: dict[str, Any] = {key: value for key, value in wanted.items() if stored.get(key) != value}
     changed |= dict.fromkeys(key for key in stored if key not in wanted)
     return changed or None
 
 
 def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
-    """Return the fields that were written and are not stored: the CRD does not know them."""
+    """Return the fields that were written but not stored, because the CRD does not define them."""
     return frozenset(key for key, value in patch.items() if value is not None and key not in stored)
 
 
 def reason_text(word: str, message: str) -> str:
-    """Return ``Word: message``, cut to what the field may hold."""
+    """Return ``Word: message``, cut to the field's limit."""
     text = f"{word}: {message}"
     return (
         text if len(text.encode()) <= MAX_REASON else text.encode()[: MAX_REASON - 3].decode(errors="ignore") + "..."
@@ -170,7 +173,7 @@ def reason_text(word: str, message: str) -> str:
 
 
 def _block(request: BindRequest, now: datetime, started: datetime | None) -> dict[str, Any]:
-    """Return the stored status as a start, with what every write refreshes."""
+    """Return the stored status, with the fields that every write refreshes."""
     block = dict(request.status)
     block["observedGeneration"] = request.generation
     if started is not None or "startTime" not in block:
@@ -190,5 +193,5 @@ def _final_attempts(request: BindRequest, fail: Fail) -> int:
 
 
 def _rounded_up(moment: datetime) -> datetime:
-    # metav1.Time has whole seconds; rounding down would let a restart try early.
+    # metav1.Time has a resolution of one second; rounding down would make a restart attempt too early.
     return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + timedelta(seconds=1)

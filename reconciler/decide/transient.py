@@ -1,28 +1,28 @@
-"""Which transient failures are a request's own: pure functions over the failures in a row and the time.
+"""Which transient failures are a request's own: pure functions over consecutive failures and the time.
 
 A call that fails without a decision of the API server (5xx, timeout, no connection, a proxy's reply, a lasting 409)
-is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down in one
+is transient: the request is retried, nothing is written and no attempt is counted. But a webhook that is down for one
 namespace fails the same way, for hours. So a failure becomes the request's own when it recurs while other calls
-succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and ends the
-request by its backoffLimit. Time spent while the API server is unavailable is not part of it: the caller drops the
-failures then. All times are of the monotonic clock, in seconds.
+succeed, or lasts for a minute: from then on it is reported in status and event, counts as an attempt, and can exhaust
+the backoffLimit. Outages of the API server do not count: after one, the caller resets the failures. All times are
+monotonic, in seconds.
 """
 
 from dataclasses import dataclass, replace
 
 from shared.framework.status import Code, Reason, Status
 
-# A few failures in a row are nothing unusual: a lost reply, an API server that restarts beside others.
+# A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3
-# With more of them, and other calls that succeed, a failure is the request's own after this time ...
+# With more failures, while other calls succeed, they are the request's own after this time ...
 OWN_AFTER_S = 10.0
-# ... and without any other evidence after this one. It is also how long an authorizer may need to load its roles.
+# ... and without that evidence after this time. It also covers the time an authorizer may need to load its roles.
 REPORT_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Transient failures of one request in a row. ``own``: they are the request's, and stay so."""
+    """Consecutive transient failures of one request. ``own``: they are the request's own, until the next success."""
 
     count: int
     first: float
@@ -31,15 +31,15 @@ class Streak:
 
     @property
     def seconds(self) -> float:
-        """How long the request has failed."""
+        """For how long the request has failed."""
         return self.last - self.first
 
 
 def extended(streak: Streak | None, now: float, last_success: float, deferred: bool) -> Streak:
     """Return the streak with one more failure at ``now``.
 
-    ``last_success`` is when any call of this process last succeeded. ``deferred``: the API server asks to be called
-    later, which is a matter of its load and not of the object.
+    ``last_success``: when any call of this process last succeeded. ``deferred``: the API server sent Retry-After,
+    which concerns its load and not the object.
     """
     if streak is None:
         return Streak(1, now, now)
@@ -54,12 +54,12 @@ def extended(streak: Streak | None, now: float, last_success: float, deferred: b
 
 
 def is_transient(status: Status) -> bool:
-    """Return whether a result may be transient. A 403 may come from an authorizer that is just starting."""
+    """Return whether a result may be transient. A 403 may come from an authorizer that has just started."""
     return status.code is Code.INFRA or (status.code is Code.FATAL and status.reason is Reason.RBAC_MISSING)
 
 
 def classified(status: Status, streak: Streak) -> Status:
-    """Return what a transient result of an attempt counts as: nothing yet, or a failure of the request's own."""
+    """Return what a transient result of an attempt counts as: transient, or a failure of the request's own."""
     if status.code is Code.INFRA:
         return replace(status, code=Code.RETRY) if streak.own else status
     if streak.seconds < REPORT_AFTER_S:

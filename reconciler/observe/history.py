@@ -1,8 +1,8 @@
-"""What became of the last passes over a request: the first thing to read when somebody asks where it hangs.
+"""The last reconciles of each request: the first thing to read when a request does not progress.
 
-In memory, for people, bounded twice: so many requests, so many entries of each. Nothing is decided by it and nothing
-is lost with it; the API objects are the journal that counts. A pass that only repeats the one before (a wait that is
-looked at again) is counted instead of kept, one that only found that it is too early is neither.
+In memory, for operators, bounded by REQUESTS and by ENTRIES per request. No decision depends on it. A reconcile that
+only repeats the previous one (a wait that was checked again) is counted, not stored; one that only found that it is
+too early is ignored.
 """
 
 from collections import OrderedDict
@@ -14,16 +14,16 @@ from reconciler.decide.decide import Requeue
 from reconciler.observe.passes import Pass, Step
 from shared.api.meta import ObjectKey
 
-# 0.8 MB for plain binds, 10 MB if all of them have failed as often as they may (7 attempts by default).
+# 0.8 MB for plain binds, 10 MB if all of them have failed as often as they can (7 attempts by default).
 REQUESTS = 1024
 ENTRIES = 12
-# A reason may quote a whole answer of the API server.
+# A reason may quote a whole reply of the API server.
 MAX_WHY = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One pass, or ``times`` equal ones in a row of which the last is shown."""
+    """One reconcile, or ``times`` equal consecutive ones, of which the last is kept."""
 
     at: datetime
     attempt: str
@@ -36,7 +36,7 @@ class Entry:
 
 
 class Journal:
-    """The entries by request; the request that was looked at longest ago goes first."""
+    """The entries by request; the least recently reconciled request is evicted first."""
 
     def __init__(self, requests: int = REQUESTS, entries: int = ENTRIES) -> None:
         self._requests = requests
@@ -47,16 +47,16 @@ class Journal:
         return len(self._by_key)
 
     def of(self, key: ObjectKey) -> Sequence[Entry]:
-        """Return what is known of a request, oldest first."""
+        """Return the entries of a request, oldest first."""
         return tuple(self._by_key.get(key, ()))
 
     def latest(self, limit: int) -> Sequence[tuple[ObjectKey, Entry]]:
-        """Return the requests looked at last with their last entries, newest first."""
+        """Return the most recently reconciled requests with their last entries, newest first."""
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
     def add(self, over: Pass, seconds: float) -> None:
-        """Keep what a pass did; nothing if it did nothing."""
+        """Add a reconcile; ignored if it did nothing."""
         if not over.why and over.decision in ("", Requeue.__name__):
             return
         entry = Entry(
@@ -84,12 +84,12 @@ class Journal:
 
 
 def _shared(why: str, steps: Sequence[Step]) -> str:
-    """Return the reason; as the same object, if it is that of a step."""
+    """Return the reason, as the same string object if a step has it, to save memory."""
     return next((step.why for step in steps if step.why == why), why)
 
 
 def repeats(before: Entry, after: Entry) -> bool:
-    """Return whether a pass did the same as the one before it."""
+    """Return whether a reconcile did the same as the previous one."""
     return _gist(before) == _gist(after)
 
 

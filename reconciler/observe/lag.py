@@ -1,16 +1,15 @@
-"""How far the watch of BindRequests is behind: measured by this process's own writes, so no clocks are compared.
+"""The lag of the BindRequest watch, measured with this process's own writes, so that no clocks are compared.
 
-A write's answer names the version that the watch will show; until it does, the store is known to be that old. One
-write is followed at a time: enough to see a watch that hangs, and nothing to pay on the hot path. Versions are
-compared as numbers, which an API server does not promise: what cannot be read so is not measured, and no decision
-rests on it.
+The reply to a write contains the resourceVersion that the watch will deliver; until then the cache is known to be
+that old. Only one write is followed at a time: enough to detect a hanging watch, at no cost per write. Versions are
+compared as numbers, which the API does not guarantee: others are not measured, and no decision depends on the result.
 """
 
 from collections.abc import Callable
 
 
 class WatchLag:
-    """``shown`` is the version up to which the watch has come."""
+    """Measures the lag. ``shown`` returns the version that the watch has delivered last."""
 
     def __init__(self, shown: Callable[[], str], monotonic: Callable[[], float]) -> None:
         self._shown = shown
@@ -19,7 +18,7 @@ class WatchLag:
         self._since = 0.0
 
     def wrote(self, version: str) -> None:
-        """A write of ours is stored as that version."""
+        """Record that a write of this process is stored with that version."""
         if self._followed is not None and not self._caught_up(self._followed):
             return
         written = _number(version)
@@ -27,7 +26,7 @@ class WatchLag:
             self._followed, self._since = written, self._monotonic()
 
     def seconds(self) -> float:
-        """Return since when the followed write has not been shown; 0 if it has."""
+        """Return for how long the followed write has not been delivered; 0 if it has."""
         if self._followed is None or self._caught_up(self._followed):
             self._followed = None
             return 0.0
@@ -35,10 +34,10 @@ class WatchLag:
 
     def _caught_up(self, written: int) -> bool:
         shown = _number(self._shown())
-        # While the reflector lists anew there is no version; what it lists then will be newer.
+        # During a relist there is no version; the list that follows is newer.
         return shown is not None and shown >= written
 
 
 def _number(version: str) -> int | None:
-    """Return a resourceVersion as the number that it is on every API server backed by etcd."""
+    """Return a resourceVersion as the number that it is on every API server backed by etcd; None if it is none."""
     return int(version) if version.isascii() and version.isdigit() else None

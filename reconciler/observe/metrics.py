@@ -1,6 +1,6 @@
-"""What the reconciler counts. Series exist from the start; no label ever holds an object's name.
+"""The reconciler's metrics. Series exist from the start; no label contains an object's name.
 
-docs/metrics.md says what each means and when to worry; a test holds both together.
+docs/metrics.md documents each one and when to act on it; a test keeps the two consistent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +20,7 @@ STEPS = (*POINTS, BETWEEN)
 
 
 class ReconcilerMetrics:
-    """The reconciler's own series in a registry. ``acting`` is which plugins act at which extension points."""
+    """The reconciler's series in a registry. ``acting`` maps extension points to the plugins that implement them."""
 
     def __init__(self, registry: CollectorRegistry, acting: Mapping[str, Iterable[str]] | None = None) -> None:
         self.registry = registry
@@ -83,7 +83,8 @@ class ReconcilerMetrics:
             ["plugin", "point"],
             registry=registry,
         )
-        # A histogram takes 5.4 KB, a counter 0.7: every code is counted from 0, its duration begins with the first.
+        # A histogram takes 5.4 KB, a counter 0.7 KB: counters exist for every code, histograms from the first call
+        # on.
         preset(self.overdue, plugin=(OWN,), point=(BETWEEN,))
         for plugin, point in calls:
             preset(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
@@ -91,7 +92,7 @@ class ReconcilerMetrics:
             preset(self.overdue, plugin=(plugin,), point=(point,))
         for point, plugins in acting.items():
             preset(self.plugin_errors, plugin=plugins, point=(point,))
-        # labels() costs more than counting; the same few combinations come again and again.
+        # labels() costs more than counting, and the same few combinations recur.
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
@@ -126,7 +127,7 @@ class ReconcilerMetrics:
         preset(self._waits, plugin=self._waiting_plugins)
 
     def attempt(self, outcome: str, seconds: float) -> None:
-        """Count one attempt that is over."""
+        """Count one finished attempt."""
         total, duration = self._attempts[outcome]
         total.inc()
         duration.observe(seconds)
@@ -141,12 +142,12 @@ class ReconcilerMetrics:
         series[1].observe(seconds)
 
     def in_flight(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Show the passes under way by step; asked for when metrics are read."""
+        """Export the number of reconciles in progress by step; ``count`` is called at each scrape."""
         for step in STEPS:
             self._in_flight.labels(step).set_function(partial(_of, count, step))
 
     def waits(self, count: Callable[[], Mapping[str, int]]) -> None:
-        """Show the requests that wait, by plugin; asked for when metrics are read."""
+        """Export the number of waiting requests by plugin; ``count`` is called at each scrape."""
         for plugin in self._waiting_plugins:
             self._waits.labels(plugin).set_function(partial(_of, count, plugin))
 

@@ -1,8 +1,8 @@
-"""Who has been stuck in which plugin for too long: a slow scan of the passes under way.
+"""Reports calls of plugins that take too long, by scanning the reconciles in progress once a second.
 
-Telling is all it does: budgets end a plugin's call, the client's timeouts end a request. A threshold is a fraction of
-the budget, so that there is something to look at while it still hangs. What stays stuck is told again each time its
-duration has doubled: a line, not a flood.
+It only reports: the Runner's timeouts end a plugin's call, the client's timeouts end an API call. A threshold is a
+fraction of the timeout, so that a hanging call can be inspected. A call is reported again each time its duration has
+doubled, which bounds the number of log lines.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
 
-# Against the Runner's budgets of 60, 60, 5 and 10 s; post_bind is the one that nobody should notice. Between plugins
-# a pass waits for answers that come within the client's 60 s each, or for a limiter.
+# The Runner's timeouts are 60, 60, 5 and 10 s; post_bind should not be noticeable at all. Between plugins a reconcile
+# waits for API calls of at most 60 s each, or for a rate limiter.
 THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
     {"pre_bind": 20.0, "bind": 10.0, "post_bind": 1.0, "rollback": 5.0, BETWEEN: 120.0}
 )
@@ -27,13 +27,13 @@ SCAN_S = 1.0
 
 
 def is_overdue(point: str, seconds: float, told: int) -> bool:
-    """Return whether it is time to tell of something that has taken so long and was told ``told`` times. Pure."""
+    """Return whether to report a call of that duration, given the number of earlier reports. Pure."""
     threshold_s = THRESHOLDS_S[point]
     return seconds >= threshold_s * float(2**told)
 
 
 class OverdueMonitor:
-    """Tells, in the log and in a counter by plugin and point, of what is overdue."""
+    """Reports overdue calls in the log and in a counter by plugin and point."""
 
     def __init__(self, passes: Mapping[ObjectKey, Pass], overdue: Counter, clock: Clock) -> None:
         self._passes = passes
@@ -47,7 +47,7 @@ class OverdueMonitor:
             self.scan()
 
     def scan(self) -> None:
-        """Look at every pass once."""
+        """Check every reconcile in progress once."""
         now = self._clock.monotonic()
         for current in self._passes.values():
             for call in current.calls:
@@ -57,7 +57,7 @@ class OverdueMonitor:
                 self._tell(current, OWN, BETWEEN, now - current.since)
 
     def ended(self, current: Pass, call: Call) -> None:
-        """A call is over. One that kept the event loop from turning was never seen by a scan."""
+        """Check a call that has ended: no scan can have seen one that blocked the event loop."""
         if not call.told:
             self._judge(current, call, self._clock.monotonic())
 

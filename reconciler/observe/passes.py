@@ -1,7 +1,7 @@
-"""Passes under way, as data: who is at which step of which plugin, and since when.
+"""Reconciles in progress, as data: which key is at which step of which plugin, and since when.
 
-One record per pass, alive from the queue's handing out a key until it is done. Metrics, the overdue monitor and the
-debug pages read it; when the pass is over the journal keeps what is left of it. A key has one pass at a time.
+One record per reconcile, from the moment the queue hands out the key until it is done. Metrics, the overdue monitor
+and the debug pages read it; afterwards the history keeps a summary. A key has one reconcile at a time.
 """
 
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from typing import Any
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 
-# Stands where a plugin's name stands, for what the reconciler itself does.
+# Used in place of a plugin's name for the reconciler itself.
 OWN = "bowline"
-# Where a pass is while no plugin is called: it looks, writes, or waits for a limiter.
+# The step of a reconcile while no plugin is called: it reads, writes, or waits for a rate limiter.
 BETWEEN = "pass"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A plugin's call that is over; ``after_ms`` is when it began, from the beginning of the pass."""
+    """A finished call of a plugin; ``after_ms`` is its start, relative to the start of the reconcile."""
 
     plugin: str
     point: str
@@ -31,7 +31,7 @@ class Step:
 
 @dataclass(slots=True)
 class Call:
-    """A plugin's call under way. ``told`` counts how often it was said to be overdue."""
+    """A plugin's call in progress, and how often it was reported as overdue."""
 
     plugin: str
     point: str
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(slots=True)
 class Pass:
-    """A pass under way: what it has decided and done so far."""
+    """A reconcile in progress: its decision and its steps so far."""
 
     key: ObjectKey
     began: datetime
@@ -50,20 +50,20 @@ class Pass:
     decision: str = ""
     outcome: str = ""  # of the attempt, a Code
     why: str = ""
-    plugin: str = ""  # whose answer the outcome is
-    trace: str = ""  # the one that admission began, if any
-    let_go: bool = False  # nothing is to come of the request
+    plugin: str = ""  # the plugin that returned the outcome
+    trace: str = ""  # the traceparent that admission began, if any
+    let_go: bool = False  # the request needs nothing more
     calls: list[Call] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     told: int = 0
 
     @property
     def at(self) -> str:
-        """The extension point the pass is at."""
+        """The extension point that the reconcile is at."""
         return self.calls[0].point if self.calls else BETWEEN
 
     def view(self, now: float) -> dict[str, Any]:
-        """Return what the debug pages show."""
+        """Return the record for the debug pages."""
         return {
             "attempt": self.attempt,
             "decision": self.decision,
@@ -78,5 +78,5 @@ class Pass:
 
 
 def attempt_id(request: BindRequest) -> str:
-    """Return what names an attempt on every log line: the request, whatever its name, and which attempt of it."""
+    """Return the ID of the present attempt, for log lines: start of the request's UID, and the attempt's number."""
     return f"{request.uid[:8]}-{request.failed_attempts + 1}"

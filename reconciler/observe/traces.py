@@ -1,7 +1,6 @@
-"""A pass that called plugins, as a span: ``attempt``, and within it ``<plugin>.<point>``. Pure.
+"""A reconcile that called plugins, as a span ``attempt`` with child spans ``<plugin>.<point>``. Pure.
 
-From the pass's beginning to its end, so with everything between the plugins: looks, the settlement's writes, the
-finish of a bind.
+It covers the whole reconcile, including what is between the plugins: reads, status writes, completion.
 """
 
 from datetime import timedelta
@@ -16,13 +15,13 @@ _FAULTS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.INFRA.value))
 
 
 def traceparent(request: BindRequest) -> str:
-    """Return the trace that the request's admission, or its creator, has begun; empty if there is none."""
+    """Return the traceparent of the request, set by its admission or its creator; empty if there is none."""
     value = (request.raw["metadata"].get("annotations") or {}).get(names.TRACEPARENT, "")
     return value if isinstance(value, str) else ""
 
 
 def attempt_span(over: Pass, seconds: float) -> Span:
-    """Return the span of a pass that is over."""
+    """Return the span of a finished reconcile."""
     return Span(
         "attempt",
         over.began,

@@ -1,7 +1,6 @@
-"""What passes and plugins do, told to whoever wants to know: metrics, log, journal, overdue monitor, traces.
+"""Distributes what reconciles and plugins do to metrics, log, history, overdue monitor and traces.
 
-The one place that the working code talks to: it says what happens, here is who hears of it. Nothing in here may
-fail a pass, wait, or change what is done.
+The only observer that the reconciler calls. Nothing here may make a reconcile fail, block it, or change its result.
 """
 
 import logging
@@ -25,12 +24,12 @@ from shared.runtime.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
-# How often an error of a plugin is logged that belongs to no attempt; it is counted each time.
+# How often a plugin's error outside an attempt is logged; every one is counted.
 LOG_EVERY_S = 60.0
 
 
 class Observation:
-    """Hears of every pass and is the Runner's Observer. One per process."""
+    """Observes every reconcile, and is the Runner's Observer. One per process."""
 
     def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
         self.metrics = metrics
@@ -40,15 +39,15 @@ class Observation:
         self.overdue = OverdueMonitor(self.passes, metrics.overdue, clock)
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
-        self.tracer: Tracer | None = None  # given by a process that is asked for traces
+        self.tracer: Tracer | None = None  # set by a process that is configured for tracing
         metrics.in_flight(lambda: Counter(current.at for current in self.passes.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
 
-    # --- passes ---
+    # --- reconciles ---
 
     @contextmanager
     def passing(self, key: ObjectKey) -> Iterator[None]:
-        """Surround a pass: whatever is logged in it names the request."""
+        """Context of one reconcile: every log line in it names the request."""
         current = self.passes[key] = Pass(key, self._clock.now(), self._clock.monotonic())
         with log_scope(bindRequest=str(key)):
             try:
@@ -58,7 +57,7 @@ class Observation:
                 self._over(current)
 
     def decided(self, request: BindRequest, decision: Decision) -> None:
-        """The pass knows what to do; from here on its lines in the log name the attempt."""
+        """Record the decision; from here on log lines name the attempt."""
         current = self.passes.get(request.key)
         if current is None:
             return
@@ -72,13 +71,13 @@ class Observation:
         add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
 
     def attempt_ended(self, c: BindContext, status: Status) -> None:
-        """The attempt has come to its end, whatever that is."""
+        """Record an attempt's result."""
         current = self.passes.get(c.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
             current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
         if status.code is not Code.OK:
-            # Of transient failures there may be thousands a minute, and they are logged together.
+            # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.INFRA else logging.INFO
             c.log.log(
                 level,
@@ -87,7 +86,7 @@ class Observation:
             )
 
     def troubled(self, key: ObjectKey, why: str) -> None:
-        """The pass has come to nothing, through nobody's fault; another one follows."""
+        """Record a transient failure; another reconcile follows."""
         current = self.passes.get(key)
         if current is not None:
             current.outcome, current.why = Code.INFRA.value, why
@@ -95,13 +94,13 @@ class Observation:
     # --- plugins: shared.framework.binding.runner.Observer ---
 
     def call_began(self, plugin: str, point: str, c: BindContext) -> None:
-        """One call begins."""
+        """A plugin's call begins."""
         current = self.passes.get(c.request.key)
         if current is not None:
             current.calls.append(Call(plugin, point, self._clock.monotonic()))
 
     def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None:
-        """One call is over."""
+        """A plugin's call has ended."""
         self.metrics.call(plugin, point, status.code.value, seconds)
         current = self.passes.get(c.request.key)
         if current is None:
@@ -119,10 +118,10 @@ class Observation:
                 return
 
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
-        """A plugin raised, or gave an answer of a wrong type: count it, and log it with its traceback.
+        """Count and log an exception, or a result of a wrong type, of a plugin.
 
-        What belongs to no attempt, such as ``serves``, is called for every request on every pass, without a backoff:
-        its errors are logged once a minute for each plugin and point.
+        Functions called outside an attempt, such as ``serves``, run in every reconcile of every request, without a
+        backoff: their errors are logged once a minute per plugin and point.
         """
         self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
         if context is None:
@@ -134,19 +133,19 @@ class Observation:
         logger.error("plugin raised", extra={"plugin": plugin, "point": point}, exc_info=error)
 
     def forgotten(self, key: ObjectKey) -> None:
-        """A request has left the system."""
+        """A request no longer exists or needs nothing more."""
         self.waiting.pop(key, None)
         current = self.passes.get(key)
         if current is not None:
             current.let_go = True
 
-    # --- the end of a pass ---
+    # --- the end of a reconcile ---
 
     def _over(self, current: Pass) -> None:
         if current.let_go:
-            pass  # a wait that has ended with its request
+            pass  # the wait has ended with the request
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
-            # Several plugins that wait together are one wait; the first is named.
+            # Several plugins that wait together are one wait, attributed to the first.
             self.waiting[current.key] = current.plugin.partition(",")[0] or OWN
         elif current.outcome != Code.INFRA.value and current.decision:
             self.waiting.pop(current.key, None)
