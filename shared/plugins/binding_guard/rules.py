@@ -9,9 +9,7 @@ from shared.framework.plugin import AdmissionInfo
 
 
 def guard_faults(pod: ObjectKey, info: AdmissionInfo, allowed: Collection[str]) -> Iterator[FieldError]:
-    """Yield an error if the user may not bind the pod. A pod whose request is not in the watch cache yet is not
-    guarded.
-    """
+    """Yield an error if the user may not bind the pod. Requests missing in the watch cache guard nothing."""
     if pod not in info.requested or info.user in allowed:
         return
     message = (

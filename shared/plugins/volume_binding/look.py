@@ -51,7 +51,7 @@ _PATIENCE_S = 4.0
 class Remembered:
     """State kept between the evaluations of one request. Losing it costs at most one repeated write."""
 
-    asked: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: since when provisioned here
+    asked: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: since when requested here
     hints: dict[str, str] = field(default_factory=dict)  # by PVC name
     verified: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
     # By PVC: kind (static, dynamic) and monotonic time of the write of this process that requested its volume.

@@ -290,7 +290,7 @@ def waits_for_volumes(
     reasons += [
         f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked
     ]
-    # With the versions returned by our own writes, so that only later changes wake the request.
+    # With the versions that its own writes returned, so that only later changes wake the request.
     on = [ref for take in taking for ref in (take.claim.ref, take.volume.ref)]
     return waits(reasons, [*on, *(claim.ref for claim in asked)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
 
