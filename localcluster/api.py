@@ -1,7 +1,7 @@
-"""A small synchronous client for the local cluster's own set-up, as its administrator.
+"""A small synchronous client for setting up the local cluster, as its administrator.
 
-It exists so that making a thousand nodes does not mean a thousand kubectl processes. It is no client for
-Bowline's processes: those go through shared.kube, with their ServiceAccounts.
+It avoids a kubectl process per object, for example for a thousand nodes. It is not for Bowline's processes: those use
+shared.kube, with their ServiceAccounts.
 """
 
 import http.client
@@ -19,9 +19,9 @@ _TIMEOUT_S = 30.0
 
 
 class ApiClient:
-    """Requests with a client certificate over one kept connection; safe to share between threads.
+    """Requests with a client certificate over one kept connection; thread-safe.
 
-    `headers` are sent with every request, such as those by which another user is impersonated.
+    `headers` are sent with every request, for example to impersonate another user.
     """
 
     def __init__(
@@ -55,11 +55,13 @@ class ApiClient:
         return self.request("DELETE", path)
 
     def patch(self, path: str, body: Any, content_type: str = "application/merge-patch+json") -> Any:
-        """Patch an object, by a merge patch unless said otherwise."""
+        """Patch an object, by default with a merge patch."""
         return self.request("PATCH", path, body, content_type)
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """The decoded answer; ApiError for a refusal, OSError or HTTPException if nobody answers."""
+        """Return the decoded response. Raises ApiError for status 400 and above, OSError or HTTPException without a
+        response.
+        """
         payload = None if body is None else json.dumps(body).encode()
         headers = self._headers | ({} if payload is None else {"Content-Type": content_type})
         with self._lock:
@@ -74,8 +76,8 @@ class ApiClient:
             self._drop()
 
     def _exchange(self, method: str, path: str, payload: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
-        # A kept connection may have been closed since (idle for long, or the API server was restarted); then
-        # the request is sent once more on a fresh one. A create that got through before shows as a 409.
+        # The kept connection may have been closed (idle timeout, API server restart); then the request is sent once
+        # more on a new one. A create that was applied before fails with 409.
         kept = self._connection is not None
         try:
             return self._send(method, path, payload, headers)
@@ -107,7 +109,7 @@ def _decoded(data: bytes) -> Any:
     try:
         return json.loads(data)
     except ValueError:
-        # The health endpoints answer in plain words.
+        # The health endpoints answer in plain text.
         return data.decode("utf-8", "replace")
 
 

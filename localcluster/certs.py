@@ -1,11 +1,10 @@
 """Keys and certificates of one local cluster, written into its data folder.
 
-One authority signs everything: the API server's serving certificate and a client certificate per
-identity. The API server takes the user from the certificate's common name and the groups from its
-organisations. All of it is worthless outside this machine and lives as long as the data folder.
+One CA signs everything: the API server's serving certificate and a client certificate per identity. The API server
+takes the user from the certificate's common name and the groups from its organisations. All of them are valid for
+this cluster only and are kept as long as its data folder.
 
-Elliptic-curve keys throughout: they are made in under a millisecond, RSA keys would cost the start a
-noticeable share of a second each.
+Elliptic-curve keys throughout: they are generated in under a millisecond, RSA keys would delay the start noticeably.
 """
 
 import datetime
@@ -18,9 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# Longer than anyone keeps `make up` running; there is no renewal.
+# Longer than any `make up` is kept running; there is no renewal.
 _LIFETIME = datetime.timedelta(days=365)
-# Tolerates a clock that was set back a little between making and using a certificate.
+# Tolerates a clock that is set back a little between issuing and using a certificate.
 _BACKDATE = datetime.timedelta(minutes=10)
 
 SERVING_NAMES = (
@@ -42,7 +41,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client certificate says its owner is."""
+    """The user and groups in a client certificate."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -75,17 +74,17 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The authority's certificate, for clients to trust."""
+        """The CA certificate, for clients to trust."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def client(self, identity: Identity) -> KeyPair:
-        """A certificate by which the API server knows its bearer."""
+        """Issue a client certificate for the identity."""
         names = [x509.NameAttribute(NameOID.COMMON_NAME, identity.user)]
         names += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in identity.groups]
         return self._issue(x509.Name(names), ExtendedKeyUsageOID.CLIENT_AUTH, None)
 
     def server(self, names: tuple[str, ...], addresses: tuple[str, ...] = ("127.0.0.1",)) -> KeyPair:
-        """A serving certificate for these DNS names and IP addresses."""
+        """Issue a serving certificate for these DNS names and IP addresses."""
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
         alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
@@ -109,7 +108,7 @@ class Authority:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The key, unencrypted: the processes that read it are started without a person."""
+    """The key, unencrypted: the processes that read it are started unattended."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -129,7 +128,7 @@ def service_account_keys() -> KeyPair:
 
 
 def write_pair(folder: Path, name: str, pair: KeyPair) -> tuple[Path, Path]:
-    """`<name>.crt` and `<name>.key` in the folder; the key is readable by its owner only."""
+    """Write `<name>.crt` and `<name>.key` to the folder; the key is readable by its owner only."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     certificate.write_bytes(pair.certificate)
     key.touch(mode=0o600)

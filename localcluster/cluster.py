@@ -1,11 +1,11 @@
-"""A local cluster as its users see it: start, kubectl, nodes, ServiceAccounts, stop.
+"""The API of a local cluster: start, kubectl, nodes, ServiceAccounts, stop.
 
     with Cluster.start() as cluster:
         cluster.make_nodes(4)
         cluster.kubectl("apply", "-f", "-", input=text)
 
-Everything is synchronous: callers are tests, the demo and commands. Until `detach` the processes end with
-the program that started them, even when it is killed; a cluster whose start fails leaves nothing.
+Everything is synchronous: callers are tests, the demo and commands. Until `detach` the processes end with the program
+that started them, even when it is killed; a failed start leaves nothing behind.
 """
 
 import os
@@ -29,13 +29,13 @@ from localcluster.spec import ClusterSpec
 
 _START_TRIES = 3
 _KUBECTL_TIMEOUT_S = 120
-# A token's life, longer than any test or demo; a process that outlives it needs the file written anew.
+# A token's lifetime, longer than any test or demo; for a process that outlives it the file must be rewritten.
 _DAY = "24h"
 _POLL_S = 0.1
 
 
 class Cluster:
-    """A running control plane. Made by `start`; ended by `stop` or by leaving the `with` block."""
+    """A running control plane. Created by `start`; ended by `stop` or by leaving the `with` block."""
 
     def __init__(
         self, spec: ClusterSpec, assets: Assets, plane: ControlPlane, watchdog: Watchdog, ready_s: float
@@ -69,12 +69,12 @@ class Cluster:
 
     @property
     def data_dir(self) -> Path:
-        """Where the cluster keeps everything."""
+        """The folder with all of the cluster's files."""
         return self._plane.layout.root
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig (system:masters: for set-up and looking, never for the pair)."""
+        """The administrator's kubeconfig (system:masters: for set-up and inspection, never for the pair)."""
         return self._plane.layout.kubeconfig(ADMIN)
 
     @property
@@ -84,7 +84,7 @@ class Cluster:
 
     @property
     def ca_pem(self) -> bytes:
-        """The authority that signed the API server's certificate."""
+        """The CA certificate of the API server."""
         return self._plane.ca_pem
 
     @property
@@ -94,7 +94,7 @@ class Cluster:
 
     @property
     def layout(self) -> Layout:
-        """The folder's inner places."""
+        """The paths in the cluster's folder."""
         return self._plane.layout
 
     def process(self, name: str) -> Process:
@@ -102,13 +102,13 @@ class Cluster:
         return self._plane.processes[name]
 
     def api_as(self, user: str, **extra: str) -> ApiClient:
-        """A client of another user, by impersonation: their rights and policies apply, not the administrator's.
+        """Return a client that impersonates another user: that user's permissions and policies apply.
 
-        `extra` is what a token would say besides, by key (`pod_uid` for authentication.kubernetes.io/pod-uid).
+        `extra` are further attributes of a token, by key (`pod_uid` for authentication.kubernetes.io/pod-uid).
         """
         headers = {"Impersonate-User": user}
         for key, value in extra.items():
-            # A slash cannot be part of a header's name, so the key is percent-encoded.
+            # A slash is not allowed in a header's name, so the key is percent-encoded.
             headers[f"Impersonate-Extra-authentication.kubernetes.io%2F{key.replace('_', '-')}"] = value
         return self._plane.client(headers=headers)
 
@@ -126,7 +126,7 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Run the cluster's kubectl, as the administrator unless another kubeconfig is given."""
         command = [str(self.assets.path(Tool.KUBECTL)), f"--kubeconfig={kubeconfig or self.kubeconfig}", *args]
-        # A cache of its own: the user's may hold what another cluster on the same port once served.
+        # A separate discovery cache: the user's may be of another cluster on the same port.
         environ = {**os.environ, "KUBECACHEDIR": str(self.data_dir / "kubectl-cache")}
         environ.pop("KUBECONFIG", None)
         done = subprocess.run(
@@ -145,22 +145,22 @@ class Cluster:
     def make_nodes(
         self, count: int, gpus: int = 8, prefix: str = "gpu-node", labels: dict[str, str] | None = None
     ) -> list[str]:
-        """Create fake nodes `<prefix>-0` and on; those that exist already are left as they are."""
+        """Create fake nodes `<prefix>-0` and up; existing ones are left unchanged."""
         names = [f"{prefix}-{index}" for index in range(count)]
         for name in names:
             self._create("/api/v1/nodes", node_object(name, gpus, labels))
         return names
 
     def make_runtime_class(self, name: str = "nvidia") -> None:
-        """Create a RuntimeClass; one that exists already will do."""
+        """Create a RuntimeClass unless it exists."""
         self._create("/apis/node.k8s.io/v1/runtimeclasses", runtime_class_object(name))
 
     def make_namespace(self, name: str) -> None:
-        """Create a namespace; one that exists already will do."""
+        """Create a namespace unless it exists."""
         self._create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     def wait_established(self, crd: str, timeout: float = 60.0) -> None:
-        """Return when the API server serves a CRD; `kubectl wait` fails where it has no conditions yet."""
+        """Return when the API server serves a CRD; `kubectl wait` fails while it has no conditions yet."""
         deadline = time.monotonic() + timeout
         while True:
             found = self.api.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd}")
@@ -174,10 +174,11 @@ class Cluster:
     def service_account_kubeconfig(
         self, namespace: str, name: str, path: Path | None = None, duration: str = _DAY, pod: str = ""
     ) -> Path:
-        """A kubeconfig for a ServiceAccount, with a token from a TokenRequest beside it.
+        """Return a kubeconfig for a ServiceAccount, with a token from a TokenRequest in a file beside it.
 
-        With `pod` the token is bound to the pod of that name, as one that a kubelet mounts: the API server knows
-        the pod from it. Calling it again for the same path renews the token; clients that re-read `tokenFile` go on.
+        With `pod` the token is bound to the pod of that name, like one that a kubelet mounts: the API server derives
+        the pod from it. Calling it again for the same path renews the token, which clients that re-read `tokenFile`
+        then use.
         """
         target = path or self.data_dir / "tokens" / f"{namespace}.{name}.kubeconfig"
         bound = []
@@ -190,37 +191,37 @@ class Cluster:
         return write_private(target, kubeconfig_text(self.server, self.ca_pem, token_user(token_file), namespace))
 
     def stop_apiserver(self) -> None:
-        """End the API server; everything else goes on, and etcd keeps the data."""
+        """Stop the API server; everything else keeps running, and etcd keeps the data."""
         self._plane.stop_apiserver()
 
     def start_apiserver(self) -> None:
-        """Start it again on the same port and wait until it is ready."""
+        """Start the API server again on the same port and wait until it is ready."""
         self._plane.start_apiserver()
 
     def restart_apiserver(self) -> None:
-        """An API server that is away for as long as a restart takes."""
+        """Make the API server unavailable for the duration of a restart."""
         self.stop_apiserver()
         self.start_apiserver()
 
     def pause_apiserver(self) -> None:
-        """An API server that hangs: connections stay open and nothing is answered."""
+        """Make the API server hang: connections stay open and requests are not answered."""
         self.process(Tool.APISERVER).pause()
 
     def resume_apiserver(self) -> None:
-        """Let a paused API server go on."""
+        """Resume a paused API server."""
         self.process(Tool.APISERVER).resume()
 
     def run_process(self, launch: Launch) -> Process:
-        """Start any process that is to end with this cluster."""
+        """Start any process that must end with this cluster."""
         return self._plane.adopt(launch)
 
     def detach(self) -> None:
-        """Leave everything running when this program ends; `python -m localcluster down` stops it."""
+        """Keep everything running when this program ends; `python -m localcluster down` stops it."""
         self.api.close()
         self._watchdog.release()
 
     def stop(self) -> None:
-        """End every process, the newest first, and remove a temporary data folder. Safe to call twice."""
+        """End every process, the newest first, and remove a temporary data folder. Idempotent."""
         self.api.close()
         self._plane.stop()
         self._watchdog.close()
@@ -244,7 +245,7 @@ class Cluster:
 
 
 def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, Watchdog]:
-    """One try with one set of ports; leaves nothing behind when it fails."""
+    """One attempt with one set of ports; leaves nothing behind when it fails."""
     root = Path(tempfile.mkdtemp(prefix="bowline-")) if spec.data_dir is None else spec.data_dir.absolute()
     layout = Layout(root)
     _refuse_used(layout)
@@ -256,7 +257,7 @@ def _start_once(spec: ClusterSpec, assets: Assets) -> tuple[ControlPlane, Watchd
         plane.prepare()
         plane.start()
     except BaseException:
-        # Also on Ctrl-C: a half-started cluster is of no use to anyone.
+        # Also on Ctrl-C: a partially started cluster is unusable.
         plane.stop()
         watchdog.close()
         if spec.data_dir is None:

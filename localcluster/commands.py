@@ -1,14 +1,14 @@
-"""`python -m localcluster`: a cluster to try things on, with the chart installed and the pair running.
+"""`python -m localcluster`: a cluster for manual use, with the chart installed and the pair running.
 
-    demo      tell Bowline's story, then end
+    demo      run the demo, then end
     up        start it in .cluster/ and leave it running
     down      end it and remove the folder
-    status    what runs
+    status    list the running processes
     env       shell lines that point kubectl at it
-    assets    supply the binaries, and say how long that took
+    assets    supply the binaries, and report the duration
 
-The commands only put together what the other modules do. Exit status: 0 done, 1 a fault that is explained
-on standard error, 2 bad usage; `status` answers 3 when nothing runs.
+The commands only combine the other modules. Exit status: 0 success, 1 a failure that is explained on standard error,
+2 invalid usage; `status` exits with 3 when nothing runs.
 """
 
 import argparse
@@ -37,7 +37,7 @@ from localcluster.watchdog import remove_cgroups
 
 _NOT_RUNNING = 3
 _NODE_GPUS = 4
-# Everything a process could still save is deleted right after.
+# All data that a process could still save is deleted right after.
 _DOWN_GRACE_S = 2.0
 
 
@@ -111,7 +111,7 @@ def _up(options: argparse.Namespace) -> int:
             pair.start()
             print(f"the chart is installed in {pair.options.namespace}; webhook and reconciler are running")
     except BaseException:
-        # Half a cluster would only be in the way of the next `up`.
+        # A partial cluster would only block the next `up`.
         cluster.stop()
         raise
     _leave_running(cluster, options)
@@ -134,7 +134,7 @@ def _up_node(options: argparse.Namespace) -> int:
 
 
 def _leave_running(cluster: Cluster, options: argparse.Namespace) -> None:
-    """Detach: had this command been killed before, everything would have ended with it."""
+    """Detach. Until here everything would have ended with this command."""
     cluster.detach()
     print(f'use it:  eval "$({later_command("env", options.data_dir)})"; kubectl get nodes')
     print(f"logs:    {cluster.layout.logs}")
@@ -201,9 +201,9 @@ def _assets(options: argparse.Namespace) -> int:
 
 
 def _remove_ended(layout: Layout) -> None:
-    """Make room for `up` where an earlier cluster ended without `down`, as after a reboot.
+    """Clear the folder for `up` if an earlier cluster ended without `down`, as after a reboot.
 
-    A folder with anything else in it is refused, because `down` removes all of it.
+    A folder with anything else in it is rejected, because `down` removes all of it.
     """
     state = load_state(layout.state)
     if state is not None and any(process.alive for process in state.attached()):
@@ -217,5 +217,5 @@ def _remove_ended(layout: Layout) -> None:
 
 
 def _is_ours(layout: Layout) -> bool:
-    """A folder is deleted only if it has what a cluster leaves behind."""
+    """Whether the folder has the subfolders of a cluster; only then it is deleted."""
     return layout.pki.is_dir() and layout.logs.is_dir()

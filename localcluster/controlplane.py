@@ -1,8 +1,9 @@
-"""The control plane's processes: prepare the folder, start in order, wait until each answers.
+"""The control plane's processes: prepare the folder, start in order, wait until each is ready.
 
-Order and reason: etcd first, the API server exits without it; then the API server, until /readyz, which
-includes the RBAC roles it makes for itself; then the controllers and kwok, which act with those roles.
-This module knows processes and readiness. What a cluster is for its users is in `cluster`.
+Order and reason: etcd first, because the API server exits without it; then the API server, until /readyz, which
+includes the RBAC roles it creates; then the controllers and kwok, which need those roles.
+
+This module covers processes and readiness; the API for users of a cluster is in `cluster`.
 """
 
 import http.client
@@ -36,20 +37,20 @@ from localcluster.spec import ClusterSpec
 from localcluster.state import save_state, state_of
 
 _POLL_S = 0.03
-# Short, because on a port that was taken in between somebody may listen who never answers.
+# Short, because on a port taken by another program the connection may never be answered.
 _PROBE_TIMEOUT_S = 3.0
-# What the address of a unix socket has room for, its final zero left out.
+# Capacity of a unix socket's address, without its terminating zero.
 _LONGEST_SOCKET = 107
 _STAGES = Path(__file__).with_name("kwok_stages.yaml")
-# With watches open the API server does not end by itself for a minute; it first answers 503 with
-# Retry-After, and what a restart looks like to clients is that, then broken connections.
+# With open watches the API server takes a minute to end by itself; meanwhile it answers 503 with Retry-After. To
+# clients a restart is that, then broken connections.
 _APISERVER_GRACE_S = 1.0
 
 ADMIN = "admin"
-# Whose data is thrown away. `node` is the process around a whole node (localcluster.node).
+# Their data is discarded. `node` is the process around a whole node (localcluster.node).
 _ABRUPT = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KWOK, "node")
 _IDENTITIES = {
-    # The administrator bypasses RBAC and rate limits: for setting up and looking, never for Bowline's pair.
+    # The administrator bypasses RBAC and rate limits: for set-up and inspection, never for Bowline's pair.
     ADMIN: Identity("bowline-local-admin", ("system:masters",)),
     "kube-controller-manager": Identity("system:kube-controller-manager"),
     "kube-scheduler": Identity("system:kube-scheduler"),
@@ -64,7 +65,7 @@ _KWOK_RULES = (
 
 
 class PortTakenError(StartError):
-    """Another program took a port between finding and using it; a new set of ports will do."""
+    """Another program took a port between its selection and its use; retry with other ports."""
 
 
 class ControlPlane:
@@ -93,8 +94,8 @@ class ControlPlane:
     def prepare(self, addresses: Sequence[str] = (), identities: Mapping[str, Identity] | None = None) -> Authority:
         """Write certificates, kubeconfigs and configuration files.
 
-        addresses: more IP addresses of the API server. identities: more clients, by the name of their kubeconfig.
-        Returns the CA, for certificates that only the caller needs.
+        addresses: additional IP addresses of the API server. identities: additional clients, by the name of their
+        kubeconfig. Returns the CA, for certificates that only the caller needs.
         """
         for folder in (self.layout.pki, self.layout.logs, self.layout.workloads):
             folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ class ControlPlane:
         return authority
 
     def start(self) -> None:
-        """Start everything the spec asks for and wait until it is ready."""
+        """Start everything in the spec and wait until it is ready."""
         self.run(Tool.ETCD, etcd_args(self.layout))
         self._until_ready(Tool.ETCD, self._etcd_answers)
         self.start_apiserver()
@@ -145,7 +146,7 @@ class ControlPlane:
             client.close()
 
     def stop_apiserver(self) -> None:
-        """End the API server; etcd keeps its data."""
+        """Stop the API server; etcd keeps its data."""
         process = self.processes[Tool.APISERVER]
         process.stop(_APISERVER_GRACE_S)
         self._watchdog.forget(process)
@@ -153,12 +154,12 @@ class ControlPlane:
     def run(self, tool: Tool, args: list[str]) -> Process:
         """Start one of the supplied binaries."""
         argv = [str(self._assets.path(tool)), *args]
-        # kwok always loads ~/.kwok/kwok.yaml, whatever --config says; a home of its own keeps that out.
+        # kwok always loads ~/.kwok/kwok.yaml in addition to --config; a separate home excludes it.
         env = {**os.environ, "HOME": str(self.layout.root)} if tool is Tool.KWOK else None
         return self.adopt(Launch(tool, argv, self.layout.logs / f"{tool}.log", env=env))
 
     def adopt(self, launch: Launch) -> Process:
-        """Start any process that is to end with this cluster."""
+        """Start any process that must end with this cluster."""
         process = Process.start(launch)
         self.processes[launch.name] = process
         self._watchdog.watch(process)
@@ -167,7 +168,7 @@ class ControlPlane:
         return process
 
     def stop(self) -> None:
-        """End everything, the newest first; what guards data that is thrown away is killed at once."""
+        """End everything, the newest first; processes whose data is discarded are killed without a grace period."""
         abrupt = self.spec.data_dir is None
         for name, process in reversed(self.processes.items()):
             if abrupt and name in _ABRUPT:
@@ -214,7 +215,7 @@ class ControlPlane:
                 if ready():
                     return
             except (OSError, http.client.HTTPException, LocalClusterError) as error:
-                # 403 comes while the roles are still being made, 500 lists the checks that are not done.
+                # 403 while the roles are still being created; 500 lists the pending checks.
                 last = str(error) if isinstance(error, ApiError) else type(error).__name__
             time.sleep(_POLL_S)
         tail = self.processes[name].tail()

@@ -1,7 +1,6 @@
-"""The demo: Bowline's story on a real control plane, told with real commands and their real output.
+"""The demo: Bowline on a real control plane, with real commands and their real output.
 
-It asks nothing and ends by itself. Every scene also checks what it shows, so that a demo that tells something untrue
-ends with a fault instead of a smile.
+It needs no input and ends by itself. Every scene also verifies its result, so that a wrong demo fails.
 """
 
 import sys
@@ -24,24 +23,24 @@ from localcluster.state import later_command
 MANIFESTS = Path("examples") / "demo"
 MANY = 500
 NODES = 4
-# Scenes wait for what they show; this is for a machine with much else to do.
+# Timeout for what a scene shows; long, for a busy machine.
 PATIENCE_S = 60.0
 _BOLD, _DIM, _RESET = ("\033[1m", "\033[2m", "\033[0m") if sys.stdout.isatty() else ("", "", "")
 
 
 class StoryError(LocalClusterError):
-    """A scene did not show what it is to show."""
+    """A scene did not show the expected result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where the story plays."""
+    """The cluster and the pair that the demo runs on."""
 
     cluster: Cluster
     pair: Pair
 
     def show(self, *args: str, fails: bool = False) -> str:
-        """Run kubectl, showing command and output; the output is returned."""
+        """Run kubectl, printing command and output; return the output."""
         print(f"{_DIM}${_RESET} kubectl {' '.join(args)}")
         done = self.cluster.kubectl(*args, check=False)
         said = (done.stdout + done.stderr).rstrip()
@@ -51,11 +50,11 @@ class Stage:
         return said
 
     def apply(self, name: str, fails: bool = False) -> str:
-        """Show a manifest being applied."""
+        """Apply a manifest, printing command and output."""
         return self.show("apply", "-f", str(MANIFESTS / name), fails=fails)
 
     def wait(self, what: str, *args: str, until: Callable[[str], bool]) -> None:
-        """Ask kubectl quietly until its answer satisfies."""
+        """Poll kubectl silently until `until` accepts its output. Raises StoryError after the timeout."""
         deadline = time.monotonic() + PATIENCE_S
         while not until(self.cluster.kubectl(*args, check=False).stdout):
             if time.monotonic() > deadline:
@@ -64,7 +63,7 @@ class Stage:
 
 
 def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
-    """Tell the whole story. With ``keep`` the cluster is left running in ``data_dir``."""
+    """Run the whole demo. With ``keep`` the cluster is left running in ``data_dir``."""
     progress = Progress()
     assets = ensure_assets(CLUSTER_TOOLS, kubernetes, progress=progress)
     helm = find_helm(progress)

@@ -1,18 +1,18 @@
-"""What can go wrong with the local cluster, as one tree.
+"""Errors of the local cluster, as one tree.
 
     LocalClusterError
     ├── AssetsError     a binary could not be supplied by any provider
-    ├── StartError      a process did not come up, or ended early
+    ├── StartError      a process did not become ready, or ended early
     ├── CommandError    kubectl or helm ended with an error
-    ├── ApiError        the API server refused one of our own requests
+    ├── ApiError        the API server rejected one of our own requests
     └── RenderError     a rendered object cannot be run as a local process
 
-Each message is meant for the person at the terminal: it says what was tried and what to do next.
+Each message is for the user at the terminal: it states what was attempted and what to do next.
 """
 
 
 class LocalClusterError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of the errors of this package."""
 
 
 class AssetsError(LocalClusterError):
@@ -24,7 +24,7 @@ class StartError(LocalClusterError):
 
 
 class CommandError(LocalClusterError):
-    """A command line tool ended with an error; the message carries what it said."""
+    """A command line tool ended with an error; the message contains its output."""
 
 
 class ApiError(LocalClusterError):
@@ -36,4 +36,4 @@ class ApiError(LocalClusterError):
 
 
 class RenderError(LocalClusterError):
-    """A rendered object asks for something a local process cannot be given."""
+    """A rendered object requires something that is not available to a local process."""

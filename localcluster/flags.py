@@ -1,6 +1,6 @@
-"""The command lines of the control plane's processes (pure: spec, folder and ports in, arguments out).
+"""Command lines of the control plane's processes (pure: spec, folder and ports in, arguments out).
 
-Each choice that differs from what a production cluster runs has its reason beside it.
+Each deviation from a production cluster has its reason beside it.
 """
 
 import json
@@ -24,7 +24,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a cluster keeps what, below its data folder."""
+    """The paths of a cluster's files, below its data folder."""
 
     root: Path
 
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def etcd_socket(self) -> Path:
-        """Where etcd serves its client. It asks nobody for credentials, so the folder's mode is what guards it."""
+        """etcd's client socket. It requires no credentials, so only the folder's mode protects it."""
         return self.root / "etcd.sock"
 
     @property
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def audit_policy(self) -> Path:
-        """The policy of that log."""
+        """The audit log's policy."""
         return self.root / "audit-policy.yaml"
 
     @property
@@ -65,7 +65,7 @@ class Layout:
 
     @property
     def state(self) -> Path:
-        """What a later command must know to find and stop the processes."""
+        """The state file by which a later command finds and stops the processes."""
         return self.root / "state.json"
 
     @property
@@ -79,34 +79,34 @@ class Layout:
 
 
 def etcd_args(layout: Layout) -> list[str]:
-    """A single member whose data may be lost: nothing is forced to disk, elections are short.
+    """A single member whose data may be lost: no fsync, short elections.
 
     It listens on sockets in the cluster's folder, which only its owner may enter: on a port every user of the machine
-    could read all Secrets and write any object, past the API server.
+    could read all Secrets and write any object, bypassing the API server.
     """
     return [
         "--name=local",
         f"--data-dir={layout.etcd}",
         f"--listen-client-urls=unix://{layout.etcd_socket}",
         f"--listen-peer-urls=unix://{layout.etcd_socket.with_name('etcd-peer.sock')}",
-        # Required, and to be addresses with a port; a member that is alone calls none of them.
+        # Required, and must be addresses with a port; a single member does not use them.
         "--advertise-client-urls=http://localhost:2379",
         "--initial-advertise-peer-urls=http://localhost:2380",
         "--initial-cluster=local=http://localhost:2380",
         "--unsafe-no-fsync",
-        # The first election waits for its timeout, a second by default, and there is nobody to lose it to.
+        # The first election waits for its timeout, a second by default, although there is no other member.
         "--heartbeat-interval=20",
         "--election-timeout=200",
-        # Room for benchmarks of 100,000 pods, each written several times; the default is 2 GiB.
+        # Enough for benchmarks of 100,000 pods, each written several times; the default is 2 GiB.
         f"--quota-backend-bytes={8 << 30}",
         "--log-level=warn",
     ]
 
 
 def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]:
-    """RBAC as in production; admission lacks only what needs a component that does not run here."""
-    # TaintNodesByCondition marks each new node as not ready, and only the node lifecycle controller, which
-    # does not run here, would take the mark off again.
+    """RBAC as in production; admission lacks only the plugins that need a component which does not run here."""
+    # TaintNodesByCondition taints each new node as not ready, and only the node lifecycle controller, which does not
+    # run here, would remove the taint.
     disabled = ["TaintNodesByCondition"]
     if not spec.service_account_admission:
         disabled.append("ServiceAccount")
@@ -121,8 +121,8 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
         f"--service-account-key-file={layout.pki / 'service-account.crt'}",
         f"--service-account-signing-key-file={layout.pki / 'service-account.key'}",
         "--service-cluster-ip-range=10.0.0.0/24",
-        # A loopback address may not be an endpoint of the Service `kubernetes`; trying would log an error
-        # every ten seconds.
+        # A loopback address must not be an endpoint of the Service `kubernetes`; trying would log an error every ten
+        # seconds.
         "--endpoint-reconciler-type=none",
         "--authorization-mode=Node,RBAC",
         f"--disable-admission-plugins={','.join(disabled)}",
@@ -134,20 +134,20 @@ def apiserver_args(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]
         args.append(f"--feature-gates={','.join(spec.feature_gates)}")
     if spec.audit is not None:
         args += [f"--audit-policy-file={layout.audit_policy}", f"--audit-log-path={layout.audit_log}"]
-        # Blocking: a reader finds every request in the file that was answered before it looked.
+        # Blocking: every request that has been answered is in the file.
         args.append("--audit-log-mode=blocking-strict")
     return [*args, *spec.apiserver_args]
 
 
 def controller_manager_args(spec: ClusterSpec, layout: Layout) -> list[str]:
-    """Each controller acts as its own ServiceAccount, with the rights Kubernetes gives it."""
+    """Each controller runs as its own ServiceAccount, with Kubernetes' own permissions."""
     args = [
         f"--kubeconfig={layout.kubeconfig('kube-controller-manager')}",
         "--use-service-account-credentials=true",
         f"--controllers={','.join(spec.all_controllers())}",
         f"--root-ca-file={layout.pki / 'ca.crt'}",
         "--leader-elect=false",
-        # Nobody asks it for metrics here, and without a port there is none to collide.
+        # No port: its metrics are not used here, and a port could collide.
         "--secure-port=0",
         f"--kube-api-qps={spec.controller_qps}",
         f"--kube-api-burst={spec.controller_qps * 2}",
@@ -172,7 +172,7 @@ def scheduler_args(spec: ClusterSpec, layout: Layout) -> list[str]:
 
 
 def kwok_args(layout: Layout, ports: Ports) -> list[str]:
-    """Plays the kubelets of annotated nodes only; no leases, which would be most of all writes."""
+    """Simulates the kubelets of annotated nodes only; without leases, which would be most of all writes."""
     return [
         f"--config={layout.kwok_config}",
         f"--kubeconfig={layout.kubeconfig('kwok')}",
@@ -184,12 +184,12 @@ def kwok_args(layout: Layout, ports: Ports) -> list[str]:
 
 
 def audit_policy_text(level: str) -> str:
-    """One rule for every request; the stage before the handler would only repeat each event."""
+    """One rule for every request; the stage before the handler would only duplicate each event."""
     return f"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{{level: {level}}}]\n"
 
 
 def kwok_config_text(stages: str) -> str:
-    """kwok's configuration file: the numbers it refuses to run without, then the stages it plays."""
+    """kwok's configuration file: the required numbers, then the stages."""
     options = {
         "podPlayStageParallelism": 8,
         "nodePlayStageParallelism": 4,

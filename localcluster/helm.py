@@ -1,8 +1,8 @@
-"""Helm, as far as the local cluster and the chart's tests need it.
+"""Helm, as needed by the local cluster and the chart's tests.
 
-The `helm` on PATH is taken if there is one, as any user would; else the chain of `assets` supplies the
-pinned one; else the Python package that carries Helm as a library, where it is installed. Values are given
-as JSON (`--set-json`), which needs no escaping and keeps types.
+The `helm` on PATH is preferred; else the chain of `assets` supplies the pinned one; else the Python package that
+contains Helm as a library, if it is installed. Values are given as JSON (`--set-json`), which needs no escaping and
+keeps types.
 """
 
 import json
@@ -24,15 +24,15 @@ _TIMEOUT_S = 180
 
 
 class Helm(Protocol):
-    """What is asked of Helm."""
+    """The Helm operations in use."""
 
     @property
     def name(self) -> str:
-        """Which Helm this is, for messages."""
+        """The implementation's name, for messages."""
         ...
 
     def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
-        """Install the release or bring it up to date; Helm's words (the notes)."""
+        """Install or upgrade the release; return Helm's notes."""
         ...
 
     def template(self, release: ChartRelease, kube_version: str | None = None) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ class Helm(Protocol):
         ...
 
     def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
-        """Remove the release; Helm's words."""
+        """Remove the release; return Helm's output."""
         ...
 
 
@@ -64,12 +64,12 @@ class HelmCli:
         return documents(self.run(args))
 
     def uninstall(self, name: str, namespace: str, kubeconfig: Path) -> str:
-        """`helm uninstall`, waiting until what it deletes is gone."""
+        """`helm uninstall`, waiting until the deleted objects no longer exist."""
         return self.run(["uninstall", name, f"--namespace={namespace}", "--wait"], kubeconfig)
 
     def run(self, args: Sequence[str], kubeconfig: Path | None = None) -> str:
-        """Any helm command; its standard output, or CommandError with what it said."""
-        # Whatever the user's shell points Helm at, this one is for the given cluster or for none.
+        """Run a helm command; return its standard output. Raises CommandError with its error output."""
+        # The user's environment must not select a cluster: only the given one is used, or none.
         foreign = ("HELM_KUBE", "KUBECONFIG")
         environ = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         command = [str(self.binary), *args]

@@ -1,8 +1,8 @@
-"""Helm without its command: the wheel `helm-python-sdk`, which carries Helm's own Go code as a library.
+"""Helm without its command: the wheel `helm-python-sdk`, which contains Helm's own Go code as a library.
 
-Only a last resort for machines that can reach neither Helm's releases nor a Go module proxy; the wheel is
-no dependency of Bowline. It is given the values as one document, so files and single values are merged
-here, as Helm merges them: maps deeply, everything else replaced, later ones over earlier ones.
+A last resort for machines that can reach neither Helm's releases nor a Go module proxy; the wheel is not a dependency
+of Bowline. It takes the values as one document, so files and single values are merged here, as Helm merges them: maps
+deeply, everything else replaced, later ones over earlier ones.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _MODULE = "helm_python"
 
 
 def load_sdk() -> Any | None:
-    """The wheel's module, or None where it is not installed."""
+    """Return the wheel's module; None if it is not installed."""
     try:
         return importlib.import_module(_MODULE)
     except ImportError:
@@ -28,7 +28,7 @@ def load_sdk() -> Any | None:
 
 
 class HelmSdk:
-    """The same as `HelmCli`, by calls into the library."""
+    """Like `HelmCli`, by calls into the library."""
 
     name = "the Python package helm-python-sdk"
 
@@ -36,7 +36,7 @@ class HelmSdk:
         self._module = module
 
     def upgrade_install(self, release: ChartRelease, kubeconfig: Path) -> str:
-        """Install the release, or upgrade it if there is one of its name."""
+        """Install the release, or upgrade it if it exists."""
         values = merged_values(release)
         with self._config(kubeconfig, release.namespace) as config:
             if any(found["name"] == release.name for found in config.list(all_states=True)):

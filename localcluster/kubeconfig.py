@@ -1,8 +1,8 @@
 """Kubeconfig files of the local cluster (pure text, and one function that writes it).
 
-A kubeconfig here always names one cluster, one user and one context, so that `kubectl` needs no flag but
-the file. ServiceAccounts are given by `tokenFile` rather than `token`: clients read the file again, so a
-token can be renewed under a running process.
+A kubeconfig here always has one cluster, one user and one context, so that `kubectl` needs no flag but the file.
+ServiceAccounts use `tokenFile` rather than `token`: clients read the file again, so a token can be renewed under a
+running process.
 """
 
 import base64
@@ -17,12 +17,12 @@ CONTEXT = "bowline-local"
 
 
 def certificate_user(pair: KeyPair) -> dict[str, Any]:
-    """A user known by a client certificate, held in the file itself."""
+    """A user with a client certificate, embedded in the file."""
     return {"client-certificate-data": _b64(pair.certificate), "client-key-data": _b64(pair.key)}
 
 
 def token_user(token_file: Path) -> dict[str, Any]:
-    """A user known by the token in a file."""
+    """A user with the token in a file."""
     return {"tokenFile": str(token_file.absolute())}
 
 
@@ -41,7 +41,7 @@ def kubeconfig_text(server: str, ca_pem: bytes, user: dict[str, Any], namespace:
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file that holds a secret, readable by its owner only; replaced in one step."""
+    """Write a file that holds a secret, readable by its owner only; replaced atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     fresh.unlink(missing_ok=True)

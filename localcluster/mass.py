@@ -1,6 +1,6 @@
-"""Many pods and BindRequests at once, with a progress bar: the last scene of the demo.
+"""Many pods and BindRequests concurrently, with a progress bar: the last scene of the demo.
 
-The pods are made first and not timed: what is shown is how fast decisions become bound pods.
+The pods are created first and not timed: the measurement is from decisions to bound pods.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from shared.kube.client import KubeClient
 from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS
 
-# As many calls at once as one scheduler would make.
+# The concurrency of one scheduler.
 AT_ONCE = 32
 NAMESPACE = "default"
 LABEL = "demo=many"
@@ -22,7 +22,7 @@ _WIDTH = 40
 
 
 def bind_many(cluster: Cluster, count: int, nodes: int) -> float:
-    """Make the pods, then their requests; returns the seconds from the first request to the last bound pod.
+    """Create the pods, then their requests; return the seconds from the first request to the last bound pod.
 
     Raises TimeoutError if some are not bound in time.
     """

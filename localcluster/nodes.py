@@ -1,11 +1,11 @@
-"""Fake nodes and the other objects a GPU cluster has before anyone uses it (pure: objects as data)."""
+"""Fake nodes and the other preexisting objects of a GPU cluster (pure: objects as data)."""
 
 from typing import Any
 
 from localcluster.flags import FAKE_NODE_ANNOTATION, FAKE_NODE_VALUE
 
 GPU_MEMORY_MIB = 81920
-# Condition times only have to be there and to parse; nothing here judges their age.
+# Condition times only have to be present and valid; their age is not checked here.
 _SINCE = "2025-01-01T00:00:00Z"
 
 _NODE_INFO = (
@@ -23,7 +23,7 @@ _NODE_INFO = (
 
 
 def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
-    """A ready node that kwok manages, with the labels a GPU node carries if it has GPUs."""
+    """A ready node that kwok manages; with the labels of a GPU node if it has GPUs."""
     capacity = {"cpu": "128", "memory": "1Ti", "pods": "500", "ephemeral-storage": "4Ti"}
     known = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     if gpus:
@@ -57,5 +57,5 @@ def node_object(name: str, gpus: int = 8, labels: dict[str, str] | None = None) 
 
 
 def runtime_class_object(name: str = "nvidia") -> dict[str, Any]:
-    """The RuntimeClass without which the API server refuses pods that name it."""
+    """The RuntimeClass without which the API server rejects pods that name it."""
     return {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": name}

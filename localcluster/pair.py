@@ -1,8 +1,7 @@
 """The chart installed on a local cluster, and webhook and reconciler running from its objects.
 
-Order: the chart first, because the processes are made of its objects; then the processes. In between the
-webhook configurations point at an address where nobody listens yet, so nothing that they cover may be
-created there.
+The chart is installed first, because the processes are started from its objects. Until the webhook runs, the webhook
+configurations refer to an address without a listener, so no object that they cover may be created.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ class Pair:
         self.reconcilers: list[LocalProcess] = []
         self._cluster = cluster
         self._helm = helm
-        # Chosen once: the webhook configurations name it, also while the webhook is away.
+        # Chosen once: the webhook configurations contain it, also while the webhook is stopped.
         self._webhook_address = f"{LOOPBACK}:{free_port()}"
 
     @classmethod
@@ -50,9 +49,9 @@ class Pair:
         return pair
 
     def upgrade(self, set_values: Mapping[str, object] | None = None) -> str:
-        """Install the chart, or bring it up to date with further values; Helm's notes.
+        """Install the chart, or upgrade it with further values; return Helm's notes.
 
-        Running processes keep what they were started with, as pods would until they are replaced.
+        Running processes keep their original configuration, as pods would until they are replaced.
         """
         if set_values:
             self.options = replace(self.options, set_values={**self.options.set_values, **set_values})
@@ -69,13 +68,13 @@ class Pair:
         reconciler.wait_ready()
 
     def launch_webhook(self, options: WorkloadOptions | None = None) -> LocalProcess:
-        """Start the webhook where the webhook configurations look for it; not waited for."""
+        """Start the webhook at the address in the webhook configurations, without waiting for it."""
         wanted = options or WorkloadOptions()
         self.webhook = self._launch("webhook", wanted.with_listen(self._webhook_address))
         return self.webhook
 
     def launch_reconciler(self, options: WorkloadOptions | None = None) -> LocalProcess:
-        """Start a reconciler; a second one needs a name of its own. Not waited for."""
+        """Start a reconciler, without waiting for it; a second one needs a name of its own."""
         process = self._launch("reconciler", options or WorkloadOptions())
         self.reconcilers = [one for one in self.reconcilers if one.name != process.name] + [process]
         return process
@@ -86,7 +85,7 @@ class Pair:
             process.stop()
 
     def uninstall(self) -> str:
-        """Remove the chart from the cluster; Helm's words."""
+        """Remove the chart from the cluster; return Helm's output."""
         return self._helm.uninstall(self.options.release, self.options.namespace, self._cluster.kubeconfig)
 
     def _launch(self, component: str, options: WorkloadOptions) -> LocalProcess:

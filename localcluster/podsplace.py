@@ -1,7 +1,7 @@
-"""A place in which a process takes itself for one in a pod: the ServiceAccount's files where a kubelet mounts them.
+"""A pod-like environment for a process: the ServiceAccount's files where a kubelet mounts them.
 
-Clients look for them below /var/run and nowhere else. A mount namespace gives the process a /var/run of its own; this
-machine's stays as it is. Linux only, and not every container may make one: ask `has_pods_place`.
+Clients search them below /var/run only. A mount namespace gives the process its own /var/run; this machine's is not
+changed. Linux only, and not every container may create one: see `has_pods_place`.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from localcluster.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class PodsPlace:
-    """What makes a process take itself for one in a pod: what it is started by, and its environment."""
+    """The command prefix and the environment by which a process detects that it runs in a pod."""
 
     prefix: tuple[str, ...]
     env: Mapping[str, str]
@@ -30,7 +30,7 @@ _UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 def has_pods_place() -> bool:
-    """Whether this machine lets us make mount namespaces; many containers do not."""
+    """Whether this machine permits creating mount namespaces; many containers do not."""
     if shutil.which(_UNSHARE[0]) is None:
         return False
     tried = [*_UNSHARE, "mount", "-t", "tmpfs", "tmpfs", "/var/run/"]

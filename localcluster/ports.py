@@ -1,7 +1,7 @@
 """Free ports on the loopback address.
 
-A port found free may be taken before it is used. Callers start their process and, when its log says that
-the address is in use, try again with others; there is no way to reserve one.
+A port found free may be taken before it is used. Callers start their process and retry with other ports if its log
+reports that the address is in use; a port cannot be reserved.
 """
 
 import socket
@@ -13,7 +13,7 @@ TAKEN_WORDS = ("address already in use", "Address already in use")
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports: all are held open until the last is found."""
+    """Return distinct ports: all are held open until the last is found."""
     with ExitStack() as held:
         ports = []
         for _ in range(count):
@@ -29,5 +29,5 @@ def free_port() -> int:
 
 
 def says_port_taken(log: str) -> bool:
-    """Whether a process ended because somebody else has its port."""
+    """Whether a process ended because its port was taken."""
     return any(words in log for words in TAKEN_WORDS)

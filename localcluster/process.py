@@ -1,9 +1,8 @@
-"""One child process: started with a log file, watched, and ended for certain.
+"""One child process: started with a log file, watched, and reliably ended.
 
-Each runs in a session of its own, so that a Ctrl-C at the terminal reaches only the program that owns it,
-and so that a signal to its process group also reaches what it started itself. A `Process` is either our
-child or one that an earlier command started and left running; the second kind is known by its id and its
-start time, because ids are reused.
+Each runs in a session of its own, so that a Ctrl-C at the terminal reaches only the program that owns it, and so that
+a signal to its process group also reaches its own children. A `Process` is either our child or one that an earlier
+command started and left running; the second kind is identified by its id and its start time, because ids are reused.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """What a later command needs to find a process again."""
+    """Identifies a process for a later command."""
 
     name: str
     pid: int
@@ -55,7 +54,7 @@ class Process:
 
     @classmethod
     def start(cls, launch: Launch) -> "Process":
-        """Start it; its output is appended to the log, below a line that gives the command."""
+        """Start it; its output is appended to the log, after a line with the command."""
         launch.log.parent.mkdir(parents=True, exist_ok=True)
         with launch.log.open("ab") as log:
             log.write(f"$ {' '.join(map(str, launch.argv))}\n".encode())
@@ -76,27 +75,27 @@ class Process:
 
     @classmethod
     def attach(cls, record: ProcessRecord) -> "Process":
-        """A process that another command started."""
+        """Return a handle on a process that another command started."""
         return cls(record.name, record.pid, Path(record.log), None, record.started)
 
     def record(self) -> ProcessRecord:
-        """The note by which `attach` finds it again."""
+        """The record for `attach`."""
         return ProcessRecord(self.name, self.pid, self._started, str(self.log))
 
     @property
     def returncode(self) -> int | None:
-        """The exit status, negative for a signal; None while running or when it is not our child."""
+        """The exit status, negative for a signal; None while running or if it is not our child."""
         return None if self._popen is None else self._popen.poll()
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; a process id that now belongs to another is not it."""
+        """Whether it still runs; a reused process id does not count."""
         if self._popen is not None:
             return self._popen.poll() is None
         return bool(self._started) and _started_at(self.pid) == self._started
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end; False if that took longer than the timeout."""
+        """Wait for its end; False after the timeout."""
         if self._popen is not None:
             try:
                 self._popen.wait(timeout)
@@ -111,9 +110,9 @@ class Process:
         return True
 
     def stop(self, timeout: float = STOP_TIMEOUT_S) -> bool:
-        """SIGTERM, then SIGKILL after the timeout. True if it ended by itself."""
+        """SIGTERM, then SIGKILL after the timeout. True if it ended without SIGKILL."""
         if self.alive:
-            # A paused process does not act on SIGTERM before it goes on.
+            # A paused process does not handle SIGTERM before SIGCONT.
             self.signal(signal.SIGTERM)
             self.signal(signal.SIGCONT)
         if self.wait(timeout):
@@ -122,21 +121,21 @@ class Process:
         return False
 
     def kill(self) -> None:
-        """SIGKILL to the whole group, and wait until it is gone."""
+        """Send SIGKILL to the whole group, and wait for its end."""
         if self.alive:
             self.signal(signal.SIGKILL)
         self.wait(STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """Hold it where it is: connections stay open and nobody answers."""
+        """Suspend it: connections stay open and are not answered."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         self.signal(signal.SIGCONT)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process group, which carries the process's own id."""
+        """Send a signal to the process group, whose id is the process's own."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -150,12 +149,12 @@ class Process:
 
 
 class Watchdog:
-    """Our end of the pipe to `watchdog.py`; closing it, or ending in any way, ends what it watches."""
+    """Our end of the pipe to `watchdog.py`; closing it, or ending in any way, ends the watched processes."""
 
     def __init__(self) -> None:
         script = Path(__file__).with_name("watchdog.py")
         self._popen = subprocess.Popen(
-            # Isolated and without site-packages: it starts faster and nothing around can break it.
+            # Isolated and without site-packages: it starts faster and does not depend on the environment.
             [sys.executable, "-I", "-S", str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -164,19 +163,19 @@ class Watchdog:
         )
 
     def watch(self, process: Process) -> None:
-        """This process is to end with us."""
+        """End this process with us."""
         self._order(f"watch {process.pid}")
 
     def forget(self, process: Process) -> None:
-        """This process has ended; its id may soon be another's."""
+        """This process has ended; its id may be reused."""
         self._order(f"forget {process.pid}")
 
     def remove_at_end(self, folder: Path) -> None:
-        """This folder is to be deleted with us."""
+        """Delete this folder with us."""
         self._order(f"remove {folder}")
 
     def remove_cgroups(self, listing: Path) -> None:
-        """The cgroups listed in this file, one path per line, are to be removed with us."""
+        """Remove the cgroups listed in this file, one path per line, with us."""
         self._order(f"cgroups {listing}")
 
     def release(self) -> None:
@@ -185,7 +184,7 @@ class Watchdog:
         self.close()
 
     def close(self) -> None:
-        """End what is watched and wait for that. Safe to call twice."""
+        """End the watched processes and wait for that. Idempotent."""
         if self._popen.stdin is not None and not self._popen.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
@@ -195,14 +194,14 @@ class Watchdog:
         pipe = self._popen.stdin
         if pipe is None or pipe.closed:
             return
-        # A watchdog that somebody killed must not take the cluster with it.
+        # A killed watchdog must not end the cluster.
         with contextlib.suppress(BrokenPipeError):
             pipe.write(f"{text}\n".encode())
             pipe.flush()
 
 
 def _started_at(pid: int) -> str | None:
-    """A word that tells this process from a later one with the same id; None if it has ended."""
+    """Return a value that distinguishes this process from a later one with the same id; None if it has ended."""
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
@@ -211,7 +210,7 @@ def _started_at(pid: int) -> str | None:
         except OSError:
             return None
         state, start_ticks = fields[0], fields[19]
-        # A zombie has ended; nobody may be left to collect it when its starter is gone.
+        # A zombie has ended; its parent may no longer exist to reap it.
         return None if state in ("Z", "X") else start_ticks
     done = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
     state, _, started = done.stdout.strip().partition(" ")

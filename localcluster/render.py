@@ -1,15 +1,15 @@
 """From a rendered pod template to a local process (pure: objects and file contents in, a plan out).
 
-The point is to run what the chart says, not something like it: command, arguments, environment and
-configuration files come from the object. Only what a pod gets from its surroundings is supplied anew:
+Runs exactly what the chart renders: command, arguments, environment and configuration files are the object's. Only
+what a pod gets from its environment is replaced:
 
     the image          the interpreter and the checkout
     mounted volumes    folders, and the mount paths in arguments and environment are rewritten to them
     the token          a `--kubeconfig` for the pod's ServiceAccount
     the pod's address  listening addresses on loopback
 
-What cannot be carried over (an init container, a value from a resource field) is an error, never skipped:
-a silent difference would make tests pass that a cluster fails.
+What is not supported (an init container, a value from a resource field) is an error, never ignored: a silent
+difference would make tests pass that fail on a cluster.
 """
 
 import re
@@ -30,13 +30,13 @@ class Source(NamedTuple):
     name: str
 
 
-# The data of each source; None when it does not exist, which only optional references may meet.
+# The data of each source; None if it does not exist, which is valid only for optional references.
 Contents = Mapping[Source, Mapping[str, bytes] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What this machine supplies in place of the pod's surroundings."""
+    """What this machine supplies in place of the pod's environment."""
 
     namespace: str
     pod_name: str
@@ -48,7 +48,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write and what to run."""
+    """The files to write and the command to run."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -58,7 +58,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Mount:
-    """A mount path and the local path that stands for it."""
+    """A mount path and the local path that replaces it."""
 
     path: str
     local: Path
@@ -82,7 +82,7 @@ def wants_token(spec: Mapping[str, Any]) -> bool:
 
 
 def sources_of(spec: Mapping[str, Any], container: Mapping[str, Any]) -> list[Source]:
-    """Every ConfigMap and Secret that the plan will need, each once."""
+    """Every ConfigMap and Secret that the plan needs, without duplicates."""
     found = [source for volume in _used_volumes(spec, container) for source, *_ in _volume_parts(volume)]
     for entry in container.get("env") or []:
         reference = _key_reference(entry.get("valueFrom") or {})
@@ -119,7 +119,7 @@ def plan_process(
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """`$(NAME)` as Kubernetes expands it: unknown names stay as they are, `$$` is a dollar sign."""
+    """Expand `$(NAME)` as Kubernetes does: unknown names are unchanged, `$$` is a dollar sign."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -130,9 +130,9 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
 
 
 def relocated(text: str, mounts: Iterable[_Mount]) -> str:
-    """The text with every mount path in it replaced by the folder that stands for it.
+    """Replace every mount path in the text by its local folder.
 
-    A path counts only whole: `/etc/app` is not found in `/etc/app-tls/x` or `/var/etc/app`.
+    Only complete paths match: `/etc/app` does not match in `/etc/app-tls/x` or `/var/etc/app`.
     """
     longest_first = sorted(mounts, key=lambda mount: len(mount.path), reverse=True)
     if not longest_first:
@@ -143,7 +143,7 @@ def relocated(text: str, mounts: Iterable[_Mount]) -> str:
 
 
 def flag_value(argv: Sequence[str], flag: str) -> str | None:
-    """The value of `--flag=value` or `--flag value`, the last one given; None if the flag is not there."""
+    """The last value of `--flag=value` or `--flag value`; None if the flag is absent."""
     found = None
     for index, word in enumerate(argv):
         if word.startswith(f"{flag}="):
@@ -154,7 +154,7 @@ def flag_value(argv: Sequence[str], flag: str) -> str | None:
 
 
 def with_flag(argv: Sequence[str], flag: str, value: str) -> list[str]:
-    """The command line with this flag set once, in the place of its first mention or at the end."""
+    """The command line with this flag set once, at its first occurrence or at the end."""
     result: list[str] = []
     is_set = skip = False
     for word in argv:
@@ -187,7 +187,7 @@ def _volume_parts(volume: Mapping[str, Any]) -> list[tuple[Source, list[Mapping[
         return [(Source("configmap", block["name"]), block.get("items"), bool(block.get("optional")))]
     if "secret" in volume:
         block = volume["secret"]
-        # A projected source says `name` where a volume says `secretName`.
+        # A projected source has `name` where a volume has `secretName`.
         name = block.get("secretName") or block["name"]
         return [(Source("secret", name), block.get("items"), bool(block.get("optional")))]
     kinds = ", ".join(key for key in volume if key != "name")

@@ -1,7 +1,7 @@
-"""What a caller may ask of a local cluster (values only).
+"""The options of a local cluster (values only).
 
-The defaults are those of the demo and the tests; benchmarks leave out what costs writes (kwok) or takes
-part in nothing they measure (controllers).
+The defaults are those of the demo and the tests; benchmarks omit what costs writes (kwok) or is not part of the
+measurement (controllers).
 """
 
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from typing import Literal
 
 AuditLevel = Literal["Metadata", "Request", "RequestResponse"]
 
-# What the built-in workload kinds, volumes, claims, namespaces and aggregated roles need. Left out on
-# purpose: node lifecycle, taint eviction and pod garbage collection, which act on nodes nobody heartbeats.
+# Needed by the built-in workload kinds, volumes, claims, namespaces and aggregated roles. Deliberately omitted: node
+# lifecycle, taint eviction and pod garbage collection, which act on nodes without heartbeats.
 CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "cronjob-controller",
@@ -29,7 +29,7 @@ CONTROLLERS = (
     "resourceclaim-controller",
     "statefulset-controller",
 )
-# Added when pods are to get ServiceAccounts and token volumes as on a real cluster.
+# Added if pods need ServiceAccounts and token volumes as on a real cluster.
 SERVICE_ACCOUNT_CONTROLLERS = ("root-ca-certificate-publisher-controller", "serviceaccount-controller")
 
 
@@ -37,15 +37,15 @@ SERVICE_ACCOUNT_CONTROLLERS = ("root-ca-certificate-publisher-controller", "serv
 class ClusterSpec:
     """One local cluster.
 
-    kubernetes: a minor such as "1.35"; None takes BOWLINE_KUBERNETES, else the default.
-    data_dir: where everything is kept; None makes a temporary folder that `stop` removes.
-    detached: the processes outlive the program that started them, as after `Cluster.detach`.
-    controllers: empty runs no kube-controller-manager. controller_qps is per controller.
-    kwok_stages: YAML documents in place of `kwok_stages.yaml`; all of a pod's life must be in them.
-    audit: level of the audit log; None writes none.
-    service_account_admission: turns on the ServiceAccount admission plugin and its controllers. Off by
-        default: it refuses pods in a namespace until a controller has made the ServiceAccount `default`,
-        a race each test would have to wait out. Token requests work either way.
+    - `kubernetes`: a minor such as "1.35"; None uses BOWLINE_KUBERNETES, else the default.
+    - `data_dir`: the folder of all files; None creates a temporary folder that `stop` removes.
+    - `detached`: the processes outlive the program that started them, as after `Cluster.detach`.
+    - `controllers`: empty runs no kube-controller-manager. `controller_qps` is per controller.
+    - `kwok_stages`: YAML documents that replace `kwok_stages.yaml`; they must contain all stages of a pod.
+    - `audit`: level of the audit log; None writes none.
+    - `service_account_admission`: enables the ServiceAccount admission plugin and its controllers. Off by default: it
+      rejects pods in a namespace until a controller has created the ServiceAccount `default`, a race that each test
+      would have to wait out. Token requests work either way.
     """
 
     kubernetes: str | None = None
@@ -65,7 +65,7 @@ class ClusterSpec:
     ready_timeout_s: float = 60.0
 
     def all_controllers(self) -> tuple[str, ...]:
-        """The controllers to run, with those that the admission plugin depends on."""
+        """The controllers to run, including those that the admission plugin depends on."""
         if not self.controllers or not self.service_account_admission:
             return self.controllers
         return tuple(dict.fromkeys((*self.controllers, *SERVICE_ACCOUNT_CONTROLLERS)))

@@ -1,6 +1,6 @@
-"""The note a cluster leaves in its data folder: address and processes, for later commands.
+"""The state file in a cluster's data folder: address and processes, for later commands.
 
-It is written at every start of a process, so that a second `up` sees a cluster that is still starting.
+It is written at every start of a process, so that a second `up` detects a cluster that is still starting.
 """
 
 import json
@@ -13,13 +13,13 @@ from pathlib import Path
 from localcluster.errors import LocalClusterError
 from localcluster.process import Process, ProcessRecord
 
-# Where a cluster is kept whose user names no folder.
+# The default data folder.
 DEFAULT_FOLDER = Path(__file__).resolve().parents[1] / ".cluster"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The API server's URL, the kubectl that fits it, and the processes in the order of their start."""
+    """The API server's URL, the matching kubectl, and the processes in the order of their start."""
 
     server: str
     kubectl: str
@@ -31,19 +31,19 @@ class ClusterState:
 
 
 def state_of(server: str, kubectl: Path, processes: Iterable[Process]) -> ClusterState:
-    """The note about running processes."""
+    """The state of running processes."""
     return ClusterState(server, str(kubectl), tuple(process.record() for process in processes))
 
 
 def save_state(path: Path, state: ClusterState) -> None:
-    """Write the note in one step, so that a reader never sees half of it."""
+    """Write the state atomically, so that a reader never sees a partial file."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(json.dumps(asdict(state), indent=2))
     fresh.replace(path)
 
 
 def load_state(path: Path) -> ClusterState | None:
-    """The note, or None where there is none."""
+    """Return the state; None if there is none. Raises LocalClusterError for an unreadable file."""
     try:
         text = path.read_text()
     except FileNotFoundError:
@@ -57,6 +57,6 @@ def load_state(path: Path) -> ClusterState | None:
 
 
 def later_command(command: str, folder: Path) -> str:
-    """The shell line of a later command on the cluster in that folder."""
+    """Return the shell line of a later command on the cluster in that folder."""
     where = () if folder == DEFAULT_FOLDER else (f"--data-dir={folder.absolute()}",)
     return shlex.join((sys.executable, "-m", "localcluster", command, *where))

@@ -1,15 +1,15 @@
-"""Kills the processes of a local cluster when the program that started them is gone, however it went.
+"""Ends the processes of a local cluster when the program that started them has ended, for whatever reason.
 
 Run as a script of its own, in its own session, with a pipe as standard input. The starter writes lines:
 
-    watch PGID     this process group is ours to end
+    watch PGID     end this process group
     forget PGID    it has ended
     remove PATH    a folder to delete at the end
     cgroups PATH   a file that lists cgroups to remove at the end, one path per line
-    release        the starter hands over to nobody: leave everything running and exit
+    release        leave everything running and exit
 
-The end of the pipe means that the starter has ended, also by SIGKILL, when nothing else could have run.
-PR_SET_PDEATHSIG would not do: it fires when the *thread* that forked ends.
+The end of the pipe means that the starter has ended, also by SIGKILL, where no cleanup code of its own could run.
+PR_SET_PDEATHSIG does not suffice: it fires when the *thread* that forked ends.
 
 Standard library only and no import of the package: it must start in milliseconds.
 """
@@ -22,13 +22,13 @@ import sys
 import time
 from pathlib import Path
 
-# What a process gets to end by itself before it is killed.
+# Grace period of a process before it is killed.
 _GRACE_S = 2.0
 _CGROUPS_S = 10.0
 
 
 def main() -> int:
-    """Follow the orders until the pipe ends, then end what is left."""
+    """Execute the orders until the pipe ends, then end the remaining processes."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     groups: list[int] = []
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _end(groups: list[int]) -> None:
-    """SIGTERM to all, newest first, a moment of patience, then SIGKILL."""
+    """SIGTERM to all, newest first; SIGKILL after the grace period."""
     for group in reversed(groups):
         _send(group, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S
@@ -66,12 +66,12 @@ def _end(groups: list[int]) -> None:
 
 
 def remove_cgroups(listing: Path) -> None:
-    """Remove the listed cgroups with all that are below them; waits for their last processes to end."""
+    """Remove the listed cgroups with their descendants; waits for their last processes to end."""
     deadline = time.monotonic() + _CGROUPS_S
     paths = [Path(line) for line in listing.read_text().splitlines()] if listing.exists() else []
     while paths and time.monotonic() < deadline:
         for path in paths:
-            # Children first. A cgroup with a process that has not ended yet is busy.
+            # Children first. A cgroup with a running process is busy.
             for folder, _, _ in os.walk(path, topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
@@ -80,7 +80,7 @@ def remove_cgroups(listing: Path) -> None:
 
 
 def _send(group: int, number: int) -> bool:
-    """False when the group is gone."""
+    """Return False if the group no longer exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
         return True

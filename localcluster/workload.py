@@ -1,9 +1,8 @@
 """Runs one of the chart's Deployments as a local process, as its ServiceAccount.
 
-The Deployment is read from the API server, where the chart was installed with no replicas: its command,
-arguments, environment and ConfigMaps are what runs (see `render`), with a token from a TokenRequest, so
-that rights and flags of the chart are what is tested. Not shown by this: the image, probes by a kubelet,
-resource limits and security contexts.
+The Deployment is read from the API server, where the chart was installed with no replicas: its command, arguments,
+environment and ConfigMaps are used (see `render`), with a token from a TokenRequest, so that the chart's permissions
+and flags are tested. Not covered: the image, probes by a kubelet, resource limits and security contexts.
 """
 
 import base64
@@ -39,8 +38,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 LISTEN, METRICS_LISTEN = "--listen", "--metrics-listen"
 _READY_TIMEOUT_S = 30.0
 _POLL_S = 0.03
-# What a process needs of this machine to run at all. Everything else it is to get from its object, so that
-# a variable of the developer's shell cannot make a difference.
+# What a process needs of this machine to run at all. Everything else must be in its object, so that a variable of the
+# developer's shell has no effect.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
 
 
@@ -48,11 +47,11 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
 class WorkloadOptions:
     """What a caller adds to the rendered object.
 
-    name: of the process and its pod; needed when one Deployment runs several times.
-    listen, metrics_listen: `host:port` in place of the rendered ones; a free port if empty.
-    container: needed only when the pod has several.
-    in_pod: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
-    token_of: the pod that the token is bound to, where the process stands for a pod that exists.
+    - `name`: of the process and its pod; required if one Deployment runs several times.
+    - `listen`, `metrics_listen`: `host:port` in place of the rendered ones; a free port if empty.
+    - `container`: required only if the pod has several.
+    - `in_pod`: the ServiceAccount's files where a kubelet mounts them, instead of a kubeconfig; see `pods_place`.
+    - `token_of`: the existing pod that the token is bound to, if the process represents one.
     """
 
     name: str = ""
@@ -65,12 +64,12 @@ class WorkloadOptions:
     token_of: str = ""
 
     def with_listen(self, address: str) -> "WorkloadOptions":
-        """The same, listening there."""
+        """Return the same options with this listening address."""
         return replace(self, listen=address)
 
 
 class LocalProcess:
-    """A running process of a workload, and where it listens (`host:port`, empty if it does not)."""
+    """A running process of a workload, and its listening addresses (`host:port`, empty if none)."""
 
     def __init__(self, process: Process, listen: str, metrics: str, kubeconfig: Path | None) -> None:
         self.process = process
@@ -99,19 +98,19 @@ class LocalProcess:
         return self.process.returncode
 
     def stop(self, timeout: float = STOP_TIMEOUT_S) -> bool:
-        """Ask it to end as a kubelet would; True if it did within the timeout."""
+        """Stop it as a kubelet would; True if it ended within the timeout."""
         return self.process.stop(timeout)
 
     def kill(self) -> None:
-        """End it without warning, as a crash would."""
+        """Kill it without warning, as in a crash."""
         self.process.kill()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for its end; False if that took longer."""
+        """Wait for its end; False after the timeout."""
         return self.process.wait(timeout)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of a page of the metrics address."""
+        """Status and body of a page on the metrics address."""
         host, _, port = self.metrics.rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=5)
         try:
@@ -122,7 +121,7 @@ class LocalProcess:
             connection.close()
 
     def wait_ready(self, timeout: float = _READY_TIMEOUT_S) -> None:
-        """Return when /readyz says so; StartError with the log's end if it ends or takes too long."""
+        """Return when /readyz answers 200. Raises StartError with the end of the log if it ends or takes too long."""
         deadline = time.monotonic() + timeout
         last = "no answer"
         while time.monotonic() < deadline:
@@ -143,11 +142,11 @@ class LocalProcess:
 def start_workload(
     cluster: Cluster, namespace: str, deployment: str, options: WorkloadOptions | None = None
 ) -> LocalProcess:
-    """Start the process of a Deployment; it ends with the cluster. It is not waited for."""
+    """Start the process of a Deployment, without waiting for it; it ends with the cluster."""
     found = cluster.api.get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{deployment}")
     wanted = options or WorkloadOptions()
     if not wanted.name:
-        # A Deployment's pods have a suffix; here it tells that this one has no kubelet.
+        # A Deployment's pods have a suffix; this one marks a process without a kubelet.
         wanted = replace(wanted, name=f"{deployment}-local")
     return start_pod(cluster, namespace, found["spec"]["template"]["spec"], wanted)
 
@@ -157,7 +156,7 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", options.name):
         raise RenderError(f"a process needs a name such as a pod's, not {options.name!r}")
     folder = cluster.layout.workloads / options.name
-    # What an earlier process of this name left may belong to another version of the object.
+    # Files of an earlier process of this name may belong to another version of the object.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     container = container_of(spec, options.container)
@@ -180,7 +179,7 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
         path.touch(mode=0o600)
         path.write_bytes(data)
     base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    # Its own home keeps the developer's ~/.kube/config out; unbuffered, so that a log ends where a crash was.
+    # A separate home excludes the developer's ~/.kube/config; unbuffered, so that a log is complete after a crash.
     base |= {"HOME": str(folder), "PYTHONUNBUFFERED": "1"}
     log = cluster.layout.logs / f"{options.name}.log"
     argv = (*place.prefix, *plan.argv) if place is not None else plan.argv
@@ -190,7 +189,7 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
 
 
 def _addresses(container: Mapping[str, Any], options: WorkloadOptions) -> dict[str, str]:
-    """Listening flags on loopback: those the caller gives, and a free port for those the object gives."""
+    """Listening flags on loopback: the caller's, and a free port for those in the object."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     flags: dict[str, str] = {}
     for flag, given in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen)):
@@ -206,7 +205,7 @@ def _contents(cluster: Cluster, namespace: str, spec: Mapping[str, Any], contain
 
 
 def _read(cluster: Cluster, namespace: str, source: Source) -> dict[str, bytes] | None:
-    """The data of a ConfigMap or Secret; None if there is none."""
+    """The data of a ConfigMap or Secret; None if it does not exist."""
     try:
         found = cluster.api.get(f"/api/v1/namespaces/{namespace}/{source.kind}s/{source.name}")
     except ApiError as error:

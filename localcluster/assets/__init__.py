@@ -1,5 +1,5 @@
-"""Where the control plane's binaries come from.
+"""Supply of the control plane's binaries.
 
-`versions` says which, `recipes` how each is downloaded or built, `providers`, `download` and `gobuild`
-get them, `cache` keeps them, `supply` runs the chain. Only `supply` is meant for callers.
+`versions` defines the versions, `recipes` how each binary is downloaded or built, `providers`, `download` and
+`gobuild` obtain them, `cache` stores them, `supply` runs the chain. Callers use `supply` only.
 """

@@ -1,8 +1,8 @@
-"""The folder in which supplied binaries stay: `~/.cache/bowline/<version>/<binary>`.
+"""The cache of supplied binaries: `~/.cache/bowline/<version>/<binary>`.
 
-A file under its final name is always whole: it is written beside its place and renamed there. One lock
-for the whole cache lets a second process wait for a download or build instead of repeating it; work
-folders found while holding the lock belong to a run that was killed, and are removed.
+A file under its final name is always complete: it is written beside its target and renamed. One lock for the whole
+cache makes a second process wait for a download or build instead of repeating it; work folders found while holding
+the lock belong to a killed run, and are removed.
 """
 
 import fcntl
@@ -22,33 +22,35 @@ _WORK_PREFIX = ".work-"
 
 
 def cache_root(environ: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/bowline`, else `~/.cache/bowline`. A relative setting is ignored, as XDG says."""
+    """`$XDG_CACHE_HOME/bowline`, else `~/.cache/bowline`. A relative setting is ignored, as the XDG specification
+    requires.
+    """
     configured = environ.get("XDG_CACHE_HOME", "")
     base = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
     return base / "bowline"
 
 
 class Cache:
-    """Finds and keeps binaries by the folder and name of their recipe."""
+    """Finds and stores binaries by the folder and name of their recipe."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def path(self, recipe: Recipe) -> Path:
-        """Where this binary is or will be."""
+        """The path of this binary, whether or not it exists."""
         return self.root / recipe.folder / recipe.tool
 
     def find(self, recipe: Recipe) -> Path | None:
-        """The binary if it is there and can be run."""
+        """The binary if it exists and is executable."""
         path = self.path(recipe)
         return path if path.is_file() and os.access(path, os.X_OK) else None
 
     def admit(self, recipe: Recipe, source: Path) -> Path:
-        """Move a finished binary to its place, atomically; `source` must lie in a work folder."""
+        """Move a finished binary to its target, atomically; `source` must be in a work folder."""
         target = self.path(recipe)
         target.parent.mkdir(parents=True, exist_ok=True)
         source.chmod(0o755)
-        # Without the sync a power cut could leave a whole name on a half-written file.
+        # Without the sync a power failure could leave an incomplete file under the final name.
         with source.open("rb") as stream:
             os.fsync(stream.fileno())
         source.replace(target)
@@ -56,7 +58,7 @@ class Cache:
 
     @contextmanager
     def exclusive(self, progress: Progress) -> Iterator[Path]:
-        """Hold the cache alone and get a work folder on the same file system, removed afterwards."""
+        """Lock the cache and yield a work folder on the same file system, which is removed afterwards."""
         with self._lock_file() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

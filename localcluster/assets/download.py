@@ -1,8 +1,8 @@
 """Official release binaries over HTTPS, each verified against its published SHA-256.
 
-A host that cannot be reached is remembered for the life of the downloader, so that a machine without
-access pays the connect timeout once per host and falls to the next provider quickly. A file whose
-checksum is unknown or differs is never handed on.
+Unreachable hosts are remembered for the life of the downloader, so that a machine without access pays the connect
+timeout once per host and quickly continues with the next provider. A file whose checksum is unknown or differs is
+never used.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from localcluster.assets.progress import Progress
 from localcluster.assets.providers import Answer
 from localcluster.assets.recipes import Download, Recipe
 
-# Long enough for a slow TLS handshake across the world, short enough to wait for in vain.
+# Enough for a slow TLS handshake; paid in full for an unreachable host.
 CONNECT_TIMEOUT_S = 6.0
 _CHUNK = 1 << 20
 _SAY_EVERY_S = 5.0
@@ -36,7 +36,7 @@ class _RefusedError(Exception):
 
 
 class Opener(Protocol):
-    """How a URL becomes a readable stream; tests put a table in its place."""
+    """Opens a URL as a readable stream; tests substitute a table."""
 
     def __call__(self, url: str) -> IO[bytes]:
         """Open the URL or raise OSError or HTTPException."""
@@ -63,7 +63,7 @@ class Downloader:
         self._away: dict[str, str] = {}
 
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
-        """Download, verify and unpack one after the other."""
+        """Download, verify and unpack one recipe after the other."""
         for recipe in recipes:
             try:
                 yield Answer(recipe, self._fetch_one(recipe, work))
@@ -75,7 +75,7 @@ class Downloader:
         if source is None:
             raise _RefusedError("no binary is published for this platform")
         file_name = source.url.rsplit("/", 1)[-1]
-        # First the checksum: it is small, so an unreachable host shows before anything is written.
+        # The checksum first: it is small, so an unreachable host is detected before anything is written.
         expected = published_digest(source, file_name, self._read_small(source.checksum_url))
         if expected is None:
             raise _RefusedError(f"no checksum is published for {file_name}, and an unverified binary is not used")
@@ -116,7 +116,7 @@ class Downloader:
         try:
             return self._open(url)
         except urllib.error.HTTPError as error:
-            # The host answered, so it is there; only this file is not to be had.
+            # The host is reachable; only this file is not available.
             error.close()
             raise _RefusedError(f"{url}: HTTP {error.code}") from error
         except (OSError, HTTPException) as error:
@@ -125,7 +125,7 @@ class Downloader:
 
 
 def published_digest(source: Download, file_name: str, text: str) -> str | None:
-    """The SHA-256 that `text` publishes for a file, or None when it names none."""
+    """Return the SHA-256 that `text` publishes for a file; None if it does not."""
     if source.checksum_kind == "github-digest":
         return _github_digest(file_name, text)
     for line in text.splitlines():
@@ -153,7 +153,7 @@ def _as_digest(word: str) -> str | None:
 
 
 def unpack(archive: Path, source: Download, target: Path) -> Path:
-    """The binary itself: the file as it is, or the one wanted member of a tar or zip archive."""
+    """Return the binary: the file itself, or the requested member of a tar or zip archive."""
     if source.member is None:
         return archive.rename(target)
     try:
@@ -174,6 +174,6 @@ def unpack(archive: Path, source: Download, target: Path) -> Path:
 
 
 def _words(error: Exception) -> str:
-    """The error in words; URLError hides the useful part in `reason`."""
+    """The error's message; URLError hides the useful part in `reason`."""
     reason = getattr(error, "reason", None)
     return str(reason or error) or type(error).__name__

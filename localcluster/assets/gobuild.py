@@ -1,11 +1,11 @@
-"""Binaries built by `go build` from the Go module proxy, in a throw-away module.
+"""Binaries built by `go build` from the Go module proxy, in a temporary module.
 
-The module only names what it requires; `go` does the rest, with the module and build caches the user
-already has. k8s.io/kubernetes needs one thing more: its go.mod replaces its staging repositories by
-folders which the published module does not contain, so each is replaced by the repository's own release,
-numbered v0.x for v1.x. The version is linked in, else the API server would call itself v0.0.0-master.
+The module only names its requirements; `go` does the rest, with the user's module and build caches. k8s.io/kubernetes
+needs an addition: its go.mod replaces its staging repositories by folders that the published module does not contain,
+so each is replaced by the repository's own release, numbered v0.x for v1.x. The version is linked in, otherwise the
+API server would report v0.0.0-master.
 
-Nothing is downloaded but through `go`: the proxy, the checksum database and GOFLAGS are the user's.
+Everything is downloaded by `go`: the proxy, the checksum database and GOFLAGS are the user's.
 """
 
 import json
@@ -26,11 +26,11 @@ _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/vers
 
 
 class _FailedError(Exception):
-    """Why a build did not work; becomes the answer's reason."""
+    """Why a build failed; becomes the answer's reason."""
 
 
 class GoBuilder:
-    """The provider `go build`; needs nothing but `go` on PATH and a module proxy that answers."""
+    """The provider `go build`; requires `go` on PATH and a reachable module proxy."""
 
     name = "go build"
 
@@ -39,7 +39,7 @@ class GoBuilder:
         self._environ = environ
 
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
-        """Build module by module; the tools of one module in one go."""
+        """Build module by module; the tools of one module in one run."""
         for group in grouped(recipes):
             names = ", ".join(recipe.tool for recipe in group)
             try:
@@ -63,8 +63,8 @@ class GoBuilder:
             self._progress.say(f"{names} {target.version}: reading the module {target.module}")
             staged = staging_modules(self._module_file(go, target, folder))
         (folder / "go.mod").write_text(module_text(target, staged))
-        # Of a single package the binary gets the tool's name; of several, each is named as its package,
-        # which for Kubernetes is the same.
+        # The binary of a single package gets the tool's name; of several, each gets its package's name, which for
+        # Kubernetes is the same.
         output = binaries if len(group) > 1 else binaries / group[0].tool
         command = [go, "build", "-ldflags", linker_flags(target), "-o", f"{output}{os.sep if len(group) > 1 else ''}"]
         command += [recipe.build.package for recipe in group]
@@ -73,7 +73,7 @@ class GoBuilder:
         return binaries
 
     def _module_file(self, go: str, target: GoBuild, folder: Path) -> str:
-        """The text of the module's own go.mod, which lists its staging repositories."""
+        """Return the text of the module's own go.mod, which lists its staging repositories."""
         (folder / "go.mod").write_text("module bowline.local/probe\n")
         output = self._run([go, "mod", "download", "-json", f"{target.module}@{target.version}"], folder, "download")
         try:
@@ -82,9 +82,9 @@ class GoBuilder:
             raise _FailedError(f"go mod download gave no go.mod for {target.module}: {error}") from error
 
     def _run(self, command: Sequence[str], folder: Path, names: str) -> str:
-        """Run to the end with a sign of life in between; the output, or `_FailedError` with its tail."""
+        """Run to the end with progress messages. Returns the output; raises `_FailedError` with its tail."""
         environ = {**self._environ, "CGO_ENABLED": "0", "GOWORK": "off"}
-        # Read-only, the default, would want a complete go.sum; the module here is made up on the spot.
+        # Read-only, the default, requires a complete go.sum, which this generated module does not have.
         environ["GOFLAGS"] = f"{self._environ.get('GOFLAGS', '')} -mod=mod".strip()
         log, errors = folder / "stdout.log", folder / "stderr.log"
         with log.open("w") as out, errors.open("w") as err:
@@ -127,9 +127,9 @@ def staging_modules(module_file: str) -> list[str]:
 
 
 def module_text(target: GoBuild, staged: Sequence[str]) -> str:
-    """The go.mod of the throw-away module; `v1.36.3` makes every staging repository `v0.36.3`."""
-    # The go line matters: without it (or below 1.17) go loads the requirements of everything required, also
-    # modules nothing is built from, which is slow and fails when one of them has vanished.
+    """The go.mod of the temporary module; `v1.36.3` maps every staging repository to `v0.36.3`."""
+    # Without the go line (or below 1.17) go loads the requirements of every requirement, including unused modules,
+    # which is slow and fails if one of them has vanished.
     lines = ["module bowline.local/assets", "", "go 1.24", "", f"require {target.module} {target.version}", ""]
     twin = re.sub(r"^v1\.", "v0.", target.version)
     lines += [f"replace {name} => {name} {twin}" for name in staged]
@@ -137,7 +137,7 @@ def module_text(target: GoBuild, staged: Sequence[str]) -> str:
 
 
 def linker_flags(target: GoBuild) -> str:
-    """Symbols are stripped (a third of the size); Kubernetes gets the version its releases carry."""
+    """Linker flags that strip symbols (a third of the size) and set Kubernetes' release version."""
     flags = ["-s", "-w"]
     if target.staged:
         major, minor, _ = target.version.removeprefix("v").split(".", 2)

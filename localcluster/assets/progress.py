@@ -1,7 +1,6 @@
-"""Tells the person who waits which binary is being got, from where, and for how long.
+"""Progress messages: which binary is being obtained, from which source, and the time since the start.
 
-Lines go to standard error, so that a command's own output stays usable in a pipe. Progress holds no
-decisions: leaving it out changes nothing but the screen.
+Written to standard error, so that a command's own output stays usable in a pipe. Has no effect besides.
 """
 
 import sys
@@ -19,11 +18,11 @@ class Progress:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this progress was made."""
+        """Seconds since this object was created."""
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """One line; a terminal that went away is no reason to stop."""
+        """Write one line; a closed terminal is ignored."""
         if self._quiet:
             return
         try:

@@ -1,7 +1,7 @@
-"""What every provider of binaries answers, and the simplest one: a folder the user names.
+"""The interface of providers of binaries, and the simplest one: a folder that the user names.
 
-A provider yields one answer per recipe it was asked for: a path or a refusal with its reason. It never
-raises for "I do not have it"; the chain in `supply` goes on and quotes the reasons if nobody has it.
+A provider yields one answer per requested recipe: a path, or a refusal with its reason. It never raises for a missing
+binary; the chain in `supply` continues and reports the reasons if no provider has it.
 """
 
 import os
@@ -14,13 +14,13 @@ from typing import Protocol
 
 from localcluster.assets.recipes import KUBERNETES_TOOLS, Recipe, Tool
 
-# A binary that hangs on --version is as good as none; a working one answers within a second.
+# A binary that hangs on --version is unusable; a working one answers within a second.
 _VERSION_TIMEOUT_S = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A provider's word on one recipe: `path` when supplied, else `reason`."""
+    """A provider's result for one recipe: `path` when supplied, else `reason`."""
 
     recipe: Recipe
     path: Path | None
@@ -28,11 +28,11 @@ class Answer:
 
 
 class Fetcher(Protocol):
-    """A provider that makes new files, in the work folder; the caller moves them into the cache."""
+    """A provider that creates new files, in the work folder; the caller moves them into the cache."""
 
     @property
     def name(self) -> str:
-        """How messages call this provider."""
+        """The provider's name in messages."""
         ...
 
     def fetch(self, recipes: Sequence[Recipe], work: Path) -> Iterator[Answer]:
@@ -44,8 +44,8 @@ class Fetcher(Protocol):
 class Folder:
     """A folder named by an environment variable, such as the one `setup-envtest` prints.
 
-    Its Kubernetes binaries must be of the minor that was asked for: a control plane of mixed minors fails
-    in ways that look like faults of the thing under test. kubectl is exempt, one minor of skew is fine.
+    Its Kubernetes binaries must have the requested minor version: a control plane of mixed versions fails in ways
+    that resemble defects of the code under test. kubectl is exempt, because a skew of one minor version is supported.
     """
 
     setting: str
@@ -53,11 +53,11 @@ class Folder:
 
     @property
     def name(self) -> str:
-        """The setting, as the user knows it."""
+        """The setting's name, as the user writes it."""
         return f"${self.setting}"
 
     def look(self, recipe: Recipe) -> Answer:
-        """The binary in this folder, if it is there and fits."""
+        """Return the binary in this folder, if it exists and has the right version."""
         candidate = self.path / recipe.tool
         if not candidate.is_file():
             return Answer(recipe, None, f"{self.path} has no {recipe.tool}")
@@ -71,7 +71,7 @@ class Folder:
 
 
 def _minor_fault(binary: Path, wanted: str) -> str:
-    """Empty when the binary's minor is the wanted one."""
+    """Return why the binary's minor version is not the wanted one; empty if it is."""
     try:
         done = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False

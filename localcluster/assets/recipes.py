@@ -1,7 +1,7 @@
-"""How each binary is named, downloaded and built (pure: release and platform in, recipe out).
+"""Name, download and build of each binary (pure: release and platform in, recipe out).
 
-A recipe never says whether something is reachable or present; that is the providers' business.
-Downloads name the official hosts only and always come with a published checksum.
+A recipe does not describe availability; that is the providers' task. Downloads use the official hosts only and always
+have a published checksum.
 """
 
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Tool(StrEnum):
 
 CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
 KAI_TOOLS = (Tool.KAI_SCHEDULER, Tool.KAI_PODGROUPER)
-# containerd comes from its module, not from the system: Debian's 1.6 has no CDI, which DRA needs, and kubelet 1.37
-# requires a runtime that reports its cgroup driver.
+# containerd is built from its module, not taken from the system: Debian's 1.6 has no CDI, which DRA needs, and
+# kubelet 1.37 requires a runtime that reports its cgroup driver.
 CONTAINERD_TOOLS = (Tool.CONTAINERD, Tool.CONTAINERD_SHIM, Tool.CTR)
 NODE_TOOLS = (Tool.KUBELET, Tool.KUBE_PROXY, *CONTAINERD_TOOLS)
 KUBERNETES_TOOLS = (Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.SCHEDULER, Tool.KUBECTL)
@@ -43,7 +43,7 @@ ChecksumKind = Literal["sha256-file", "github-digest"]
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """Operating system and processor, in Go's words (`linux`, `amd64`)."""
+    """Operating system and processor, by Go's names (`linux`, `amd64`)."""
 
     system: str
     machine: str
@@ -51,10 +51,10 @@ class Platform:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One published file: where it is, where its checksum is, and which member of an archive is wanted.
+    """One published file: its URL, its checksum's URL, and the member to extract from an archive.
 
-    `sha256-file` is a bare digest or lines of `digest  name`; `github-digest` is the JSON of a GitHub
-    release, whose assets carry a digest. `member` None means that the file itself is the binary.
+    `sha256-file` is a bare digest or lines of `digest  name`; `github-digest` is the JSON of a GitHub release, whose
+    assets have a digest. `member` None means that the file itself is the binary.
     """
 
     url: str
@@ -67,8 +67,8 @@ class Download:
 class GoBuild:
     """One main package of a module of the Go module proxy.
 
-    Tools with the same module and version are built by one `go build`, which shares their packages.
-    `staged` is true for Kubernetes, whose go.mod points at folders that its published module lacks.
+    Tools with the same module and version are built by one `go build`, which shares their packages. `staged` is true
+    for Kubernetes, whose go.mod refers to folders that its published module lacks.
     """
 
     module: str
@@ -79,7 +79,7 @@ class GoBuild:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything the providers must know about one binary."""
+    """The providers' input for one binary."""
 
     tool: Tool
     version: str
@@ -88,7 +88,7 @@ class Recipe:
     build: GoBuild
 
 
-# What each project publishes. Anything else has to be built.
+# The platforms that each project publishes. All others must be built.
 _KUBERNETES_SERVER_SYSTEMS = ("linux",)
 _KUBECTL_SYSTEMS = ("linux", "darwin")
 _MACHINES = ("amd64", "arm64")

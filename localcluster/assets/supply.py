@@ -1,12 +1,11 @@
-"""The chain of providers: a folder the user names, the cache, a download, a build.
+"""The chain of providers: a folder that the user names, the cache, a download, a build.
 
-Each binary takes the first provider that has it; the reasons of those that had not are kept, and quoted
-together when nobody has it. The expensive providers run under the cache's lock, after a second look into
-the cache: whoever held the lock before may just have supplied what is missing.
+Each binary is taken from the first provider that has it; the reasons of the others are reported together if none has
+it. The expensive providers run under the cache's lock, after the cache has been read again: the previous holder of
+the lock may have supplied the missing binaries.
 
-`$BOWLINE_ASSETS` is a promise ("take these"): a folder that is missing or incomplete is an error at once,
-instead of a surprising build of minutes. `$KUBEBUILDER_ASSETS` often lacks half of what is needed here
-and is only a first place to look.
+`$BOWLINE_ASSETS` is binding: a missing or incomplete folder is an error, instead of an unexpected build of minutes.
+`$KUBEBUILDER_ASSETS` often lacks half of the binaries needed here and is only the first source.
 """
 
 import os
@@ -31,18 +30,18 @@ ENVTEST_SETTING = "KUBEBUILDER_ASSETS"
 
 @dataclass(frozen=True, slots=True)
 class Assets:
-    """Where each supplied binary is."""
+    """The paths of the supplied binaries."""
 
     release: Release
     paths: Mapping[Tool, Path]
 
     def path(self, tool: Tool) -> Path:
-        """The binary; KeyError if it was not asked for."""
+        """Return the path of a binary; KeyError if it was not requested."""
         return self.paths[tool]
 
 
 def this_platform() -> Platform:
-    """The machine this runs on, in Go's words."""
+    """The platform of this machine, by Go's names."""
     machine = host.machine().lower()
     return Platform(sys.platform, {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine))
 
@@ -54,7 +53,7 @@ def ensure_assets(
     environ: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Assets:
-    """Every named binary, from the first provider that has it; AssetsError names what nobody has."""
+    """Return every named binary, from the first provider that has it. Raises AssetsError for those that none has."""
     env = os.environ if environ is None else environ
     shown = progress or Progress()
     release = release_for(minor, env)
@@ -65,7 +64,9 @@ def ensure_assets(
 
 
 def at_hand(tools: Iterable[Tool]) -> bool:
-    """Whether the environment's folders and the cache have all of them: nothing is to be downloaded or built."""
+    """Return whether the environment's folders and the cache have all of them, so that nothing is downloaded or
+    built.
+    """
     release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
     cache = Cache(cache_root(os.environ))
     recipes = (recipe_for(tool, release, platform) for tool in tools)
@@ -73,7 +74,7 @@ def at_hand(tools: Iterable[Tool]) -> bool:
 
 
 def folders_of(environ: Mapping[str, str]) -> list[Folder]:
-    """The folders the user named; a `$BOWLINE_ASSETS` that is no folder is an error."""
+    """Return the folders that the user named; a `$BOWLINE_ASSETS` that is not a folder is an error."""
     folders = []
     if named := environ.get(FOLDER_SETTING):
         if not Path(named).is_dir():
@@ -85,7 +86,7 @@ def folders_of(environ: Mapping[str, str]) -> list[Folder]:
 
 
 class Chain:
-    """Runs the providers in order and remembers who refused what, and why."""
+    """Runs the providers in order and collects their refusals."""
 
     def __init__(
         self, folders: Sequence[Folder], cache: Cache, fetchers: Sequence[Fetcher], progress: Progress
@@ -96,7 +97,7 @@ class Chain:
         self._progress = progress
 
     def supply(self, recipes: Sequence[Recipe]) -> dict[Tool, Path]:
-        """A path per recipe, or AssetsError."""
+        """Return a path per recipe. Raises AssetsError."""
         refusals: dict[Tool, list[str]] = {recipe.tool: [] for recipe in recipes}
         found = self._from_folders(recipes, refusals)
         self._from_cache(recipes, found)
@@ -118,7 +119,7 @@ class Chain:
                     found[recipe.tool] = answer.path
                     continue
                 refusals[recipe.tool].append(f"{folder.name}: {answer.reason}")
-                # Helm has its own place in many set-ups and is no part of a control plane.
+                # Helm is often installed elsewhere and is not part of a control plane.
                 if recipe.tool is not Tool.HELM:
                     faults.append(answer.reason)
             if faults and folder.setting == FOLDER_SETTING:

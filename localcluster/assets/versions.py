@@ -1,11 +1,10 @@
-"""Which versions belong together (pure data and look-ups, no I/O).
+"""The supported combinations of versions (pure data and look-ups, no I/O).
 
-One row per Kubernetes minor: the patch release that is downloaded or built. etcd, kwok, Helm and
-KAI-Scheduler are the same for every minor: a newer etcd serves older API servers, and one build then does
-for all rows.
+One row per Kubernetes minor: the patch release that is downloaded or built. etcd, kwok, Helm and KAI-Scheduler are
+the same for every minor: a newer etcd serves older API servers, and one build then suffices for all rows.
 
-kwok is 0.8 and not 0.7 because GitHub publishes checksums only for assets uploaded after June 2025, and a
-download that cannot be verified is never used.
+kwok is 0.8 and not 0.7 because GitHub publishes checksums only for assets uploaded after June 2025, and a download
+that cannot be verified is never used.
 """
 
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ CONTAINERD = "v2.4.2"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The versions one local cluster is made of."""
+    """The versions of one local cluster."""
 
     minor: str
     kubernetes: str
@@ -44,9 +43,10 @@ class Release:
 
 
 def release_for(minor: str | None, environ: Mapping[str, str]) -> Release:
-    """The release of a minor; without one, of the environment's setting, else of the default.
+    """Return the release of a minor; without one, of the environment's setting, else of the default.
 
-    A full version such as `v1.35.2` is read as its minor: only the patch in the table is known to build.
+    A full version such as `v1.35.2` is reduced to its minor: only the patch release in the table is known to build.
+    Raises AssetsError for an unsupported one.
     """
     asked = minor or environ.get(MINOR_SETTING) or DEFAULT_MINOR
     wanted = ".".join(asked.removeprefix("v").split(".")[:2])

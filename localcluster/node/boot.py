@@ -1,13 +1,13 @@
 """Starts the node inside its namespaces: mounts, network, control plane, containerd, kubelet and kube-proxy.
 
 Process 1 there is a shell that reaps orphans and ends with this process. This one forwards connections from the
-host's loopback address to the API server and obeys commands on a socket:
+host's loopback address to the API server and executes commands from a socket:
 
     stop NAME    SIGTERM, then SIGKILL after 10 s
     kill NAME    SIGKILL
     start NAME   start it again with the same arguments
 
-It makes no decision about the cluster; tests do that through the API server.
+It makes no decisions about the cluster; tests do that through the API server.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _CHUNK = 1 << 16
 
 
 class Boot:
-    """The node's processes and what reaches them from outside."""
+    """The node's processes and their control from outside."""
 
     def __init__(self, root: Path, listener: socket.socket) -> None:
         self._node = NodeLayout(root)
@@ -150,7 +150,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 def mount_all(node: NodeLayout) -> None:
-    """Mount what the node changes: cgroups, /proc, overlays of /etc and /var, files over the machine's sysctls."""
+    """Mount what the node modifies: cgroups, /proc, overlays of /etc and /var, files over the machine's sysctls."""
     run("mount", "--make-rprivate", "/")
     run("mount", "-t", "proc", "proc", "/proc")
     run("mount", "-t", "sysfs", "sysfs", "/sys")
@@ -193,7 +193,7 @@ def mount_cgroups(memberships: str) -> None:
 
 
 def connect_network() -> None:
-    """A bridge is the node's interface; there is no way out of the namespace."""
+    """Set up the network: a bridge is the node's interface; the namespace has no external connection."""
     socket.sethostname(NODE_NAME)
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "add", "node0", "type", "bridge")
@@ -207,7 +207,7 @@ def connect_network() -> None:
 
 
 def run(*command: str) -> None:
-    """Run a command; raises ChildProcessError with what it printed."""
+    """Run a command. Raises ChildProcessError with its error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ChildProcessError(f"{' '.join(command)}: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""A cluster with one real node: started, reached and ended like any other local cluster.
+"""A cluster with one real node, used like any other local cluster.
 
     with start_node_cluster() as node:
         node.cluster.kubectl("apply", "-f", "-", input=text)
@@ -55,7 +55,7 @@ NAMESPACE = "bowline-system"
 IMAGE_VALUES = {"image.registry": "localhost", "image.repository": "bowline", "image.tag": "node"}
 _NODE_PROCESS = "node"
 _START_S = 180.0
-# Kubernetes' own name for kubelets and their group, by which the Node authorizer knows them.
+# Kubernetes' own names of kubelets and their group, required by the Node authorizer.
 _IDENTITIES = {
     "kubelet": Identity(f"system:node:{NODE_NAME}", ("system:nodes",)),
     "kube-proxy": Identity("system:kube-proxy"),
@@ -64,14 +64,14 @@ _IDENTITIES = {
 
 @dataclass(frozen=True, slots=True)
 class NodeCluster:
-    """A running cluster with one node. `boundary` is the process whose end is the end of everything."""
+    """A running cluster with one node. Ending the process `boundary` ends everything."""
 
     cluster: Cluster
     layout: NodeLayout
     boundary: Process
 
     def control(self, command: str) -> None:
-        """Send a command of `boot`, such as `kill kubelet` or `start kubelet`, and wait for its end.
+        """Send a command of `boot`, such as `kill kubelet` or `start kubelet`, and wait for its result.
 
         Raises LocalClusterError if it fails.
         """
@@ -86,7 +86,7 @@ class NodeCluster:
 
 @contextmanager
 def start_node_cluster(spec: ClusterSpec | None = None, gpus: int = 4) -> Iterator[NodeCluster]:
-    """Start a cluster with one node of so many fake GPUs; gone when the block is left."""
+    """Start a cluster with one node of `gpus` fake GPUs; it ends with the block."""
     node = launch_node_cluster(spec or node_spec(), gpus)
     try:
         yield node
@@ -95,7 +95,7 @@ def start_node_cluster(spec: ClusterSpec | None = None, gpus: int = 4) -> Iterat
 
 
 def node_spec(kubernetes: str | None = None, data_dir: Path | None = None) -> ClusterSpec:
-    """Return what a node needs of a control plane: all controllers, kube-scheduler, no kwok."""
+    """Return the control plane that a node needs: all controllers, kube-scheduler, no kwok."""
     return ClusterSpec(
         kubernetes=kubernetes,
         data_dir=data_dir,
@@ -135,7 +135,7 @@ def launch_node_cluster(spec: ClusterSpec, gpus: int) -> NodeCluster:
 
 
 def supply(kubernetes: str | None, progress: Progress) -> tuple[Assets, Programs, list[Path]]:
-    """Return binaries, programs and image archives, built if the cache lacks them. Raises AssetsError."""
+    """Return binaries, programs and image archives, built if not cached. Raises AssetsError."""
     assets = ensure_assets(TOOLS, kubernetes, progress=progress)
     cache = cache_root(os.environ)
     programs = build_programs(cache, progress)
@@ -155,7 +155,7 @@ def install_chart(node: NodeCluster, values: Mapping[str, object] | None = None)
 
 
 def _prepare(plane: ControlPlane, assets: Assets, programs: Programs, archives: list[Path], gpus: int) -> None:
-    """Write everything that `boot` reads."""
+    """Write all files that `boot` reads."""
     layout, node = plane.layout, NodeLayout(plane.layout.root)
     authority = plane.prepare((NODE_ADDRESS,), _IDENTITIES)
     write_pair(layout.pki, "kubelet-serving", authority.server((NODE_NAME,), (NODE_ADDRESS,)))
@@ -180,7 +180,7 @@ def _plan(
     kubeconfig = layout.kubeconfig(ADMIN)
     claims = [str(programs.fake_gpu), "-dra", f"-devices={gpus}", f"-kubeconfig={kubeconfig}", f"-node={NODE_NAME}"]
     server = [*apiserver_args(spec, layout, ports), *apiserver_additions(layout)]
-    # containerd starts the shim that it finds first in PATH.
+    # containerd starts the first shim in PATH.
     path = f"PATH={assets.path(Tool.CONTAINERD_SHIM).parent}:{os.environ['PATH']}"
     containerd = ["env", path, str(assets.path(Tool.CONTAINERD)), "--config", str(node.folder / "containerd.toml")]
     return {
@@ -228,7 +228,7 @@ def _wait_ready(plane: ControlPlane, boundary: Process, gpus: int) -> None:
 
 
 def _not_ready(client: ApiClient, gpus: int) -> str:
-    """Return what the node still lacks; empty if nothing."""
+    """Return the node's not-ready reason; empty if it is ready."""
     try:
         status = client.get(f"/api/v1/nodes/{NODE_NAME}")["status"]
     except (ApiError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Enter cgroups of its own, then replace itself by `unshare` around the first process.
+"""Enters its own cgroups, then replaces itself by `unshare` around the first process.
 
 Run as `python -m localcluster.node.enter DATA_FOLDER PORT`. The socket on which the API server is reached from
 outside is opened here, in the host's network namespace; `boot` accepts on it from inside.
@@ -29,21 +29,21 @@ class Cgroup:
 def main(argv: list[str]) -> None:
     """Never returns."""
     node = NodeLayout(Path(argv[0]))
-    # Read whole before moving: each move changes the file.
+    # Read completely before moving: each move changes the file.
     wanted = cgroups(Path("/proc/self/cgroup").read_text(), f"bowline-node-{uuid.uuid4().hex[:8]}")
-    # Written before they exist: the watchdog removes them whenever this process is killed.
+    # Written before they exist, so that the watchdog removes them whenever this process is killed.
     node.cgroups.write_text("".join(f"{cgroup.path}\n" for cgroup in wanted))
     for cgroup in wanted:
         cgroup.path.mkdir()
         if cgroup.has_cpus:
-            # Empty in a new cgroup of version 1, and no process can enter it then.
+            # Empty in a new cgroup of version 1, which no process can enter then.
             for file in ("cpuset.cpus", "cpuset.mems"):
                 (cgroup.path / file).write_text((cgroup.parent / file).read_text())
         (cgroup.path / "cgroup.procs").write_text(str(os.getpid()))
     listener = socket.create_server((LOOPBACK, int(argv[1])), backlog=512)
     listener.set_inheritable(True)
     boot = [sys.executable, "-m", "localcluster.node.boot", argv[0], str(listener.fileno())]
-    # As process 1 the shell reaps orphans; when `boot` ends it ends, and the kernel kills the rest.
+    # As process 1 the shell reaps orphans; it ends with `boot`, and the kernel kills the rest.
     init = ["bash", "-c", 'trap "exit 0" TERM; "$@" & wait $!', "init", *boot]
     namespaces = ["--net", "--mount", "--propagation=private", "--cgroup", "--pid", "--uts", "--ipc"]
     os.execvp("unshare", ["unshare", *namespaces, "--fork", "--kill-child", *init])  # noqa: S606 - arguments of our own, no shell wanted

@@ -1,4 +1,6 @@
-"""What a machine must have for a node: root, Linux namespaces and some commands (reads the host, changes nothing)."""
+"""Requirements of a node on the machine: root, Linux namespaces and some commands (reads the host, changes
+nothing).
+"""
 
 import os
 import shutil
@@ -39,7 +41,7 @@ def missing_part() -> str | None:
 
 
 def cni_folder() -> Path | None:
-    """Return the folder that has the CNI plugins in use, or None."""
+    """Return the folder that contains the required CNI plugins; None if there is none."""
     for folder in CNI_FOLDERS:
         if all((folder / plugin).is_file() for plugin in CNI_PLUGINS):
             return folder

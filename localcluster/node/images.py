@@ -1,7 +1,7 @@
 """Container images of the node, without a registry: Bowline's from its own Dockerfile, and the pause image.
 
-The base image of the Dockerfile is pulled where a registry answers, else made of Debian packages and the Python that
-runs this. Archives are kept in the cache under a digest of everything that they are built from.
+The Dockerfile's base image is pulled if a registry is reachable, else built from Debian packages and the running
+Python. Archives are cached under a digest of all their inputs.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from localcluster.errors import AssetsError
 from localcluster.node.settings import PAUSE_IMAGE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# What .dockerignore lets into the build.
+# What .dockerignore admits to the build.
 _BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements")
 _BUILD_PACKAGES = ("cli", "reconciler", "shared", "webhook")
 BOWLINE_IMAGE = "localhost/bowline:node"
 _PYTHON_IMAGE = f"localhost/python:{sys.version_info.major}.{sys.version_info.minor}"
 _PUBLIC_PYTHON = "docker.io/library/python:3.13-slim"
-# What CPython's own extension modules link against.
+# The libraries that CPython's own extension modules link against.
 _DEBIAN_PACKAGES = (
     "ca-certificates,libssl3,libffi8,zlib1g,libbz2-1.0,liblzma5,libsqlite3-0,libreadline8,libncursesw6,libuuid1"
 )
@@ -37,7 +37,7 @@ _COMMAND_TIMEOUT_S = 1200
 
 
 class Images:
-    """Builds what the cache lacks. Raises AssetsError with the end of the output of a command that failed."""
+    """Builds images that are not cached. Raises AssetsError with the end of a failed command's output."""
 
     def __init__(self, cache: Path, pause: Path, progress: Progress) -> None:
         self._cache = cache

@@ -1,6 +1,6 @@
 """Programs of the node that are built from `src/`: fake GPUs (Go), a fake NVML library and the pause program (C).
 
-Each is built once per source and Kubernetes version and kept in the cache.
+Each is built once per source and Kubernetes version and cached.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Where each built file is."""
+    """The paths of the built files."""
 
     fake_gpu: Path
     nvml: Path
@@ -36,7 +36,7 @@ class Programs:
 
 
 def build_programs(cache: Path, progress: Progress) -> Programs:
-    """Return the programs, built if the cache lacks them. Raises AssetsError with the compiler's output."""
+    """Return the programs, built if not cached. Raises AssetsError with the compiler's output."""
     texts = b"".join(path.read_bytes() for path in sorted(SOURCES.iterdir()))
     digest = hashlib.sha256(texts + _KUBERNETES_MODULES.encode()).hexdigest()[:16]
     folder = cache / f"node-programs-{digest}"

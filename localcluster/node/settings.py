@@ -1,6 +1,6 @@
 """Configuration files and arguments of the node's processes (pure: paths in, text out).
 
-Each choice that differs from a production node has its reason beside it.
+Each deviation from a production node has its reason beside it.
 """
 
 import json
@@ -16,8 +16,8 @@ POD_NETWORK = "10.244.0.0/24"
 PAUSE_IMAGE = "localhost/pause:1"
 # Where kubelets of every version expect device plugins and DRA drivers.
 KUBELET_ROOT = Path("/var/lib/kubelet")
-# kubelet and the API server's own checks set these for the whole machine. The node has files with the wanted
-# values mounted over them, so the machine's settings never change.
+# kubelet and the API server's own checks set these for the whole machine. Files with the wanted values are mounted
+# over them, so the machine's settings never change.
 SYSCTLS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -30,13 +30,13 @@ SYSCTLS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """Where the node keeps what, below the cluster's data folder."""
+    """The paths of the node's files, below the cluster's data folder."""
 
     root: Path
 
     @property
     def folder(self) -> Path:
-        """Everything of the node."""
+        """The folder of the node."""
         return self.root / "node"
 
     @property
@@ -46,12 +46,12 @@ class NodeLayout:
 
     @property
     def control_socket(self) -> Path:
-        """Commands to `boot`: stop, start or kill one of its processes."""
+        """Socket for commands to `boot`: stop, start or kill one of its processes."""
         return self.folder / "control.sock"
 
     @property
     def plan(self) -> Path:
-        """What `boot` starts, as JSON."""
+        """The processes that `boot` starts, as JSON."""
         return self.folder / "plan.json"
 
     @property
@@ -71,7 +71,7 @@ class NodeLayout:
 
 
 def apiserver_additions(layout: Layout) -> tuple[str, ...]:
-    """Arguments after those of a cluster without nodes; of a repeated flag the last one counts."""
+    """Arguments after those of a cluster without nodes; the last occurrence of a flag counts."""
     pki = layout.pki
     return (
         # Pods reach it by the Service `kubernetes`, whose endpoint is the node's address.
@@ -79,7 +79,7 @@ def apiserver_additions(layout: Layout) -> tuple[str, ...]:
         f"--advertise-address={NODE_ADDRESS}",
         "--endpoint-reconciler-type=lease",
         "--enable-admission-plugins=NodeRestriction",
-        # No DNS here: `kubectl logs` and `exec` would try the node's name first.
+        # There is no DNS: `kubectl logs` and `exec` would try the node's name first.
         "--kubelet-preferred-address-types=InternalIP",
         f"--kubelet-client-certificate={pki / 'admin.crt'}",
         f"--kubelet-client-key={pki / 'admin.key'}",
@@ -139,7 +139,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 
 def kubelet_text(node: NodeLayout, layout: Layout) -> str:
-    """The kubelet's configuration; JSON is YAML."""
+    """The kubelet's configuration, as JSON, which is valid YAML."""
     pki = layout.pki
     thresholds = dict.fromkeys(("nodefs.available", "imagefs.available", "nodefs.inodesFree"), "1%")
     return json.dumps(
@@ -194,7 +194,7 @@ def proxy_text(layout: Layout) -> str:
             "oomScoreAdj": 0,
             "healthzBindAddress": f"{LOOPBACK}:10256",
             "metricsBindAddress": f"{LOOPBACK}:10249",
-            # Settings of the whole machine; 0 leaves them alone.
+            # Settings of the whole machine; 0 keeps them unchanged.
             "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         }
     )
