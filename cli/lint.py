@@ -1,7 +1,8 @@
-"""``bowline lint``: the cluster's verdict on manifests, without a cluster.
+"""``bowline lint``: the webhook's verdict on manifests, without a cluster.
 
-The same chain as the webhook's, over the same objects, so a fault has the same rule, path and words here as there.
-What only a cluster knows is not judged: whether names exist, what a namespace excludes, policies of others.
+It runs the webhook's admission chain over the same objects, so an error has the same rule, path and message in both.
+Not checked is what requires a cluster: whether referenced objects exist, which namespaces are excluded, other
+policies.
 """
 
 import argparse
@@ -31,7 +32,7 @@ EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of one object. ``judged`` is false for kinds that Bowline has no opinion on."""
+    """The verdict on one object. ``judged`` is false for kinds that Bowline does not check."""
 
     file: str
     kind: str
@@ -42,7 +43,7 @@ class Verdict:
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Register the command."""
+    """Register the command with argparse."""
     parser = commands.add_parser(
         "lint",
         help="judge manifests as the cluster's webhook would",
@@ -58,7 +59,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carry out the command; returns the exit status."""
+    """Run the command; returns the exit status."""
     try:
         settings = with_ready_kinds(load_settings(options.config))
         plugins = Registry(BUILTINS, GATES).build(settings)
@@ -77,9 +78,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
-    """Return settings by which every kind that is known by its name is judged, whether or not a cluster asks for it.
+    """Return settings with every kind that Bowline knows by name, whether or not the cluster's configuration lists
+    it.
 
-    A cluster that does not stores such an object and refuses its pods: here it is told before.
+    A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
     """
     kinds, _ = resolve_workloads(settings.workloads)
     others = (WorkloadEntry(kind=known.kind, group=known.group) for known in READY if known.key not in kinds)
@@ -87,7 +89,7 @@ def with_ready_kinds(settings: Settings) -> Settings:
 
 
 def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
-    """Judge one object as if it were being created. Its content is changed in place."""
+    """Check one object as on CREATE. Modifies ``manifest.object`` in place."""
     raw, kind, group = manifest.object, manifest.kind, manifest.group
     metadata = raw.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -106,7 +108,7 @@ def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
 
 
 def as_json(verdicts: Iterable[Verdict]) -> str:
-    """Return the verdicts for programs; the keys are a contract."""
+    """Return the verdicts as JSON; its keys are a stable interface."""
     document = [
         {
             "file": verdict.file,
@@ -123,7 +125,7 @@ def as_json(verdicts: Iterable[Verdict]) -> str:
 
 
 def as_text(verdicts: Sequence[Verdict]) -> str:
-    """Return the verdicts for people: one line an object, one a fault, and a sum."""
+    """Return the verdicts as text: one line per object, one per error or warning, and a summary."""
     lines = []
     for verdict in verdicts:
         name = f"{verdict.namespace}/{verdict.name}" if verdict.namespace else verdict.name
@@ -148,7 +150,7 @@ def _fault(fault: FieldError) -> dict[str, Any]:
 
 
 def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:
-    """Return the objects of all files, and what is wrong with those that cannot be read."""
+    """Return the objects of all files, and an error message for each file that cannot be read."""
     manifests: list[Manifest] = []
     unreadable = []
     for file in files:

@@ -1,4 +1,4 @@
-"""The ``bowline`` command: a table of sub-commands, each a module beside this one."""
+"""The ``bowline`` command: a table of sub-commands, one module each."""
 
 import argparse
 import os
@@ -22,13 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_command(commands)
     options = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
-        # A manifest may hold what the terminal cannot show.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has it, typeshed says Any
+        # A manifest may contain characters that the terminal cannot encode.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # TextIO has it, typeshed declares Any
     try:
         status: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader, such as ``head``, has seen enough; Python would complain once more at exit.
+        # The reader, such as ``head``, has closed the pipe; Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status

@@ -1,7 +1,7 @@
 """Manifest files: from text to the objects that ``kubectl apply -f`` would send.
 
-YAML with any number of documents, or JSON; a List is opened. What cannot be read is an ``UnreadableError`` with file
-and line, because a file that is skipped in silence looks like one that passed.
+YAML with any number of documents, or JSON; a List is expanded. Unreadable text raises an ``UnreadableError`` with
+file and line, because a silently skipped file would seem to have passed.
 """
 
 import json
@@ -19,12 +19,12 @@ STANDARD_INPUT = "-"
 
 
 class UnreadableError(Exception):
-    """A file is missing or is no manifest; the message names file, line and fault."""
+    """A file is missing or not a manifest; the message contains file, line and error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object and the file it came from. ``object`` is its reader's to change; no part of it is shared."""
+    """One object and its file. ``object`` may be modified; no part of it is shared."""
 
     file: str
     object: dict[str, Any]
@@ -57,7 +57,7 @@ def parse_manifests(file: str, text: str) -> list[Manifest]:
     found: list[Manifest] = []
     try:
         for line, document in _documents(text):
-            # Through JSON and back: no part is shared by an anchor, every key is a string, nothing but JSON is left.
+            # The JSON round trip leaves only JSON types and string keys, and copies parts that YAML anchors share.
             plain = json.loads(json.dumps(document, allow_nan=False))
             found += _opened(file, f"{file}: line {line}", plain, {})
     except yaml.MarkedYAMLError as error:
@@ -74,12 +74,12 @@ def parse_manifests(file: str, text: str) -> list[Manifest]:
 
 
 def _documents(text: str) -> Iterator[tuple[int, Any]]:
-    """Yield each document that is not empty, with the line it begins in."""
+    """Yield each non-empty document with the line in which it begins."""
     if text.lstrip().startswith("{"):
         try:
             document = json.loads(text, object_pairs_hook=_unique)
         except ValueError:
-            pass  # YAML in flow style begins like this, too; and YAML names the line of what is neither
+            pass  # Could be YAML in flow style; and for what is neither, the YAML error contains the line.
         else:
             yield 1, document
             return
@@ -87,7 +87,7 @@ def _documents(text: str) -> Iterator[tuple[int, Any]]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            assert node is not None  # noqa: S101 - check_node has just said so
+            assert node is not None  # noqa: S101 - check_node has returned True
             document = loader.construct_document(node)
             if document is not None:
                 yield node.start_mark.line + 1, document
@@ -103,7 +103,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _opened(file: str, where: str, document: Any, defaults: dict[str, str]) -> Iterator[Manifest]:
-    """Yield the document's objects: itself, or the items of a List, which need not repeat their kind."""
+    """Yield the document itself, or the items of a List, which need not repeat their kind. Raises UnreadableError."""
     if not isinstance(document, dict):
         raise UnreadableError(f"{where}: must be an object with apiVersion and kind")
     document = {**defaults, **document}

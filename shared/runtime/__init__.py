@@ -1,1 +1,1 @@
-"""What any long-running process needs: clock, backoff, queue, tasks, probes, metrics, logs. Knows no Kubernetes."""
+"""Building blocks of long-running processes: clock, backoff, queue, tasks, probes, metrics, logs. No Kubernetes."""

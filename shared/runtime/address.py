@@ -1,11 +1,11 @@
-"""Where a server listens: a value, and how it is written on the command line."""
+"""A listen address: a value, and its form on the command line."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen. An empty host is every interface; port 0 lets the system choose."""
+    """A listen address. An empty host means all interfaces; port 0 lets the system choose one."""
 
     host: str
     port: int
@@ -15,7 +15,7 @@ class ListenAddress:
 
 
 def parse_listen(text: str) -> ListenAddress:
-    """Parse ``HOST:PORT``, ``:PORT`` or ``[IPV6]:PORT``. Raises ValueError saying what is accepted."""
+    """Parse ``HOST:PORT``, ``:PORT`` or ``[IPV6]:PORT``. Raises ValueError with the accepted forms."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:

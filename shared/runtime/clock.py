@@ -1,7 +1,7 @@
-"""Time as an argument: whoever needs it is given a ``Clock``, so that tests decide what time it is.
+"""Time as a dependency: components receive a ``Clock``, so that tests control the time.
 
-``now`` is for what is written and compared across processes; ``monotonic`` measures how long something took. Timers
-use the event loop's own time.
+``now`` is for times that are written or compared across processes; ``monotonic`` is for durations. Timers use the
+event loop's own time.
 """
 
 import time
@@ -13,14 +13,14 @@ class Clock(Protocol):
     """A source of time."""
 
     def now(self) -> datetime:
-        """Return the wall-clock time, aware, in UTC."""
+        """Return the wall-clock time, timezone-aware, in UTC."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment; never goes backwards."""
+        """Return seconds since an arbitrary time; never decreases."""
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The system's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

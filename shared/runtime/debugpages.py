@@ -1,12 +1,12 @@
-"""Debug pages of a process: what it knows and does right now, as JSON, for its operator alone.
+"""Debug pages of a process: its present state as JSON, for operators only.
 
-Read-only, on the metrics address, and only for a caller on the machine itself: whoever gets there has been let in by
-something that asked who they are. In a cluster that is ``kubectl port-forward``, for which the API server demands a
-right; in the pod's own network it arrives from loopback. Everybody else, also what a proxy or a browser passes on,
-gets a 403 that says so. Pages hold names of objects, which metrics never do, and no secrets.
+Read-only, on the metrics address, and only for callers on the loopback interface, which have been authorized
+elsewhere: ``kubectl port-forward`` arrives in the pod's network from loopback, and the API server checks the right to
+use it. All other callers, including requests forwarded by a proxy or a browser, receive a 403 with the reason. Pages
+contain object names, which metrics never do, but no secrets.
 
-A page is a function from the words of its path to plain data; it must be quick and bounded, for it runs between
-binds. It returns None for what does not exist.
+A page is a function from the variable parts of its path to plain data, or None if there is nothing at that path. It
+must be fast and bounded, because it runs in the event loop, between binds.
 """
 
 import ipaddress
@@ -21,19 +21,19 @@ from aiohttp import web
 log = logging.getLogger(__name__)
 
 PREFIX = "/debug"
-# More than anybody reads, less than what would delay a bind: encoding 1 MiB takes about 2 ms.
+# More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
 MAX_BYTES = 1024 * 1024
-# Where kubectl port-forward and a shell in the pod come from. Not all of 127.0.0.0/8: the proxies of a service mesh
-# use other addresses of it for what they pass on.
+# The source addresses of kubectl port-forward and of a shell in the pod. Not all of 127.0.0.0/8: the proxies of a
+# service mesh forward requests from other addresses in it.
 _LOCAL = frozenset((ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")))
-# Only a proxy sets these.
+# Only proxies set these headers.
 _PASSED_ON = ("Forwarded", "X-Forwarded-For", "Via")
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 
 @dataclass(frozen=True, slots=True)
 class DebugPage:
-    """A page below ``/debug``. ``path`` may have parts like ``{name}``, given to ``content`` in order."""
+    """A page below ``/debug``. ``path`` may have parts like ``{name}``, passed to ``content`` in order."""
 
     path: str
     about: str
@@ -41,17 +41,17 @@ class DebugPage:
 
 
 class DebugPages:
-    """Serves pages, those that are there now: a process adds them as its parts come into being."""
+    """Serves the registered pages; a process adds them as its components are built."""
 
     def __init__(self) -> None:
         self._pages: dict[str, DebugPage] = {}
 
     def add(self, *pages: DebugPage) -> None:
-        """Serve these as well; a page replaces the one of the same path."""
+        """Add pages; a page replaces one with the same path."""
         self._pages.update((page.path, page) for page in pages)
 
     async def serve(self, request: web.BaseRequest) -> web.Response:
-        """Answer a request for anything below ``/debug``."""
+        """Handle a request for a path below ``/debug``."""
         refused = refusal(request.remote, request.host, request.headers)
         if refused is not None:
             return _answer(403, {"error": refused})
@@ -69,13 +69,13 @@ class DebugPages:
 
 
 def refusal(peer: str | None, host: str, headers: Mapping[str, str]) -> str | None:
-    """Return why a caller gets no debug page; None if it does. Pure."""
+    """Return why a caller may not read debug pages; None if it may. Pure."""
     remedy = "use kubectl port-forward and ask 127.0.0.1"
     if not _is_local(peer or ""):
         return f"debug pages are for callers on the machine itself; {remedy}"
     if any(name in headers for name in _PASSED_ON):
         return f"debug pages are not for what a proxy passes on; {remedy}"
-    # A web site may have its name resolve to 127.0.0.1 and then read, in the operator's browser, what it likes.
+    # DNS rebinding: a web site can resolve its name to 127.0.0.1 and read the pages in the operator's browser.
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     if name != "localhost" and not _is_local(name.strip("[]")):
         return f"debug pages are not for a browser that was sent here; {remedy}"
@@ -83,7 +83,7 @@ def refusal(peer: str | None, host: str, headers: Mapping[str, str]) -> str | No
 
 
 def match(path: str, words: list[str]) -> list[str] | None:
-    """Return what stands for the ``{...}`` parts of a page's path; None if it is another page. Pure."""
+    """Return the values of the ``{...}`` parts of a page's path; None if the path does not match. Pure."""
     parts = path.split("/")
     if len(parts) != len(words):
         return None
@@ -101,7 +101,7 @@ def _is_local(address: str) -> bool:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return False
-    # A listener on all interfaces may show an IPv4 caller as ::ffff:127.0.0.1.
+    # A listener on all interfaces may report an IPv4 peer as ::ffff:127.0.0.1.
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return (mapped or parsed) in _LOCAL
 
@@ -113,7 +113,7 @@ def _page(page: DebugPage, found: list[str], path: str) -> web.Response:
             return _answer(404, {"error": f"nothing is known of {'/'.join(found) or path}", "page": page.about})
         body = orjson.dumps(content, default=str, option=_OPTIONS)
     except Exception as error:
-        # A plugin's page, perhaps: it must not harm the process, and whoever asked is told.
+        # A plugin's page may raise: that must not affect the process, and the caller receives the error.
         log.exception("debug page failed", extra={"page": page.path})
         return _answer(500, {"error": f"the page failed: {type(error).__name__}: {error}"})
     if len(body) > MAX_BYTES:

@@ -1,7 +1,7 @@
-"""Fair shares of what is scarce, by the network address of the peer that takes it. Pure data, no I/O.
+"""Fair shares of a limited resource, by the peer's network address. Pure data, no I/O.
 
-A peer may open any number of connections, but it cannot have any number of addresses. ``FairPool`` shares out
-places, ``FairQueue`` turns. With both, a peer that takes a lot takes it from itself.
+A peer may open any number of connections, but cannot have any number of addresses. ``FairPool`` shares places,
+``FairQueue`` shares turns. With both, a peer's excess use costs only that peer.
 """
 
 from collections import deque
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class FairPool(Generic[T]):
-    """Items that together weigh at most ``size``. What exceeds it displaces items of the peer that holds the most.
+    """Items with a total weight of at most ``size``. An excess displaces items of the peer that holds the most.
 
-    ``victim`` chooses among a peer's items, which it gets oldest first; without it the oldest goes.
+    ``victim`` chooses among a peer's items, passed oldest first; by default the oldest is displaced.
     """
 
     def __init__(self, size: int, victim: Callable[[Iterable[T]], T] | None = None) -> None:
@@ -25,9 +25,9 @@ class FairPool(Generic[T]):
         self.total = 0
 
     def put(self, peer: str, item: T, weight: int = 1) -> Collection[T]:
-        """Set the weight of a peer's item, adding it if it is new.
+        """Set the weight of a peer's item, adding the item if it is new.
 
-        Returns the items that it displaces, which may include the item itself. They are in the pool no longer.
+        Returns the displaced items, possibly including ``item``. They have been removed from the pool.
         """
         items = self._items.setdefault(peer, {})
         added = weight - items.get(item, 0)
@@ -43,7 +43,7 @@ class FairPool(Generic[T]):
         return displaced
 
     def drop(self, peer: str, item: T) -> None:
-        """Remove an item; does nothing if it is not there."""
+        """Remove an item, if present."""
         items = self._items.get(peer)
         if items is None or item not in items:
             return
@@ -59,7 +59,7 @@ class FairPool(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Items that are taken one by one, the peers in turn, each peer's in their order."""
+    """A queue that serves the peers in turn, and each peer's items in order."""
 
     def __init__(self) -> None:
         self._items: dict[str, deque[T]] = {}
@@ -68,11 +68,11 @@ class FairQueue(Generic[T]):
         return bool(self._items)
 
     def put(self, peer: str, item: T) -> None:
-        """Add an item at the end of its peer's."""
+        """Append an item to its peer's."""
         self._items.setdefault(peer, deque()).append(item)
 
     def take(self) -> T:
-        """Remove and return the next item; its peer is next after all others. Raises IndexError if there is none."""
+        """Remove and return the next item; its peer's next turn is after all others'. Raises IndexError if empty."""
         if not self._items:
             raise IndexError("the queue is empty")
         peer = next(iter(self._items))

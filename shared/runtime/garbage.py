@@ -1,18 +1,18 @@
-"""Python's collector of reference cycles, set for a process that keeps much and makes few cycles.
+"""Settings of Python's cyclic garbage collector, for a process with many long-lived objects and few cycles.
 
-The collector looks at all that is alive, again and again while the process grows: tens of milliseconds in which the
-event loop stands still, to find nothing, because objects of the API server are trees. What is there once a process is
-set up and its caches are filled stays anyway: it is put aside. What is freed by its last reference is freed as ever.
+The collector repeatedly scans all live objects while the process grows. That blocks the event loop for tens of
+milliseconds and finds nothing, because API objects are trees. Objects that exist once the process is set up and its
+caches are filled are permanent, so they are excluded from collection. Reference counting still frees them.
 """
 
 import gc
 
-# Youngest generation: by default 700, which a single pass allocates. Cycles are kept for that much longer.
+# Threshold of the youngest generation; the default of 700 is reached in a single reconcile. Cycles live longer.
 _YOUNG = 10_000
 
 
 def spare_what_stays() -> None:
-    """Have the collector never look again at what is alive now; called when a phase of filling up is over."""
+    """Exclude all objects that are alive now from collection; call it after a phase of filling caches."""
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
     gc.collect()
     gc.freeze()

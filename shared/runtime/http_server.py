@@ -1,14 +1,15 @@
-"""aiohttp's HTTP server behind bounded connections.
+"""aiohttp's HTTP server with bounded connections.
 
-aiohttp reads and writes HTTP. This module decides which connections there are: how many, for how long, and which one
-is closed when there are too many. Every bound holds per listener, and is shared out fairly by peer address:
+aiohttp reads and writes HTTP. This module decides which connections exist: how many, for how long, and which one is
+closed when there are too many. Every limit applies per listener, and is shared fairly between peer addresses:
 
-- ``handshakes``: connections whose TLS handshake is not complete. A peer without a certificate, where one is
-  required, never gets further than this, and so never competes with one that has.
-- ``connections``: those whose handshake is complete.
+- ``handshakes``: connections whose TLS handshake is not complete. Where a client certificate is required, a peer
+  without one never leaves this group, so it never competes with peers that have one.
+- ``connections``: connections whose handshake is complete.
 
-At a bound, the peer that holds the most loses a connection that is between requests; if it has none, the newcomer is
-refused. Bytes that a peer does not read are bounded by the write buffer, and it must read within ``write_s``.
+At a limit, the peer with the most connections loses its oldest one between requests, or its newest one if all are
+busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and it must read within
+``write_s``.
 """
 
 import asyncio
@@ -28,31 +29,31 @@ from shared.runtime.fairness import FairPool
 log = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-# Called for what is not HTTP and for failures outside the handler: the status that is answered, and the error.
+# Called for invalid HTTP and for failures outside the handler, with the response's status and the error.
 OnError = Callable[[int, BaseException | None], None]
-# Whether a peer may stay whose handshake is complete; what it gets is the certificate as ``ssl`` decodes it, if any.
+# Returns whether a peer whose handshake is complete is admitted, given its certificate as ``ssl`` decodes it, or {}.
 Admits = Callable[[Mapping[str, Any]], bool]
 
-# API servers connect all at once when another replica has ended.
+# All API servers connect at the same time when another replica has ended.
 _BACKLOG: Final = 512
-# Of the kernel, each way, for one connection; the kernel doubles it. Both count as memory of the container.
+# Kernel buffer of one connection in each direction; the kernel doubles it. Both count as the container's memory.
 _SOCKET_BUFFER: Final = 32 * 1024
 _READ_BUFFER: Final = 16 * 1024
 _WRITE_BUFFER: Final = 32 * 1024
 _LINE: Final = 4096
 _HEADERS: Final = 64
-# Connections accepted in one turn of the event loop.
+# Connections accepted per turn of the event loop.
 _ACCEPTS: Final = 64
-# Without a free file descriptor, accepting is retried after this time.
+# Delay before accepting again if no file descriptor was free.
 _ACCEPT_RETRY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """The bounds of a listener; times in seconds.
+    """The limits of a listener; times in seconds.
 
     ``first_request_s``: from the connection to its first request. ``idle_s``: between requests. ``write_s``: how long
-    a peer may leave an answer unread. ``linger_s``: how long the rest of a body is read after an early answer.
+    a peer may leave a response unread. ``linger_s``: how long the rest of a body is read after an early response.
     """
 
     connections: int
@@ -65,7 +66,7 @@ class ServerLimits:
 
 
 class Connection(web.RequestHandler):
-    """A connection whose handshake is complete. ``peer`` is its address; ``is_busy`` while a request is handled."""
+    """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled."""
 
     __slots__ = ("_raw", "_server", "_unread", "_unused", "is_busy", "peer")
 
@@ -79,9 +80,9 @@ class Connection(web.RequestHandler):
         self.is_busy = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to read requests, unless there are too many connections."""
+        """Start to read requests, unless the peer is not admitted or there are too many connections."""
         super().connection_made(transport)
-        # aiohttp forgets its own when it begins to close, which a peer that does not read can delay.
+        # aiohttp drops its reference when it begins to close, which a peer that does not read can delay.
         self._raw = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.peer = str(peer[0]) if peer else ""
@@ -92,7 +93,7 @@ class Connection(web.RequestHandler):
         self._server.established(self, is_admitted=is_admitted)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Give the place back."""
+        """Release the connection's place."""
         self.used()
         if self._unread is not None:
             self._unread.cancel()
@@ -101,13 +102,13 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def used(self) -> None:
-        """Note that a request has come."""
+        """Record that a request has arrived."""
         if self._unused is not None:
             self._unused.cancel()
             self._unused = None
 
     def pause_writing(self) -> None:
-        """Wait for the peer to read, up to the limit."""
+        """Wait for the peer to read, for at most ``write_s``."""
         super().pause_writing()
         self._unread = self._loop.call_later(self._server.limits.write_s, self.abort)
 
@@ -130,7 +131,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is not HTTP, or what the handler failed on, and close the connection."""
+        """Respond to invalid HTTP or to a failure of the handler, and close the connection."""
         self._server.on_error(status, exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun; it cannot become an error")
@@ -145,7 +146,7 @@ class Connection(web.RequestHandler):
 class HttpServer:
     """Serves a handler on one address. ``context`` makes it HTTPS.
 
-    ``in_flight`` is the number of requests that have begun and are not answered.
+    ``in_flight`` is the number of requests without a complete response.
     """
 
     def __init__(
@@ -160,12 +161,12 @@ class HttpServer:
         self._idle.set()
         self._none_left = asyncio.Event()
         self._none_left.set()
-        self._open = 0  # also those that are being closed
+        self._open = 0  # including those being closed
         self._context: ssl.SSLContext | None = None
         self._sockets: list[socket.socket] = []
         self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
         self._connections: FairPool[Connection] = FairPool(limits.connections, _displaced)
-        # A handler waits for nothing but its request's body, which cannot come when the connection is lost.
+        # A handler waits only for its request's body, which cannot arrive after the connection is lost.
         self.manager = web.Server(self._handle, handler_cancellation=True)
 
     async def listen(self, address: ListenAddress, context: ssl.SSLContext | None = None) -> int:
@@ -178,7 +179,7 @@ class HttpServer:
         return port
 
     async def stop(self, finish_s: float) -> None:
-        """Accept nothing more, let requests in flight finish for that many seconds, close all connections."""
+        """Stop accepting, give requests in flight ``finish_s`` seconds, then close all connections."""
         sockets, self._sockets = self._sockets, []
         for one in sockets:
             asyncio.get_running_loop().remove_reader(one)
@@ -200,7 +201,7 @@ class HttpServer:
     # --- called by connections ---
 
     def established(self, connection: Connection, *, is_admitted: bool) -> None:
-        """Give a connection its place, or close the one that has to make room; one not admitted takes no place."""
+        """Register a connection, and abort those that it displaces; one not admitted takes no place."""
         self._open += 1
         self._none_left.clear()
         if not is_admitted:
@@ -210,7 +211,7 @@ class HttpServer:
             one.abort()
 
     def closed(self, connection: Connection) -> None:
-        """Take the place back."""
+        """Release the connection's place."""
         self._connections.drop(connection.peer, connection)
         self._open -= 1
         if not self._open:
@@ -233,7 +234,7 @@ class HttpServer:
     # --- accepting ---
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept what waits. Each costs little; what a connection may take is decided when it is accepted."""
+        """Accept pending connections. Accepting is cheap; limits are applied to the accepted connection."""
         for _ in range(_ACCEPTS):
             try:
                 accepted, address = listening.accept()
@@ -269,7 +270,7 @@ class HttpServer:
         times: dict[str, float] = {}
         if self._context is not None:
             times = {"ssl_handshake_timeout": limits.handshake_s, "ssl_shutdown_timeout": limits.linger_s}
-        # A peer that breaks off, is too slow or has no certificate that is accepted is not an event to report.
+        # A peer that disconnects, is too slow or has no acceptable certificate is not logged.
         with contextlib.suppress(OSError):
             loop = asyncio.get_running_loop()
             await loop.connect_accepted_socket(self._connection, accepted, ssl=self._context, **times)
@@ -297,7 +298,7 @@ def _displaced(connections: Iterable[Connection]) -> Connection:
 
 
 async def _bound(address: ListenAddress) -> list[socket.socket]:
-    """Return a listening socket for each address of the host; all interfaces take one for both families of IP."""
+    """Return a listening socket per address of the host; for all interfaces one socket serves both IP families."""
     if not address.host:
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
@@ -324,4 +325,4 @@ def _listening(family: int, target: Any, *, dualstack: bool) -> socket.socket:
 
 
 def _ignore(status: int, error: BaseException | None) -> None:
-    """Stand-in for a server whose errors are not counted."""
+    """Default for servers whose errors are not counted."""

@@ -1,25 +1,25 @@
-"""A limit of our own on how often something is done: a token bucket.
+"""A client-side rate limit: a token bucket.
 
-Callers are served in the order in which they ask. The wait is reserved at once, so that a crowd spreads itself
-evenly; a caller that is cancelled gives its place back.
+Callers are served in the order of their calls. The wait is reserved immediately, so simultaneous callers are spread
+evenly; a cancelled caller returns its reservation.
 """
 
 import asyncio
 
 
 class Limiter:
-    """At most ``qps`` a second on average, ``burst`` at once; a ``qps`` of 0 is no limit."""
+    """At most ``qps`` a second on average, with bursts of ``burst``; a ``qps`` of 0 means no limit."""
 
     def __init__(self, qps: float, burst: int = 1) -> None:
         if qps < 0 or burst < 1:
             raise ValueError("qps must not be negative and burst at least 1")
         self._interval = 1 / qps if qps else 0.0
         self._slack = self._interval * (burst - 1)
-        # When the next caller may go, had nobody saved up any burst.
+        # Time of the next reservation, not counting the burst.
         self._next = float("-inf")
 
     def reserve(self) -> float:
-        """Take the next turn and return in how many seconds it comes; 0 for now. Whoever takes one uses it."""
+        """Reserve the next slot; returns the seconds until it, 0 for now. The caller must use it."""
         if not self._interval:
             return 0.0
         now = asyncio.get_running_loop().time()
@@ -28,7 +28,7 @@ class Limiter:
         return max(0.0, turn - now)
 
     async def wait(self) -> float:
-        """Wait for one's turn; returns how many seconds that took."""
+        """Wait for the next slot; returns the seconds waited."""
         delay = self.reserve()
         if not delay:
             return 0.0

@@ -1,9 +1,9 @@
-"""Logs: a constant message and fields beside it, one line each, to standard error.
+"""Structured logs: a constant message with fields, one line each, on standard error.
 
 A message never contains a value: ``log.info("pod bound", extra={"pod": key})``, so that lines can be counted and
-searched. Two ways add the same fields to many lines: ``with_fields`` gives a logger that does, to be handed on;
-``log_scope`` does for whatever is logged while it is open, by whichever module, so that what a client says of a call
-in the middle of an attempt carries the attempt's id. Tasks that are started in a scope carry its fields as well.
+searched. There are two ways to add the same fields to many lines: ``with_fields`` returns a logger that adds them;
+``log_scope`` adds them to every line logged within the block, by any module, so that a line of the client about a
+call within an attempt contains the attempt's ID. Tasks started in a scope inherit its fields.
 """
 
 import logging
@@ -21,9 +21,9 @@ from shared.api.field_error import printable
 LogFormat = Literal["json", "text"]
 FieldsLogger = logging.LoggerAdapter[logging.Logger]
 
-# What every record has; anything else is a field of ours.
+# Attributes of every record; any other one is a field.
 _RECORD = frozenset((*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"))
-# Libraries that speak about their own doings; what matters of it comes to us as an exception.
+# Libraries that log their own activity; what matters of it is raised as an exception.
 _QUIET = ("aiohttp", "asyncio", "kubernetes", "opentelemetry", "urllib3")
 MAX_FIELD = 4096
 _NOTHING: Mapping[str, Any] = {}
@@ -37,7 +37,7 @@ class _Fields(FieldsLogger):
 
 
 def with_fields(log: logging.Logger | FieldsLogger, **fields: Any) -> FieldsLogger:
-    """Return a logger that adds ``fields`` to every line, besides those that ``log`` adds already."""
+    """Return a logger that adds ``fields`` to every line, in addition to those of ``log``."""
     if isinstance(log, logging.LoggerAdapter):
         return _Fields(log.logger, {**(log.extra or {}), **fields})
     return _Fields(log, fields)
@@ -45,7 +45,7 @@ def with_fields(log: logging.Logger | FieldsLogger, **fields: Any) -> FieldsLogg
 
 @contextmanager
 def log_scope(**fields: Any) -> Iterator[None]:
-    """Add ``fields`` to every line that is logged before the block is left, besides those of the scope around it."""
+    """Add ``fields`` to every line logged within the block, in addition to those of the enclosing scope."""
     token = _scope.set({**_scope.get(), **fields})
     try:
         yield
@@ -54,12 +54,12 @@ def log_scope(**fields: Any) -> Iterator[None]:
 
 
 def add_to_scope(**fields: Any) -> None:
-    """Add ``fields`` to the open scope: they became known later. The end of the scope takes them away again."""
+    """Add ``fields`` to the open scope; they are removed at its end."""
     _scope.set({**_scope.get(), **fields})
 
 
 def configure_logging(format: LogFormat, level: str, stream: TextIO | None = None) -> None:  # noqa: A002 - the option's name
-    """Set up the process's logging; called once, by the program."""
+    """Configure the process's logging; called once, by the program."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
     root = logging.getLogger()
@@ -70,9 +70,9 @@ def configure_logging(format: LogFormat, level: str, stream: TextIO | None = Non
 
 
 def fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
-    """Return the scope's fields and what was given as ``extra``, which wins.
+    """Return the scope's fields and those in ``extra``, which take precedence.
 
-    Libraries fill values into their messages; then ``text`` is what they say and the message what they fill in.
+    Libraries use message templates; then ``text`` is the formatted message, and the message is the template.
     """
     own = {key: _bounded(value) for key, value in record.__dict__.items() if key not in _RECORD}
     text = {"text": record.getMessage()} if record.args else _NOTHING
@@ -93,7 +93,7 @@ class _JsonFormatter(logging.Formatter):
         try:
             return printable(orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode())
         except TypeError:
-            # Half a character, a number of more than 64 bits: rare, and no reason to lose the line.
+            # An unpaired surrogate or an integer of more than 64 bits: rare, and no reason to lose the line.
             plain = {key: str(value).encode(errors="replace").decode() for key, value in line.items()}
             return printable(orjson.dumps(plain).decode())
 
@@ -109,7 +109,7 @@ class _TextFormatter(logging.Formatter):
 
 
 def _bounded(value: Any) -> Any:
-    """Return a field's value, a long text cut: callers choose some of them, and logs are paid for."""
+    """Return a field's value, truncated: callers control some of them, and log storage is not free."""
     if isinstance(value, str) and len(value) > MAX_FIELD:
         return f"{value[:MAX_FIELD]}... ({len(value)} characters)"
     return value

@@ -1,6 +1,6 @@
-"""Metrics of one process: its registry, the buckets, and series that exist before anything happens.
+"""Metrics of one process: its registry, the buckets, and series that exist before the first event.
 
-There is no default registry: whoever counts something is given the process's own.
+There is no default registry: components receive the process's own.
 """
 
 import itertools
@@ -9,9 +9,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-# Binding takes 3 ms when all is well and minutes behind a volume provisioner: doubling from 1 ms to about 17 minutes.
+# A bind takes 3 ms without waits and minutes with a volume provisioner: doubling from 1 ms to about 17 minutes.
 BIND_BUCKETS: tuple[float, ...] = tuple(0.001 * 2**k for k in range(21))
-# Admission is within 1 to 6 ms; the API server gives up after 5 s at the latest.
+# Admission takes 1 to 6 ms; the API server's timeout is 5 s at most.
 ADMISSION_BUCKETS: tuple[float, ...] = (
     *(0.00025, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.004, 0.006, 0.008),
     *(0.0125, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0),
@@ -19,7 +19,7 @@ ADMISSION_BUCKETS: tuple[float, ...] = (
 
 
 def new_registry() -> CollectorRegistry:
-    """Return a registry with what every process tells about itself: memory, CPU, open files, garbage collection."""
+    """Return a registry with the standard process metrics: memory, CPU, open files, garbage collection."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -28,6 +28,6 @@ def new_registry() -> CollectorRegistry:
 
 
 def preset(metric: Any, **values: Iterable[str]) -> None:
-    """Create every combination of the label values, so that a rate over a first event is not lost."""
+    """Create every combination of the label values, so that a rate() over the first event is not lost."""
     for combination in itertools.product(*values.values()):
         metric.labels(**dict(zip(values, combination, strict=True)))

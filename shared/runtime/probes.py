@@ -1,7 +1,7 @@
 """The metrics address of a process: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug``, over plain HTTP.
 
-``/healthz`` says that the event loop turns; nothing outside the process may fail it, for a restart would not help.
-``/readyz`` runs named checks and says in words what is missing.
+``/healthz`` reports that the event loop runs; nothing outside the process may make it fail, because a restart would
+not help. ``/readyz`` runs named checks and reports why one fails.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from shared.runtime.http_server import HttpServer, ServerLimits
 
 log = logging.getLogger(__name__)
 
-# Returns what is missing, as a sentence; None when all is well.
+# Returns the not-ready reason as a sentence; None if ready.
 Check = Callable[[], str | None]
-# Kubelets, scrapers and an operator; what one peer opens beyond this is at its own expense.
+# For kubelets, scrapers and an operator; a peer that opens more loses its own connections.
 _LIMITS: Final = ServerLimits(connections=64, handshakes=64)
 _FINISH_S: Final = 1.0
-# Time between two encodings of the metrics, as a multiple of what the first took.
+# Pause after an encoding of the metrics, as a multiple of its duration.
 _PACE: Final = 9
 _Wanted = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
@@ -47,7 +47,7 @@ class ProbeServer:
         self.address = listen
 
     async def start(self) -> None:
-        """Listen; ``address`` then has the real port. Raises OSError if the address cannot be had."""
+        """Listen; afterwards ``address`` has the actual port. Raises OSError if the address cannot be used."""
         server = HttpServer(self._answer, _LIMITS)
         port = await server.listen(self._listen)
         self._server = server
@@ -82,8 +82,10 @@ class ProbeServer:
 
 
 class _Exposition:
-    """The metrics as text. Encoding takes milliseconds of the event loop, so it is paced: it never takes more than a
-    tenth of the time, however many ask. Requests that wait for the same text share it.
+    """The metrics as text, encoded for a tenth of the time at most.
+
+    Encoding takes milliseconds of the event loop, so it is paced, whatever the number of requests. Requests that wait
+    for the same text share it.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -93,7 +95,7 @@ class _Exposition:
         self._not_before = 0.0
 
     async def answer(self, request: web.BaseRequest) -> web.Response:
-        """Return the metrics that the request is for, as they are when it is its turn."""
+        """Return the requested metrics, as of the time of their encoding."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         names = tuple(sorted(set(request.query.getall("name[]", []))))
         wanted = (encode, names)
@@ -106,7 +108,7 @@ class _Exposition:
         loop = asyncio.get_running_loop()
         async with self._pace:
             await asyncio.sleep(max(0.0, self._not_before - loop.time()))
-            # A request from here on is for what happened after this text.
+            # A request that arrives from here on needs a newer text.
             del self._waiting[wanted]
             encode, names = wanted
             began = loop.time()

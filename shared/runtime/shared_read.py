@@ -1,7 +1,7 @@
-"""Reads that many callers want at the same time: executed once, and reused for a while.
+"""Coalesced reads: many concurrent callers share one read, and its result is reused for a while.
 
-For answers that may be some seconds old, such as hints in messages. A caller that is cancelled does not cancel the
-read that others wait for. A failed read is not reused: the next caller reads again.
+For results that may be some seconds old, such as hints in messages. A cancelled caller does not cancel the read that
+others wait for. A failed read is not reused: the next caller reads again.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class SharedReads(Generic[K, V]):
-    """Reads by key, each valid for ``ttl_s`` seconds after it has begun. ``now`` is a monotonic clock."""
+    """Reads by key, each valid for ``ttl_s`` seconds from its start. ``now`` is a monotonic clock."""
 
     def __init__(self, ttl_s: float, now: Callable[[], float]) -> None:
         self._ttl_s = ttl_s
@@ -24,7 +24,7 @@ class SharedReads(Generic[K, V]):
         return len(self._reads)
 
     async def get(self, key: K, read: Callable[[], Awaitable[V]]) -> V:
-        """Return what the current read of the key returns; begin one if there is none. Raises what it raises."""
+        """Return the result of the key's current read; starts one if there is none. Raises the read's error."""
         self._expire()
         found = self._reads.get(key)
         if found is None:
@@ -34,7 +34,7 @@ class SharedReads(Generic[K, V]):
         return await asyncio.shield(found[1])
 
     def clear(self) -> None:
-        """Forget all answers; reads in progress still answer those that wait for them."""
+        """Drop all results; reads in progress still return to their callers."""
         self._reads.clear()
 
     def _expire(self) -> None:

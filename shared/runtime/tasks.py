@@ -1,7 +1,7 @@
-"""The life of a process: its event loop, its named tasks, and the order in which it stops.
+"""The lifecycle of a process: its event loop, its root tasks, and the order in which it shuts down.
 
-A process has a few root tasks that run as long as it does. The first to end, for whatever reason, stops the process:
-half a process is worse than none, because it looks alive. Only tasks started here are ever cancelled here.
+A process has a few root tasks that run until shutdown. The first one to end, for whatever reason, stops the process:
+a partly running process is worse than none, because it seems healthy. Only tasks started here are cancelled here.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 
 class Stop(asyncio.Event):
-    """Set once when the process is to end; ``reason`` says why, for the log."""
+    """The shutdown signal, set once; ``reason`` is for the log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.reason = ""
 
     def request(self, reason: str) -> None:
-        """Ask for the end; the first reason is the one that counts."""
+        """Request the shutdown; the first reason counts."""
         if not self.is_set():
             self.reason = reason
             self.set()
@@ -37,7 +37,7 @@ class Stop(asyncio.Event):
 
 @dataclass(frozen=True, slots=True)
 class StopStep:
-    """One row of the table by which a process stops. ``why`` says why it comes at this place."""
+    """One row of a process's shutdown table. ``why`` explains its position."""
 
     name: str
     why: str
@@ -48,7 +48,7 @@ class StopStep:
 class Supervisor:
     """The root tasks of a process: ``async with Supervisor(stop) as tasks: tasks.start(...)``.
 
-    Leaving the block cancels what still runs and raises the failures of tasks, if any, as one ExceptionGroup.
+    Leaving the block cancels the running tasks and raises the tasks' failures, if any, as one ExceptionGroup.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -72,14 +72,14 @@ class Supervisor:
             raise ExceptionGroup("root tasks failed", self._failures)
 
     def start(self, name: str, task: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start a root task. Its end, unless the process is stopping anyway, stops the process."""
+        """Start a root task. If it ends before the shutdown, it stops the process."""
         started = asyncio.get_running_loop().create_task(task, name=name)
         self._tasks.add(started)
         started.add_done_callback(self._ended)
         return started
 
     async def cancel(self, *tasks: asyncio.Task[None]) -> None:
-        """Cancel root tasks as one step of stopping, and wait for their end."""
+        """Cancel root tasks as one step of the shutdown, and wait for their end."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -95,7 +95,7 @@ class Supervisor:
 
 
 async def stop_in_order(steps: Sequence[StopStep]) -> None:
-    """Carry out the table, row by row. A row that fails or runs out of its budget does not keep the rest from it."""
+    """Run the shutdown table row by row. A row that fails or exceeds its budget does not prevent the next ones."""
     for step in steps:
         try:
             async with asyncio.timeout(step.budget.total_seconds()):
@@ -107,7 +107,7 @@ async def stop_in_order(steps: Sequence[StopStep]) -> None:
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when the first of them is over; the others are cancelled."""
+    """Return when the first one has ended; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -118,14 +118,15 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
 
 
 async def end_of(task: "asyncio.Task[None]") -> None:
-    """Wait for a task's end without a say in it."""
+    """Wait for a task's end, without cancelling it or raising its error."""
     await asyncio.wait({task})
 
 
 async def to_its_end(call: Awaitable[T]) -> T:
-    """Await a call of somebody else's. A CancelledError that this task was not asked for is raised as a fault.
+    """Await a call; raise RuntimeError for a CancelledError that was not a cancellation of this task.
 
-    What the call waited for was cancelled, not this task. Let through, it would end the task without a word.
+    Then something that the call waited for was cancelled; propagated, the CancelledError would end this task
+    silently.
     """
     try:
         return await call
@@ -137,7 +138,7 @@ async def to_its_end(call: Awaitable[T]) -> T:
 
 
 async def end(task: "asyncio.Task[None]") -> None:
-    """End a task of ours. Raises what it raised."""
+    """Cancel a task and wait for its end. Raises its error."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
@@ -145,9 +146,9 @@ async def end(task: "asyncio.Task[None]") -> None:
 
 
 async def all_done(*tasks: "asyncio.Task[Any]") -> None:
-    """Wait until every task is done, however often the caller is cancelled meanwhile.
+    """Wait until every task is done, even if the caller is cancelled meanwhile, once or several times.
 
-    A cancellation is raised when they are done. What the tasks return or raise stays theirs.
+    A cancellation is raised after that. The tasks' results and errors are not touched.
     """
     cancelled: asyncio.CancelledError | None = None
     while running := [task for task in tasks if not task.done()]:
@@ -162,24 +163,24 @@ async def all_done(*tasks: "asyncio.Task[Any]") -> None:
 async def uncut(call: Coroutine[Any, Any, T]) -> T:
     """Finish a write even if its caller is cancelled meanwhile, once or several times.
 
-    A write that is cut off may still take effect, after the rollback has looked and found nothing. Returns what the
-    call returns and raises what it raises; a cancellation takes precedence over both and is raised when the call has
-    ended. The call ends by its own timeout, so the delay is bounded by that of the client.
+    An interrupted write may still take effect after the rollback has checked for it. Returns and raises what the call
+    does; a cancellation takes precedence over both, and is raised when the call has ended. The client's timeout ends
+    the call, so the delay is bounded.
     """
     task = asyncio.ensure_future(call)
     try:
         await all_done(task)
     except asyncio.CancelledError:
         if not task.cancelled():
-            task.exception()  # the caller is leaving: retrieved here so that it is not logged as lost
+            task.exception()  # the caller is being cancelled: retrieved here so that asyncio does not log it as lost
         raise
     return task.result()
 
 
 def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
-    """Run ``main`` to its end on uvloop. SIGTERM and SIGINT set its Stop; a second one exits at once.
+    """Run ``main`` on uvloop. SIGTERM and SIGINT set its Stop; a second signal exits immediately.
 
-    Exceptions of ``main`` are the caller's.
+    Raises the exceptions of ``main``.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_with_signals(main))
@@ -190,7 +191,7 @@ async def _with_signals(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> No
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():
-            # Somebody is waiting at a terminal, or the kubelet has lost patience: not even finally blocks.
+            # A user at a terminal, or the kubelet, does not want to wait: skip even the finally blocks.
             os._exit(128 + number)
         log.info("stopping", extra={"signal": number.name})
         stop.request(number.name)

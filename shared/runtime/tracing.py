@@ -1,9 +1,9 @@
-"""Traces, if wanted: spans that are over are handed to OpenTelemetry, which sends them on in the background.
+"""Optional traces: finished spans are passed to OpenTelemetry, which exports them in the background.
 
-Off unless an endpoint is configured by OpenTelemetry's own environment variables, and then an optional extra of this
-package (``bowline[tracing]``): without the libraries a process says so once and works all the same. There is no
-current span and nothing to propagate within a process: whoever did the work knows when it began, and tells of it when
-it is over. From one process to the next a trace goes by its W3C ``traceparent``, as text.
+Off unless OpenTelemetry's own environment variables configure an endpoint; it also needs an optional extra of this
+package (``bowline[tracing]``), and without those libraries the process logs one warning and works without traces.
+There is no current span and no propagation within a process: a component records a span when the work is finished.
+Between processes a trace is propagated as text, by its W3C ``traceparent``.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
-# A process that is told to stop has better things to wait for.
+# A process that must shut down does not wait longer for the exporter.
 _GOODBYE_MS = 2000
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -30,7 +30,7 @@ Attributes = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Work that is over. ``fault`` says in words why it failed, if it did."""
+    """Finished work. ``fault`` is the reason if it failed."""
 
     name: str
     began: datetime
@@ -41,7 +41,7 @@ class Span:
 
 
 class Tracer:
-    """Hands spans over. ``provider`` is an OpenTelemetry SDK TracerProvider, which decides what becomes of them."""
+    """Records spans. ``provider`` is an OpenTelemetry SDK TracerProvider, which exports them."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -51,9 +51,9 @@ class Tracer:
         self._propagator = w3c.TraceContextTextMapPropagator()
 
     def record(self, span: Span, parent: str = "") -> str:
-        """Hand a span over with its parts; returns its traceparent, for what follows from it.
+        """Record a span with its parts; returns its traceparent, for spans that follow from it.
 
-        ``parent`` is a traceparent; anything else begins a new trace.
+        ``parent`` is a traceparent; anything else starts a new trace.
         """
         context = self._propagator.extract({"traceparent": parent}, context=None) if parent else None
         made = self._record(span, context)
@@ -62,7 +62,7 @@ class Tracer:
         return carrier.get("traceparent", "")
 
     async def close(self) -> None:
-        """Send what is left, if that can be done at once, and stop."""
+        """Export the remaining spans, for at most 2 s, and shut down."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -83,7 +83,7 @@ class Tracer:
 
 
 def configured_tracer(service: str, environment: Mapping[str, str] = os.environ) -> Tracer | None:
-    """Return a tracer if the environment asks for one and the libraries are there; says what is missing."""
+    """Return a tracer if the environment configures one and the libraries are installed; logs missing ones."""
     wanted = any(environment.get(name) for name in ENDPOINTS)
     if not wanted or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None

@@ -1,7 +1,7 @@
-"""Workers over one queue of keys: take a key, look at it, put it back for when it is to be looked at again.
+"""Workers for one work queue: take a key, reconcile it, requeue it.
 
-A look that fails is its worker's business; a worker that fails is not to be survived. Workers that end one by one and
-unnoticed would leave a process that leads, answers its probes and does nothing.
+A reconcile that raises is reported and retried; a worker that fails must end the process. Workers that end unnoticed
+one by one would leave a leader that passes its probes and does nothing.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ async def work(
     reconcile: Callable[[K], Awaitable[timedelta | None]],
     on_error: Callable[[K], None],
 ) -> None:
-    """Process one key after the other until the queue is shut down.
+    """Process one key after another until the queue is shut down.
 
-    ``reconcile`` returns when to process the key again, if at all. If it raises, ``on_error`` is called in the
-    exception's handler, to report it, and the key is processed again, rate limited.
+    ``reconcile`` returns the delay before the key is processed again, or None. If it raises, ``on_error`` is called
+    in the exception's handler, to report it, and the key is requeued with a rate limit.
     """
     while True:
         try:
@@ -36,7 +36,7 @@ async def work(
                 if again is not None:
                     queue.add_after(key, again)
                 queue.forget(key)
-            except Exception:  # noqa: BLE001 - whatever it is, ``on_error`` reports it
+            except Exception:  # noqa: BLE001 - ``on_error`` reports every exception
                 on_error(key)
                 queue.add_rate_limited(key)
         finally:
@@ -44,7 +44,7 @@ async def work(
 
 
 async def first_failure(workers: Sequence["asyncio.Task[None]"]) -> None:
-    """Wait until one of the workers fails; for ever if none does. Their regular end is no failure."""
+    """Wait until one of the workers fails, indefinitely if none does. A regular end is not a failure."""
     left = set(workers)
     while left:
         ended, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
@@ -54,5 +54,5 @@ async def first_failure(workers: Sequence["asyncio.Task[None]"]) -> None:
 
 
 def failure_of(worker: "asyncio.Task[None]") -> BaseException | None:
-    """Return the exception that an ended worker failed with; None if it ended in order or was cancelled."""
+    """Return the exception of a failed worker; None if it ended regularly or was cancelled."""
     return None if worker.cancelled() else worker.exception()

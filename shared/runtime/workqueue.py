@@ -1,25 +1,25 @@
-"""A queue of keys for a level-triggered controller, on one event loop.
+"""A work queue of keys for a level-triggered controller, on one event loop.
 
-A key means "reconcile this object", not an event, so that any number of adds before a reconcile are one reconcile.
-Where a key can be:
+A key means "reconcile this object", not an event, so any number of adds before a reconcile cause one reconcile. A key
+is in one of these states:
 
-- *ready*: to be handed out, once;
-- *processing*: handed out and not yet done; added meanwhile, it becomes ready again when done, so that no two workers
-  ever process the same key;
-- *delayed*: to be added later; the earliest due time wins, and an explicit ``add`` replaces it.
+- *ready*: will be handed out once;
+- *processing*: handed out and not yet done; if added meanwhile, it becomes ready again when done, so that no two
+  workers ever process the same key;
+- *delayed*: will be added later; the earliest due time wins, and an explicit ``add`` replaces it.
 
-Ready keys have one of two priorities. A key that is added has the normal one. With a ``low_priority_limit``, a key
-whose delay is over has the low one: keys of normal priority are handed out first, and only that many of low priority
-are processed at a time, so that thousands of delays that end together do not hold up new work. Half as many are
-processed in any case, alternating with normal ones, so that neither priority starves the other.
+Ready keys have one of two priorities. An added key has normal priority. With a ``low_priority_limit``, a key whose
+delay is over has low priority: normal keys are handed out first, and at most that many low-priority keys are
+processed at a time, so that thousands of delays that end together do not hold up new work. Half as many may be
+processed at any time, alternating with normal ones, so that neither priority starves the other.
 
 Within a priority, *groups* of keys (``group`` returns a key's group, its namespace for example) take turns, however
 many keys each has. With ``workers``, no group occupies all of them: a group gets another worker only while it has
-fewer than ``_SHARE`` times the number of free ones. One group alone can occupy 7 of 8 workers; what remains serves
-the others immediately, even while every key of the group hangs.
+fewer than ``_SHARE`` times the number of free ones. A single group can occupy 7 of 8 workers; the rest serves the
+other groups immediately, even while every key of the group hangs.
 
-One heap and one timer serve all delays: 100,000 delayed keys cost no tasks. Nothing is kept across processes; what a
-queue forgets when shut down, the next process finds by listing.
+One heap and one timer serve all delays: 100,000 delayed keys need no tasks. Nothing is persisted; the next process
+finds the keys by listing.
 """
 
 import asyncio
@@ -35,21 +35,23 @@ from shared.runtime.backoff import Backoff
 
 K = TypeVar("K", bound=Hashable)
 
-# Superseded heap entries are dropped when they outnumber the live ones, but not for a handful.
+# Superseded heap entries are dropped when they outnumber the live ones by more than a few.
 _SLACK = 64
-# A group's workers for each free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
+# A group's workers per free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
 _SHARE = 7
-# Of a key that fails: quickly at first, then every few minutes.
+# For a failing key: short at first, then every few minutes.
 _BACKOFF = (timedelta(seconds=1), timedelta(minutes=5))
 
 
 class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the work
-    """There will be no more keys."""
+    """The queue is shut down; there are no more keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueView(Generic[K]):
-    """A snapshot: the first of the ready with their age, those being processed, the next of the delayed."""
+    """A snapshot: the first ready keys with their age, the keys being processed, the next delayed keys; times in
+    seconds.
+    """
 
     ready: tuple[tuple[K, float], ...]
     processing: tuple[K, ...]
@@ -57,12 +59,12 @@ class QueueView(Generic[K]):
 
 
 class _Lane(Generic[K]):
-    """The ready keys of one priority: a FIFO for each group, and the order in which groups take turns."""
+    """The ready keys of one priority: a FIFO per group, and the order in which groups take turns."""
 
     def __init__(self, group: Callable[[K], Hashable]) -> None:
         self._group = group
         self._keys: set[K] = set()
-        # A key that is discarded stays in its deque as a gap.
+        # A discarded key remains in its deque as a gap.
         self._by_group: dict[Hashable, deque[K]] = {}
         self._turns: deque[Hashable] = deque()
 
@@ -137,54 +139,54 @@ class WorkQueue(Generic[K]):
         self._low_processing: set[K] = set()
         self._by_group: Counter[Hashable] = Counter()
         self._low_by_group: Counter[Hashable] = Counter()
-        # Added while processing, and when.
+        # Keys added while processing, and when.
         self._again: dict[K, float] = {}
         self._delayed: dict[K, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
-        # uvloop's handle of a call that is due at once does not know when: kept beside it.
+        # uvloop's handle of a call that is due immediately has no time: stored beside it.
         self._timer: tuple[float, asyncio.Handle] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
 
     @property
     def depth(self) -> int:
-        """Keys that could be handed out now."""
+        """The number of ready keys."""
         return len(self._ready)
 
     @property
     def normal_depth(self) -> int:
-        """Keys of normal priority that could be handed out now."""
+        """The number of ready keys of normal priority."""
         return len(self._normal)
 
     @property
     def processing(self) -> int:
-        """Keys handed out and not yet done."""
+        """The number of keys handed out and not yet done."""
         return len(self._processing)
 
     @property
     def delayed(self) -> int:
-        """Keys to be added later."""
+        """The number of delayed keys."""
         return len(self._delayed)
 
     @property
     def oldest_age(self) -> timedelta:
-        """How long the key that has been ready for longest has been so; zero if none is ready."""
+        """For how long the oldest ready key has been ready; zero if none is."""
         if not self._ready:
             return timedelta()
         return timedelta(seconds=self._now() - min(self._ready.values()))
 
     def view(self, limit: int) -> QueueView[K]:
-        """Return up to ``limit`` keys of each kind, for debug pages."""
+        """Return up to ``limit`` keys of each state, for debug pages."""
         now = self._now()
-        # The order in which they became ready, which is not the order in which they are handed out.
+        # In the order in which they became ready, which is not the order in which they are handed out.
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
         soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
         return QueueView(ready, tuple(islice(self._processing, limit)), delayed)
 
     def place(self, key: K) -> str | None:
-        """Return where a key is, in words, for debug pages; None if it is not in the queue."""
+        """Return the state of a key as text, for debug pages; None if it is not in the queue."""
         if key in self._processing:
             return "processing" + (", added again meanwhile" if key in self._again else "")
         if key in self._ready:
@@ -193,11 +195,11 @@ class WorkQueue(Generic[K]):
         return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
 
     def holds(self, key: K) -> bool:
-        """Return whether the key will be handed out again without being added or waited for."""
+        """Return whether the key will be handed out again, without a further add or the end of a delay."""
         return key in self._ready or key in self._again
 
     def add(self, key: K) -> None:
-        """Make the key ready with normal priority; its delay, if any, is over."""
+        """Make the key ready with normal priority; cancels its delay."""
         if self._shut_down:
             return
         self._delayed.pop(key, None)
@@ -211,15 +213,15 @@ class WorkQueue(Generic[K]):
             self._wake_one()
 
     def add_rate_limited(self, key: K) -> None:
-        """Make the key ready after a delay that grows with each call until ``forget``."""
+        """Make the key ready after a delay that increases with each call until ``forget``."""
         self.add_after(key, self._backoff.failed(key, _BACKOFF[0]))
 
     def forget(self, key: K) -> None:
-        """Reset the key's rate limit: it has been processed without a failure."""
+        """Reset the key's rate limit, after it was processed without a failure."""
         self._backoff.succeeded(key)
 
     def num_requeues(self, key: K) -> int:
-        """Return how often the key has been added rate limited since it was forgotten."""
+        """Return the number of rate-limited adds of the key since the last ``forget``."""
         return self._backoff.failures(key)
 
     def add_after(self, key: K, delay: timedelta) -> None:
@@ -251,7 +253,7 @@ class WorkQueue(Generic[K]):
             try:
                 await waiter
             except asyncio.CancelledError:
-                # Woken for a key and cancelled before it could take it: another worker takes it.
+                # Woken for a key and cancelled before taking it: wake another worker.
                 if waiter.done() and not waiter.cancelled():
                     self._wake_one()
                 raise
@@ -259,7 +261,7 @@ class WorkQueue(Generic[K]):
         self._processing.add(key)
         self._by_group[self._group(key)] += 1
         if self._ready:
-            # More than one key may have become available with the last that was done.
+            # More than one key may have become available with the last ``done``.
             self._wake_one()
         return key
 
@@ -275,11 +277,11 @@ class WorkQueue(Generic[K]):
         if added is not None and not self._shut_down:
             self._enqueue(self._normal, key, added)
         elif self._ready:
-            # Keys that a limit has held back.
+            # Keys that a limit has held back may be available now.
             self._wake_one()
 
     def shut_down(self) -> None:
-        """Hand out no more keys and take none; those being processed are still to be marked done."""
+        """Hand out and accept no more keys; those being processed must still be marked done."""
         self._shut_down = True
         self._ready.clear()
         self._normal.clear()
@@ -295,7 +297,7 @@ class WorkQueue(Generic[K]):
                 waiter.set_result(None)
 
     def _next(self) -> K | None:
-        """Remove and return the key to be handed out now; None if none is ready or limits hold all of them back."""
+        """Remove and return the next key to hand out; None if none is ready or limits hold all of them back."""
         limit = self._low_limit or 0
         share = -(-limit // 2) if self._normal else limit
         alternates = not (self._low_was_last and self._normal)
@@ -314,7 +316,7 @@ class WorkQueue(Generic[K]):
         return self._workers is None or self._by_group[group] < _SHARE * (self._workers - len(self._processing))
 
     def _may_take_low(self, group: Hashable, share: int) -> bool:
-        """Return the same for the workers that may process low priority; of these few a group leaves a quarter."""
+        """Return whether the group may occupy another low-priority worker; it leaves a quarter of these free."""
         return self._workers is None or self._low_by_group[group] < 3 * (share - len(self._low_processing))
 
     def _enqueue_low(self, key: K) -> None:
@@ -342,7 +344,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time()
 
     def _set_timer(self) -> None:
-        """Have ``_release`` called when the earliest live delay is over."""
+        """Schedule ``_release`` for the end of the earliest live delay."""
         while self._heap and self._delayed.get(self._heap[0][2]) != self._heap[0][:2]:
             heapq.heappop(self._heap)
         due = self._heap[0][0] if self._heap else None
@@ -356,7 +358,7 @@ class WorkQueue(Generic[K]):
 
     def _release(self) -> None:
         self._timer = None
-        # Timers may fire early by the clock's resolution; the next one is set for what is left.
+        # Timers may fire early by the clock's resolution; the next timer is set for the remainder.
         now = self._now()
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)

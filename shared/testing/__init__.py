@@ -1,1 +1,1 @@
-"""What a plugin author imports in tests: builders, clock, handle, recording plugin."""
+"""Imports for plugin authors' tests: builders, clock, handle, recording plugin."""

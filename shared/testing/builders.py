@@ -1,6 +1,6 @@
 """Raw objects for tests: complete enough for the API server, adjustable by keyword.
 
-A builder returns a fresh dictionary each time; change it as you like.
+A builder returns a new dictionary each time, which the caller may modify.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ def pod(name: str = "pod", namespace: str = "default", **spec: Any) -> dict[str,
         "spec": {
             "schedulerName": "bowline",
             "containers": [{"name": "main", "image": "registry.example/app:1"}],
-            # Bound pods must run on kwok's tainted or bare nodes alike.
+            # Bound pods must run on kwok's tainted and untainted nodes.
             "tolerations": [{"operator": "Exists"}],
             **spec,
         },
@@ -44,7 +44,7 @@ def bind_request(
 
 
 def stored(obj: dict[str, Any], uid: str = "uid-1", version: str = "1", **metadata: Any) -> dict[str, Any]:
-    """Return the object as the API server would give it back: with UID, resourceVersion and creation time."""
+    """Return the object as the API server would return it: with UID, resourceVersion and creation time."""
     return {
         **obj,
         "metadata": {

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock for tests that advances only by ``step``."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,7 +6,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class SteppedClock:
-    """A ``Clock`` for tests: stands still until ``step``."""
+    """A ``Clock`` for tests: constant until ``step``."""
 
     def __init__(self, start: datetime = START) -> None:
         self._start = start
@@ -19,5 +19,5 @@ class SteppedClock:
         return self._passed.total_seconds()
 
     def step(self, by: timedelta) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self._passed += by

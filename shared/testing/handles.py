@@ -1,6 +1,6 @@
-"""A Handle for a plugin that is called by a test instead of the reconciler.
+"""A Handle for a plugin that a test calls instead of the reconciler.
 
-Its workers do nothing: what a plugin's own queue does is a matter of the running reconciler.
+Its workers do nothing: a plugin's own queue needs the running reconciler.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def handle_for(
     registry: CollectorRegistry | None = None,
     clock: Clock | None = None,
 ) -> Handle:
-    """Return what ``Plugin.setup`` is given; read what the plugin counts from ``registry``."""
+    """Return the argument of ``Plugin.setup``; the plugin's metrics are in ``registry``."""
     metrics = PluginMetrics(plugin, registry or CollectorRegistry())
     given = settings or Settings()
     return Handle(given, client, clock or SystemClock(), _idle, metrics, FeatureGates(given.feature_gates))

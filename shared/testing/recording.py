@@ -1,6 +1,6 @@
-"""A plugin that does nothing but write down how it is called, and answers as it is told.
+"""A plugin that records its calls and returns configured results.
 
-For tests of order and of what a failure at one point means for all others.
+For tests of the order of calls, and of the consequences of a failure at one extension point.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,20 +16,20 @@ from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.plugin import RUN, AdmissionInfo, Plugin, PluginConfig, Preflight
 from shared.framework.status import Status
 
-# What was called, in order, as "plugin.point".
+# The calls in order, as "plugin.point".
 Calls = list[str]
-# What to do instead of the harmless default: return something, raise something.
+# By extension point: what to return or raise instead of the default.
 Answers = Mapping[str, Callable[[], Any]]
 
 
 class RecordingPlugin(Plugin):
-    """Records every call into a shared list. ``answers`` maps a point to what it does there."""
+    """Records every call in a shared list. ``answers`` maps an extension point to its behaviour."""
 
     name = "recording"
 
     def __init__(self, name: str, calls: Calls, answers: Answers | None = None, effects: bool = False) -> None:
         super().__init__(PluginConfig(), Settings())
-        # Several of them run side by side, each under its own name.
+        # Several instances run together, each under its own name.
         self.name = name  # type: ignore[misc]  # a class variable everywhere else
         self._calls = calls
         self._answers = answers or {}
