@@ -78,8 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
-    """Return settings with every kind that Bowline knows by name, whether or not the cluster's configuration lists
-    it.
+    """Return settings with every kind that Bowline knows by name, also those that the configuration does not list.
 
     A cluster that does not check such a kind stores the object and denies its pods; lint reports the error earlier.
     """

@@ -65,8 +65,7 @@ async def lead(
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take part in the leader election and work during each term, until ``stop``. Raises what a plugin's start
-    raises.
+    """Take part in the leader election and work during each term, until ``stop``. Raises a plugin start's error.
 
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease.

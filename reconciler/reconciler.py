@@ -93,10 +93,9 @@ class Reconciler:
         self._failures.recovered()
 
     def note_change(self, key: ObjectKey) -> bool:
-        """Handle a watch event: cancel a running attempt if its request was withdrawn; return whether to enqueue the
-        key.
+        """Handle a watch event: return whether to enqueue the key.
 
-        It does nothing else.
+        A running attempt is cancelled if its request was withdrawn. It does nothing else.
         """
         memory = self.memories.get(key)
         if memory is None:
@@ -111,8 +110,7 @@ class Reconciler:
         return not (memory.done and self._shows(key, memory))
 
     def note_gone(self, key: ObjectKey, in_line: bool) -> bool:
-        """Handle a request's leaving the watch, in the same way. It may still exist; the next reconcile reads it
-        live.
+        """Handle in the same way that a request has left the watch; it may still exist.
 
         ``in_line``: the key is queued already. Then the state is kept, because without it that reconcile would make a
         live read.

@@ -1,5 +1,4 @@
-"""The TTL controller: deletes finished BindRequests that no client reads any more, slowly, page by page, on the
-leader.
+"""The TTL controller: deletes finished BindRequests that no client needs, slowly, page by page, on the leader.
 
 A Succeeded request is kept for the TTL. One with several GPU groups is kept until its pod is deleted: existing
 schedulers read from it which devices the running pod occupies. A Failed request is for the scheduler to read, and is

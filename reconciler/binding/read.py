@@ -59,8 +59,7 @@ class Lookout:
     async def see(
         self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, times: TimesOf
     ) -> tuple[Sight, Decision]:
-        """Read the caches, and the API server as often as the decision requires it; returns the snapshot and the
-        decision.
+        """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
         ``newest``: the request, possibly newer than the cached one. ``ask_live``: the cached request is known to be
         stale.

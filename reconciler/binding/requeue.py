@@ -49,7 +49,7 @@ class TransientFailures:
         self._clock = clock
         self._backoff: Backoff[ObjectKey] = Backoff(BASE, MAX)
         self._streaks: dict[ObjectKey, Streak] = {}
-        # By key: until when (monotonic, seconds) the API server has asked for no further calls.
+        # By key: the end of its Retry-After delay (monotonic, seconds).
         self._deferred: dict[ObjectKey, float] = {}
         self._unlogged = 0
         self._log_at = float("-inf")

@@ -1,4 +1,4 @@
-"""What the reconciler remembers of a request between reconciles. Losing it is safe: the API objects hold the truth.
+"""What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
 entry valid for one UID.

@@ -1,5 +1,4 @@
-"""For how long a request has been known and has waited, and its remaining pause: measured, not derived from stored
-times.
+"""For how long a request has been known and has waited, and its remaining pause: measured, not stored times.
 
 Within a process only the monotonic clock counts, so setting the wall clock changes nothing. Across restarts there is
 only the stored status: the Waiting condition's lastTransitionTime, which may be off by the difference of two

@@ -49,9 +49,7 @@ class QueueShutDown(Exception):  # noqa: N818 - not an error: the end of the wor
 
 @dataclass(frozen=True, slots=True)
 class QueueView(Generic[K]):
-    """A snapshot: the first ready keys with their age, the keys being processed, the next delayed keys; times in
-    seconds.
-    """
+    """A snapshot: the first ready keys and their age, those being processed, the next delayed keys; in seconds."""
 
     ready: tuple[tuple[K, float], ...]
     processing: tuple[K, ...]
