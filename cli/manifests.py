@@ -79,7 +79,7 @@ def _documents(text: str) -> Iterator[tuple[int, Any]]:
         try:
             document = json.loads(text, object_pairs_hook=_unique)
         except ValueError:
-            pass  # Could be YAML in flow style; and for what is neither, the YAML error contains the line.
+            pass  # may be YAML in flow style; if it is neither, the YAML error contains the line
         else:
             yield 1, document
             return

@@ -29,7 +29,7 @@ from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-# After the point of no return an attempt has a POST and a patch left; the API server replies within a minute or not.
+# Past the point of no return an attempt has a POST and a patch left; the API server replies within a minute or never.
 DRAIN = timedelta(seconds=25)
 # One of this many workers may process low-priority keys: reports of waits, retries, polls.
 LOW_PRIORITY_SHARE = 8

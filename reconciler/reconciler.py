@@ -249,7 +249,7 @@ class Reconciler:
         return DONE
 
     async def _orphaned(self, key: ObjectKey, memory: Memory, *, roll_back: bool) -> Again | None:
-        """Release a deleted or replaced request. Returns when to continue; None if nothing is left."""
+        """Release a deleted, replaced or moved request. Returns when to continue; None if nothing is left."""
         if memory.effects is not None and roll_back:
             unfinished = await self._undo_orphan(Sight(key, memory.effects), memory.effects, memory)
             if unfinished is not None:

@@ -223,7 +223,7 @@ class Endings:
         """
         now = self._clock.now()
         if self.leading_since is not None and self.leading_since > now:
-            self.leading_since = now  # The clock was set back.
+            self.leading_since = now  # the clock was set back
         if memory.unknown_binding is not None and memory.unknown_binding > now:
             memory.unknown_binding = now
         # A previous leader's Binding matters only if the rollback would remove something.

@@ -18,7 +18,7 @@ WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
 
 async def run_attempt(c: BindContext, runner: Runner, running: Running, stands: Callable[[], bool]) -> Status:
-    """Run one attempt and return its status. ``stands``: whether, by the caches, it may continue."""
+    """Run one attempt and return its status. The callback returns whether, by the caches, it may continue."""
     groups = runner.preflight(c)
     if isinstance(groups, Status):
         return groups

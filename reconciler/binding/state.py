@@ -63,7 +63,7 @@ class Memory:
     tell_at: float | None = None  # when to report the wait
     has_turn: bool = False  # ``tell_at`` is a slot reserved with the rate limiter
     rollback_told: bool = False
-    rollback_troubles: int = 0  # rollbacks in a row that failed with a transient failure only
+    rollback_troubles: int = 0  # rollbacks that failed with a transient failure
     attempting: bool = False  # an attempt has begun and has no result yet
     blocked: str = ""  # the last event's cause of why the request cannot complete
     unknown_binding: datetime | None = None  # a POST without a reply: may still take effect for a minute
