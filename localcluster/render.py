@@ -230,6 +230,8 @@ def _environment(
     fields = {
         "metadata.name": surroundings.pod_name,
         "metadata.namespace": surroundings.namespace,
+        # Processes here run beside each other in one place, so none has a UID of its own.
+        "metadata.uid": "",
         "spec.serviceAccountName": spec.get("serviceAccountName", "default"),
         "spec.nodeName": "localhost",
         "status.podIP": "127.0.0.1",

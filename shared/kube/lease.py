@@ -6,6 +6,9 @@ could not for the renew deadline, stops leading before another process may start
 resourceVersion of the record it was decided on, so that of two concurrent writers one gets a Conflict.
 
 Standbys watch the Lease in addition to polling it: a release is noticed immediately, a crash when the lease expires.
+
+A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
+container again only after its previous process has ended. The pod's UID in both identities proves it (decision 150).
 """
 
 import asyncio
@@ -41,9 +44,27 @@ class LeaseTimings:
     retry_period: timedelta = timedelta(seconds=2)
 
 
-def new_identity(environ: Mapping[str, str] = os.environ) -> str:
-    """Return an identity for this process: pod or host name, and a UUID for this run."""
-    return f"{environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+def new_identity(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> str:
+    """Return an identity for one term: pod or host name, the pod's UID if it proves something, and a random UUID.
+
+    The UID is included only for process 1 of a container (``pid``: of this process by default). Any other process of
+    the pod, such as one that `kubectl exec` starts, runs beside process 1 and proves nothing about it.
+    """
+    is_first = (os.getpid() if pid is None else pid) == 1
+    pod_uid = environ.get("POD_UID", "") if is_first else ""
+    # Names of pods have no underscores; those of hosts may.
+    name = environ.get("POD_NAME") or socket.gethostname().replace("_", "-")
+    return "_".join(filter(None, (name, pod_uid, str(uuid.uuid4()))))
+
+
+def has_ended(holder: str, identity: str) -> bool:
+    """Return whether ``holder`` is an earlier term of the container that ``identity`` leads for.
+
+    Both have the same pod name and pod UID then. Terms of one process do not overlap, and neither do processes of one
+    container.
+    """
+    container = identity.rpartition("_")[0]
+    return "_" in container and holder != identity and holder.rpartition("_")[0] == container
 
 
 def holder_of(lease: Object) -> str:
@@ -219,13 +240,17 @@ class LeaderElector:
         except NotFound:
             return await self._create()
         self._observe(lease)
-        if holder_of(lease) not in ("", self.identity) and self._runs_out_in() > 0:
+        if not self._is_free(holder_of(lease)):
             return False
         try:
             await self._put(lease)
         except Conflict:
             return False
         return True
+
+    def _is_free(self, holder: str) -> bool:
+        """Return whether this process may acquire or renew the observed record."""
+        return holder in ("", self.identity) or has_ended(holder, self.identity) or self._runs_out_in() <= 0
 
     async def _create(self) -> bool:
         body = {

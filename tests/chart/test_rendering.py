@@ -154,6 +154,7 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
             "POD_NAMESPACE": "metadata.namespace",
             "POD_NAME": "metadata.name",
+            "POD_UID": "metadata.uid",
         }
 
 

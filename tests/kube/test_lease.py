@@ -217,6 +217,23 @@ async def test_a_silent_death_is_taken_over_when_the_lease_has_run_out(client: K
             assert (await lease(client, namespace))["spec"]["leaseTransitions"] == 1
 
 
+async def test_restarted_container_leads_before_the_lease_expires(client: KubeClient, namespace: str) -> None:
+    """Nothing but the pod's UID explains it: the Lease would be held for hours."""
+    first, again, standby = (elector(client, namespace, name, SLOW) for name in ("p_uid_1", "p_uid_2", "q_other_1"))
+    async with asyncio.TaskGroup() as group:
+        dying = group.create_task(first.run(asyncio.Event()))
+        await set_(first.is_leader)
+        async with electing(standby):
+            await until(lambda: standby.leader == "p_uid_1")
+            dying.cancel()
+            await asyncio.wait([dying])
+            async with electing(again):
+                await set_(again.is_leader)
+                await until(lambda: standby.leader == "p_uid_2")
+                assert not standby.is_leader.is_set()
+                assert (await lease(client, namespace))["spec"]["leaseTransitions"] == 1
+
+
 async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: str) -> None:
     many = [elector(client, namespace, f"e{number}") for number in range(5)]
     async with asyncio.TaskGroup() as group:

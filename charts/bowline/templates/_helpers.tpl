@@ -142,6 +142,10 @@ capabilities:
   valueFrom:
     fieldRef:
       fieldPath: metadata.name
+- name: POD_UID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.uid
 {{- end }}
 
 {{- define "bowline.probes" -}}

@@ -1,11 +1,12 @@
 """What is written into a Lease."""
 
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from shared.kube.lease import claimed, holder_of, new_identity, released
+from shared.kube.lease import claimed, has_ended, holder_of, new_identity, released
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05.000000Z"
@@ -54,8 +55,46 @@ def test_holder(lease: dict[str, Any], expected: str) -> None:
     assert holder_of(lease) == expected
 
 
-def test_identities_differ_between_lives_of_one_pod() -> None:
-    one, two = new_identity({"POD_NAME": "bowline-0"}), new_identity({"POD_NAME": "bowline-0"})
+POD = {"POD_NAME": "bowline-0", "POD_UID": "0b1c"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "pid", "prefix"),
+    [
+        pytest.param(POD, 1, "bowline-0_0b1c_", id="the first process of a container"),
+        pytest.param(POD, 7, "bowline-0_", id="a process that kubectl exec starts"),
+        pytest.param({"POD_NAME": "bowline-0"}, 1, "bowline-0_", id="a pod without its UID"),
+    ],
+)
+def test_identity_has_the_pod_uid_where_it_is_proof(environ: dict[str, str], pid: int, prefix: str) -> None:
+    one, two = new_identity(environ, pid), new_identity(environ, pid)
     assert one != two
-    assert one.startswith("bowline-0_")
-    assert new_identity({}).split("_")[0]
+    for identity in (one, two):
+        assert identity.startswith(prefix)
+        assert identity.count("_") == prefix.count("_")
+
+
+def test_identity_without_a_pod_has_one_part_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "my_host")
+    assert new_identity({}, 1).startswith("my-host_")
+    assert not has_ended(new_identity({}, 1), new_identity({}, 1))
+
+
+@pytest.mark.parametrize(
+    ("holder", "expected"),
+    [
+        pytest.param("bowline-0_0b1c_one", True, id="the same pod, an earlier process"),
+        pytest.param("bowline-0_0b1c_two", False, id="itself"),
+        pytest.param("bowline-0_ffff_one", False, id="a pod of the same name and another UID"),
+        pytest.param("bowline-1_0b1c_one", False, id="another pod"),
+        pytest.param("bowline-0_one", False, id="an identity without the UID"),
+        pytest.param("", False, id="no holder"),
+    ],
+)
+def test_holder_has_ended_if_it_led_for_the_same_container(holder: str, expected: bool) -> None:
+    assert has_ended(holder, "bowline-0_0b1c_two") is expected
+
+
+@pytest.mark.parametrize("holder", ["bowline-0_one", "bowline-0_0b1c_one"])
+def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
+    assert not has_ended(holder, "bowline-0_two")
