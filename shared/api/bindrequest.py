@@ -125,7 +125,7 @@ class ResourceClaimAllocation(_Wire):
 
 
 class ExtendedResourceClaimAllocation(_Wire):
-    """The allocation of the claim that stands for the pod's extended resources."""
+    """The allocation of the ResourceClaim for the pod's extended resources."""
 
     allocation: Annotated[
         dict[str, Any] | None,

@@ -64,7 +64,7 @@ class Condition(_Wire):
 
 
 class BindRequestStatus(_Wire):
-    """How far the binding has come. Written by the reconciler only."""
+    """Progress of the binding. Written by the reconciler only."""
 
     phase: Annotated[
         StoredPhase,

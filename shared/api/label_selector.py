@@ -1,8 +1,7 @@
-"""Label selectors as text, as ``kubectl --selector`` takes them, in a form that can be compared. Pure.
+"""Label selectors in the syntax of ``kubectl --selector``, parsed into a canonical form. Pure.
 
-Selectors that select the same objects may be written in many ways. Here each key has one condition: which values it
-may have, or may not have, and whether it may be absent. That gives one text for all equal selectors, and says whether
-two selectors can select the same object.
+Equal selectors can be written in many ways. Here each key has one condition: its allowed or denied values, and
+whether the key may be absent. Equal selectors thus have the same text, and overlapping selectors can be detected.
 """
 
 import re
@@ -25,7 +24,7 @@ _REQUIREMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Of one key. ``allowed``: the only values it may have, None for any; ``denied``: values it may not have."""
+    """The condition on one key. ``allowed``: the only values it may have (None: any); ``denied``: excluded values."""
 
     allowed: frozenset[str] | None = None
     denied: frozenset[str] = frozenset()
@@ -34,17 +33,17 @@ class Condition:
 
     @property
     def possible(self) -> bool:
-        """Whether any object can fulfil it."""
+        """Whether any object can satisfy it."""
         return self.may_be_absent or (self.may_be_present and self.allowed != frozenset())
 
     def both(self, other: "Condition") -> "Condition":
-        """Return the condition that holds where both hold."""
+        """Return the conjunction of both conditions."""
         denied = self.denied | other.denied
         sets = [allowed for allowed in (self.allowed, other.allowed) if allowed is not None]
         allowed = frozenset.intersection(*sets) - denied if sets else None
         present = self.may_be_present and other.may_be_present
         absent = self.may_be_absent and other.may_be_absent
-        # What is denied says nothing beside the values that are allowed, or beside the key's absence.
+        # Denied values are redundant beside allowed ones, and if the key must be absent.
         denied = frozenset() if allowed is not None or not present else denied
         return Condition(allowed, denied, present, absent)
 
@@ -55,7 +54,7 @@ class Condition:
         return self.may_be_present and value not in self.denied and (self.allowed is None or value in self.allowed)
 
     def text(self, key: str) -> str:
-        """Return it as part of a selector."""
+        """Return the condition in selector syntax."""
         if not self.may_be_present:
             return f"!{key}"
         if self.allowed is not None:
@@ -76,7 +75,7 @@ class LabelSelector:
     conditions: Mapping[str, Condition]
 
     def __str__(self) -> str:
-        """The one text of all selectors that are equal to this one; empty if it selects everything."""
+        """The canonical text, the same for all equal selectors; empty if it selects everything."""
         return ",".join(condition.text(key) for key, condition in sorted(self.conditions.items()))
 
     def selects(self, labels: Mapping[str, str]) -> bool:
@@ -84,7 +83,7 @@ class LabelSelector:
         return all(condition.admits(labels.get(key)) for key, condition in self.conditions.items())
 
     def overlaps(self, other: "LabelSelector") -> bool:
-        """Return whether an object can be selected by both."""
+        """Return whether both can select the same object."""
         shared = self.conditions.keys() & other.conditions.keys()
         return all(self.conditions[key].both(other.conditions[key]).possible for key in shared)
 
@@ -92,7 +91,7 @@ class LabelSelector:
 def parse_label_selector(text: str) -> LabelSelector:
     """Parse a selector; an empty one selects everything.
 
-    Raises ValueError that says where it cannot be understood, or that it selects nothing.
+    Raises ValueError for a syntax error, with its position, and for a selector that selects nothing.
     """
     conditions: dict[str, Condition] = {}
     position = 0

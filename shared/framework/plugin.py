@@ -105,9 +105,9 @@ class Plugin:
     config_model: ClassVar[type[PluginConfig]] = PluginConfig
     # Plugins that must be enabled for this one; they also precede it in the order.
     requires: ClassVar[tuple[str, ...]] = ()
-    # Plugins that, if enabled, must come before this one.
+    # Plugins that, if enabled, must precede this one.
     after: ClassVar[tuple[str, ...]] = ()
-    # Plugins that, if enabled, must come after this one.
+    # Plugins that, if enabled, must follow this one.
     before: ClassVar[tuple[str, ...]] = ()
     # Feature gates that this plugin declares; their values are in ``handle.gates``.
     gates: ClassVar[tuple[Gate, ...]] = ()
