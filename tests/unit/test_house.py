@@ -1,6 +1,9 @@
-"""The house rules that no linter holds: sizes of modules and functions, docstrings, words that must not appear."""
+"""Rules of the code base that no linter checks: sizes, docstrings, the words of docstrings and comments, the maps."""
 
 import ast
+import io
+import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +13,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("webhook", "reconciler", "shared", "cli", "localcluster")
 MAX_MODULE = 500  # review a module at 300 lines
 MAX_FUNCTION = 60
+# How often words of a private dialect may occur in 10,000 words of docstrings and comments. The limits only decrease.
+LIMITS = {
+    r"somebody|nobody|whoever|whom|anybody|everybody": 0.0,
+    r"looks?|looked": 0.0,
+    r"tells?|told|says?|said": 0.0,
+    r"goes|gone|comes": 0.0,
+    r"stands?": 0.0,
+    r"anew|for ever|at once": 0.0,
+}
 
 
 def modules() -> Iterator[Path]:
@@ -18,12 +30,37 @@ def modules() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("path", list(modules()), ids=lambda p: str(p.relative_to(ROOT)))
-def test_module_is_a_room_of_its_own(path: Path) -> None:
+def test_module_has_a_docstring_and_bounded_size(path: Path) -> None:
     text = path.read_text()
     tree = ast.parse(text)
-    assert ast.get_docstring(tree), "a module says at its top what it models"
+    assert ast.get_docstring(tree), "a module docstring states what the module models"
     assert len(text.splitlines()) <= MAX_MODULE
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             assert length <= MAX_FUNCTION, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("words", LIMITS)
+def test_docstrings_and_comments_use_the_terms_of_the_glossary(words: str) -> None:
+    prose = {path: prose_of(path.read_text()) for path in modules()}
+    total = sum(len(re.findall(r"[A-Za-z']+", text)) for text in prose.values())
+    found = {path: re.findall(rf"\b(?:{words})\b", text, re.IGNORECASE) for path, text in prose.items()}
+    count = sum(map(len, found.values()))
+    where = {str(path.relative_to(ROOT)): hits for path, hits in found.items() if hits}
+    assert count * 10_000 / total <= LIMITS[words], f"{count} in {total} words: {where}"
+
+
+def test_every_decision_is_in_the_index_and_every_link_exists() -> None:
+    folder = ROOT / "docs" / "decisions"
+    linked = re.findall(r"\]\(([^)]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(linked) == sorted(path.name for path in folder.glob("[0-9]*.md"))
+
+
+def prose_of(source: str) -> str:
+    """Return the docstrings and comments of a module."""
+    definitions = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [ast.get_docstring(node) for node in ast.walk(ast.parse(source)) if isinstance(node, definitions)]
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    return "\n".join([text for text in docstrings if text] + comments)
