@@ -30,12 +30,11 @@ def state_of(live: LiveCluster) -> State:
     """Return all that a run may leave: pods, requests, effects, and what the plugins have made or marked."""
     stored = look(live)
     owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
-    effects = [one for one in stored.maps if OWNER in (one["metadata"].get("labels") or {})]
     state = {
         "pods": {pod["metadata"]["name"]: _pod(pod) for pod in stored.pods},
         "requests": {request["metadata"]["name"]: _request(request) for request in stored.requests},
-        "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in effects),
-        "maps": {one["metadata"]["name"]: one.get("data", {}) for one in stored.maps if one not in effects},
+        "effects": sorted(owners.get(e["metadata"]["labels"][OWNER], ORPHAN) for e in stored.effects),
+        "maps": {one["metadata"]["name"]: one.get("data", {}) for one in stored.maps},
         **stored.plugins_state(),
     }
     anonymous: State = json.loads(_replaced(json.dumps(state, sort_keys=True), stored.aliases()))
@@ -48,13 +47,14 @@ def left_of(live: LiveCluster) -> list[str]:
     pod = next((one for one in stored.pods if one["metadata"]["name"] == "pod"), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
-    effects = [one for one in stored.maps if OWNER in (one["metadata"].get("labels") or {})]
-    return [f"effect {one['metadata']['name']}" for one in effects] + (stored.held_by(pod) if pod is not None else [])
+    return [f"effect {one['metadata']['name']}" for one in stored.effects] + (
+        stored.held_by(pod) if pod is not None else []
+    )
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
     """Return the effects of one request; the truth observer's idea of what a rollback leaves behind."""
-    found = api.get(f"/api/v1/namespaces/{namespace}/configmaps?labelSelector={OWNER}%3D{request_uid}")["items"]
+    found = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
     return [effect["metadata"]["name"] for effect in found]
 
 

@@ -47,7 +47,10 @@ PLUGINS_CONFIG: Mapping[str, object] = {
 }
 # What the test plugin may do, beside what the chart grants.
 _ROLE = "fault-effects"
-_RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "delete"]}]
+_RULES = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "delete"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+]
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.api import names
 from shared.api.gpu_share import gpu_groups
+from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
 from tests.plugins.claims import is_free, reserved_by
 from tests.plugins.sharing import RESERVATIONS, device_of, group_of
@@ -25,6 +26,7 @@ class Stored:
     pods: list[Any]
     requests: list[Any]
     maps: list[Any]
+    effects: list[Any]
     claims: list[Any]
     volume_claims: list[Any]
     volumes: list[Any]
@@ -98,6 +100,7 @@ def look(live: LiveCluster) -> Stored:
         pods=api.get(f"{core}/pods")["items"],
         requests=api.get(live.request_path("").rstrip("/"))["items"],
         maps=api.get(f"{core}/configmaps")["items"],
+        effects=api.get(f"{core}/secrets?labelSelector={OWNER}")["items"],
         claims=api.get(_CLAIMS.format(namespace))["items"],
         volume_claims=api.get(f"{core}/persistentvolumeclaims")["items"],
         volumes=[one for one in volumes if one["metadata"]["name"].startswith(f"{namespace}-")],

@@ -191,7 +191,9 @@ def _held(live: LiveCluster) -> list[str]:
 
 FRACTION = Scenario("fraction", _shares_a_fresh_device, in_phase("Succeeded"), "Bound")
 DEVICE = Scenario("device", _takes_a_device, in_phase("Succeeded"), "Bound")
-DEVICE_BACK = Scenario("device-back", _gives_a_device_back, _given_up, "BindingFailed", undoes=True)
+DEVICE_BACK = Scenario(
+    "device-back", _gives_a_device_back, _given_up, "BindingFailed", undoes=True, reason="BackoffLimitExceeded"
+)
 VOLUME = Scenario("volume", _takes_a_volume, _bound_with_its_volume, "Bound")
 PLUGIN_SCENARIOS = (
     VOLUME,
@@ -200,9 +202,23 @@ PLUGIN_SCENARIOS = (
     DEVICE,
     DEVICE_BACK,
     Scenario("extended", _takes_an_extended_resource, in_phase("Succeeded"), "Bound"),
-    Scenario("extended-back", _gives_an_extended_resource_back, _given_up, "BindingFailed", undoes=True),
+    Scenario(
+        "extended-back",
+        _gives_an_extended_resource_back,
+        _given_up,
+        "BindingFailed",
+        undoes=True,
+        reason="BackoffLimitExceeded",
+    ),
     FRACTION,
     Scenario("fraction-joins", _joins_a_device, in_phase("Succeeded"), "Bound"),
-    Scenario("fraction-back", _gives_two_devices_back, _given_up, "BindingFailed", undoes=True),
+    Scenario(
+        "fraction-back",
+        _gives_two_devices_back,
+        _given_up,
+        "BindingFailed",
+        undoes=True,
+        reason="BackoffLimitExceeded",
+    ),
     Scenario("fraction-withdrawn", _is_withdrawn_while_agents_are_silent, _withdrawn, undoes=True),
 )

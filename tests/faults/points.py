@@ -60,6 +60,11 @@ def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mod
     return points
 
 
+def is_certain(point: Point) -> bool:
+    """Return whether every run sends the request of the point, as opposed to reads and best-effort writes."""
+    return point.mode is not Mode.READ and (point.match.resource, point.match.subresource) != ("pods", "status")
+
+
 def all_of_run(namespace: str) -> list[Match]:
     """Return what covers whatever a run may send next."""
     everywhere = ("persistentvolumes", "nodes")

@@ -51,6 +51,7 @@ def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
     counts = (
         ("effective Bindings and bound pods", did.bindings, len(bound)),
         ("ConfigMaps made less removed and left", did.standing("configmaps"), made_by_us(stored.maps)),
+        ("effects made less removed and left", did.standing("secrets"), len(stored.effects)),
         ("claims made less removed and left", did.standing("resourceclaims"), len(extended)),
         (
             "reservations made less removed and left",

@@ -11,7 +11,7 @@ from typing import Any
 
 from localcluster.errors import ApiError
 from shared.testing.builders import bind_request, pod
-from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
+from tests.faults.plugins.fault_effects import EFFECT, GATE, OWNER, REFUSE, WAKES
 from tests.live import LiveCluster
 
 FLAKY = "example.bowline.dev/fail-attempts"
@@ -20,14 +20,15 @@ NODE = "gpu-node-0"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A short story. ``last_event``: what is said last about the pod, if anything is; ``undoes``: whether something
-    is rolled back in it."""
+    """A short story. ``last_event``: the last event about the pod, if there is one; ``undoes``: whether something is
+    rolled back in it; ``reason``: of the request's status in the end, if the request fails."""
 
     name: str
     play: Callable[[LiveCluster], None]
     ended: Callable[[LiveCluster], bool]
     last_event: str = ""
     undoes: bool = False
+    reason: str = ""
 
 
 def make_pod(live: LiveCluster, annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
@@ -59,8 +60,7 @@ def make_gate(live: LiveCluster, name: str = "gate") -> None:
 
 def effects(live: LiveCluster) -> int:
     """How many effects there are."""
-    path = f"/api/v1/namespaces/{live.namespace}/configmaps"
-    return sum(item["metadata"]["name"].startswith("effect-") for item in live.cluster.api.get(path)["items"])
+    return len(live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/secrets?labelSelector={OWNER}")["items"])
 
 
 def remove(live: LiveCluster, path: str) -> None:
@@ -130,7 +130,7 @@ def _failed_cleanly(live: LiveCluster) -> bool:
 
 
 PLAIN = Scenario("plain", _plain, in_phase("Succeeded"), "Bound")
-REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed", undoes=True)
+REFUSED = Scenario("final-failure", _refused, _failed_cleanly, "BindingFailed", undoes=True, reason="Rejected")
 SCENARIOS = (
     PLAIN,
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),

@@ -28,7 +28,7 @@ from tests.faults.plugins.fault_effects import OWNER
 from tests.faults.truth import TruthObserver
 from tests.faults.weather import Weather, failed_share, leader_killer, pause, storm_rules
 from tests.faults.world import (
-    CONFIGMAPS,
+    EFFECTS,
     NAMESPACE,
     NEVER_ENDS,
     NODES,
@@ -104,7 +104,7 @@ def examine(world: World, truth: TruthObserver) -> Counter[str]:
         table[judge(request, asked, world.gone_nodes, pods)] += 1
         table["leftover finalizers"] += bool(request["metadata"].get("finalizers"))
     bound = truth.bound()
-    for effect in listed(api, CONFIGMAPS, f"labelSelector={OWNER}"):
+    for effect in listed(api, EFFECTS, f"labelSelector={OWNER}"):
         asked = world.asked[effect["metadata"]["labels"][OWNER]]
         table["leftover effects"] += bound.get(asked.pod_uid) != asked.node
     table["double Bindings"] = deeds(world.cluster)[NAMESPACE].bindings - len(bound)

@@ -59,7 +59,7 @@ def leave_effect(live: LiveCluster, _: str) -> None:
     """Say that all is undone while something is left."""
     owner = live.request()["metadata"]["uid"]
     body = {"metadata": {"name": "effect", "labels": {OWNER: owner}}}
-    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/configmaps", body)
+    live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/secrets", body)
     say_status(live, phase="Failed", conditions=[condition("RolledBack")])
 
 

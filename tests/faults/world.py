@@ -27,6 +27,7 @@ NAMESPACE = "storm"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 REQUESTS = f"/apis/{names.API_VERSION}/namespaces/{NAMESPACE}/{names.PLURAL}"
 CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+EFFECTS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 NODES, VANISHING = 20, 10
 _SUBMITTERS = 4
 # Tells an object of ours from one that somebody else has just made under its name.

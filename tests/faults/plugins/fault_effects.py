@@ -1,6 +1,7 @@
 """A plugin whose preparation leaves something in the API: for tests of crashes, rollback and waits.
 
-A request's annotations say what it does: ``effect`` makes pre_bind create a ConfigMap that only rollback removes,
+A request's annotations say what it does: ``effect`` makes pre_bind create a Secret that only rollback removes (of
+ConfigMaps the chart's policies let the reconciler write those of shares alone),
 ``gate`` names a ConfigMap that must exist before it goes on, ``refuse`` makes it say FATAL in the end. Found by its
 entry point when this folder is on PYTHONPATH; nothing is installed.
 """
@@ -15,7 +16,7 @@ from shared.framework.binding.handle import EventSource
 from shared.framework.plugin import RUN, SKIP, Plugin, Preflight
 from shared.framework.status import Reason, Status
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS
+from shared.kube.resources import CONFIGMAPS, SECRETS
 
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"
@@ -60,18 +61,18 @@ class FaultEffects(Plugin):
     async def rollback(self, c: BindContext, why: Status) -> Status:
         """Remove the effect; found by its name, which needs no state."""
         with suppress(NotFound):
-            await c.client.delete(CONFIGMAPS, c.request.key.namespace, _effect_name(c.request))
+            await c.client.delete(SECRETS, c.request.key.namespace, _effect_name(c.request))
         return Status.ok()
 
 
 async def _ensure_effect(c: BindContext) -> None:
     namespace, name = c.request.key.namespace, _effect_name(c.request)
     try:
-        await c.client.get(CONFIGMAPS, namespace, name)
+        await c.client.get(SECRETS, namespace, name)
     except NotFound:
         body = {"metadata": {"name": name, "labels": {OWNER: c.request.uid}}}
         with suppress(AlreadyExists):
-            await c.client.create(CONFIGMAPS, namespace, body)
+            await c.client.create(SECRETS, namespace, body)
 
 
 def _effect_name(request: BindRequest) -> str:
