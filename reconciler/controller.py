@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 
 from reconciler.binding.wait_index import Sleepers
-from reconciler.informers import Stores
+from reconciler.informers import Listed, Stores
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
@@ -103,8 +103,8 @@ class Controller:
 
         The watches must have been listed. Raises the error of a worker that failed.
         """
-        since = self._clock.now()
-        doubtful = await self._behind(stores, term.over)
+        since = self._clock.monotonic()
+        listed = await self._listed(stores, term.over)
         if term.over.is_set():
             return
         queue: WorkQueue[ObjectKey] = WorkQueue(
@@ -112,9 +112,9 @@ class Controller:
             group=lambda key: key.namespace,
             workers=self._workers,
         )
-        reconciler.begin(since, doubtful)
+        reconciler.begin(since, listed)
         self._queue, self._reconciler, self._sleepers = queue, reconciler, sleepers
-        for key in {*stores.unfinished(), *doubtful}:
+        for key in {*stores.unfinished(), *listed.stale}:
             queue.add(key)
         look = partial(self._look, reconciler)
         workers = [
@@ -144,17 +144,17 @@ class Controller:
             if (failure := failure_of(worker)) is not None:
                 raise failure
 
-    async def _behind(self, stores: Stores, over: asyncio.Event) -> set[ObjectKey]:
-        """Return the keys of stale cached requests. Retries until the API server answers or the term is over."""
+    async def _listed(self, stores: Stores, over: asyncio.Event) -> Listed:
+        """Compare the cache with the API server. Retries until the API server answers or the term is over."""
         trouble: Backoff[str] = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
         while not over.is_set():
             try:
-                return set(await stores.behind())
+                return await stores.compare()
             except KubeError as error:
                 delay = trouble.failed("", timedelta(seconds=0.1))
                 log.warning("cannot start to work yet", extra={"error": str(error)})
                 await _until(over, delay)
-        return set()
+        return Listed()
 
     async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
         if not self._availability.available:

@@ -170,7 +170,7 @@ def _memory(memory: Memory) -> dict[str, Any]:
         "attemptToBeWritten": memory.unsaved is not None,
         "waitsFor": memory.wait_name or None,
         "waitTold": memory.wait_told or None,
-        "unansweredBindingAt": memory.unknown_binding,
+        "unansweredBinding": memory.unknown_binding is not None,
         "asksTheApiServer": memory.ask_live,
     }
 

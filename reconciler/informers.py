@@ -5,8 +5,8 @@ Event handlers here only maintain indexes and pass keys on; reading, deciding an
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from reconciler.decide.decide import must_cancel
@@ -22,6 +22,7 @@ from shared.api.meta import (
     ResourceVersion,
     is_deleting,
     key_of,
+    parse_time,
     status_of,
     uid_of,
     version_of,
@@ -79,6 +80,14 @@ def slim_node(node: dict[str, Any]) -> Object:
     return {"metadata": kept | ({"labels": labels} if labels else {})}
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The stored requests, compared with the cached ones."""
+
+    stale: Collection[ObjectKey] = ()  # whose cached version differs
+    newest: datetime | None = None  # their latest creationTimestamp; None: there are none
+
+
 class Stores:
     """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
 
@@ -123,20 +132,24 @@ class Stores:
         """Return for how long all three have been connected to the API server; zero if one is not."""
         return min(reflector.in_contact() for reflector in self.reflectors.values())
 
-    async def behind(self) -> Collection[ObjectKey]:
-        """Return the keys whose cached version differs from the API server's. Raises the client's errors.
+    async def compare(self) -> Listed:
+        """Compare the cached requests with those of the API server. Raises the client's errors.
 
         A synced cache may still lack the previous leader's last writes.
         """
+        newest: datetime | None = None
         said: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
         async for page in self._client.pages(selection):
-            said |= {key_of(item): version_of(item) for item in page["items"] or ()}
+            items = page["items"] or ()
+            said |= {key_of(item): version_of(item) for item in items}
+            created = (parse_time(item["metadata"].get("creationTimestamp")) for item in items)
+            newest = max((time for time in (newest, *created) if time is not None), default=None)
         store = self.requests.store
         changed = {key for key, seen in store.items() if said.get(key) != version_of(seen)}
         # Without a field selector, most requests that are not in the cache have Succeeded.
         unknown = {key for key in said if key not in store} if selection.field_selector else set()
-        return changed | unknown
+        return Listed(changed | unknown, newest)
 
     async def probe(self) -> None:
         """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""

@@ -7,9 +7,7 @@ failure proves to be the request's own (``decide.transient``).
 """
 
 import logging
-from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
 from typing import assert_never
 
 from reconciler.binding.attempt import Attempts, Tools
@@ -36,6 +34,7 @@ from reconciler.decide.decide import (
 )
 from reconciler.decide.observed import Absent, Policy, Target, Times
 from reconciler.decide.outcome import Outcome
+from reconciler.informers import Listed
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.status import Reason, Status
@@ -129,11 +128,10 @@ class Reconciler:
         stored = self._tools.stores.request(key)
         return stored is not None and stored.uid == memory.uid
 
-    def begin(self, now: datetime, doubtful: Collection[ObjectKey]) -> None:
-        """Begin a leadership term at ``now``. ``doubtful``: keys whose cached requests are stale."""
-        self._ending.leading_since = now
-        self._doubtful = set(doubtful)
-        self._ending.conditions.start()
+    def begin(self, since: float, listed: Listed) -> None:
+        """Begin a leadership term at ``since`` (monotonic). ``listed``: what the API server stored after that."""
+        self._ending.begin(since, listed.newest)
+        self._doubtful = set(listed.stale)
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""

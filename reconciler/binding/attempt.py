@@ -116,7 +116,8 @@ class Attempts:
         finally:
             memory.running = None
             memory.prepared = memory.prepared or running.past_point
-            memory.unknown_binding = c.posts.last_unknown or memory.unknown_binding
+            if c.posts.last_unknown is not None:
+                memory.unknown_binding = c.posts.last_unknown
         if status.code is Code.OK and not c.posts.acknowledged:
             status = await self._verified(sight, request, memory, status)
         if status.code is not Code.OK and (running.past_point or memory.unknown_binding is not None):
@@ -142,7 +143,7 @@ class Attempts:
         if is_bound_as_asked(request, sight.pod_view):
             return answer
         # A call that the plugin has sent may still take effect.
-        memory.unknown_binding = self._clock.now()
+        memory.unknown_binding = self._clock.monotonic()
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(answer.plugin)
 

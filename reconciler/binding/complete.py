@@ -16,7 +16,7 @@ from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.state import Memory
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Fail, is_rollback_incomplete
-from reconciler.decide.in_flight import Posts, settled_at
+from reconciler.decide.in_flight import Posts, existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView, pod_view
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
 from reconciler.decide.preparation import preparation
@@ -35,8 +35,6 @@ from shared.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
-# creationTimestamp has a resolution of one second.
-_A_MOMENT = timedelta(seconds=1)
 # No PodBound=False for these: the pod runs, or belongs to another scheduler.
 _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
@@ -65,9 +63,17 @@ class Endings:
         self.metrics = metrics
         self._in_flight = in_flight
         self._clock: Clock = writer.clock
-        # Start of this process's current leadership term.
-        self.leading_since: datetime | None = None
+        # Start of this process's current leadership term, by the monotonic clock.
+        self._leading_since = 0.0
+        # The latest creationTimestamp of the requests that existed then.
+        self._newest_before: datetime | None = None
         self._bound_events = bound_events
+
+    def begin(self, since: float, newest: datetime | None) -> None:
+        """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
+        self._leading_since = since
+        self._newest_before = newest
+        self.conditions.start()
 
     async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event."""
@@ -213,24 +219,22 @@ class Endings:
 
     def may_be_a_predecessors(self, request: BindRequest) -> bool:
         """Return whether a previous leader may have started on the request: it was created before this term."""
-        since = self.leading_since
-        return since is not None and request.created is not None and request.created < since - _A_MOMENT
+        return existed_before(request, self._newest_before)
 
     def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
         """Return how long an unacknowledged Binding may still take effect; None if none can.
 
         Until then nothing is rolled back and no failure is reported as final.
         """
-        now = self._clock.now()
-        if self.leading_since is not None and self.leading_since > now:
-            self.leading_since = now  # the clock was set back
-        if memory.unknown_binding is not None and memory.unknown_binding > now:
-            memory.unknown_binding = now
+        now = self._clock.monotonic()
         # A previous leader's Binding matters only if the rollback would remove something.
-        since = self.leading_since if has_finalizer(c.request) else None
-        pod = pod_view(c.pod) if c.pod is not None else Absent.GONE
-        settled = settled_at(c.request, pod, Posts(memory.unknown_binding, since, self._in_flight))
-        left = settled - now if settled is not None else timedelta()
+        is_inherited = has_finalizer(c.request) and self.may_be_a_predecessors(c.request)
+        posts = Posts(
+            timedelta(seconds=now - memory.unknown_binding) if memory.unknown_binding is not None else None,
+            timedelta(seconds=now - self._leading_since) if is_inherited else None,
+            self._in_flight,
+        )
+        left = in_flight_for(c.request, pod_view(c.pod) if c.pod is not None else Absent.GONE, posts)
         return left if left > timedelta() else None
 
     @staticmethod

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from reconciler.binding.wait_index import Watched
 from reconciler.decide.outcome import Outcome
@@ -66,7 +65,7 @@ class Memory:
     rollback_troubles: int = 0  # rollbacks that failed with a transient failure
     attempting: bool = False  # an attempt has begun and has no result yet
     blocked: str = ""  # the last event's cause of why the request cannot complete
-    unknown_binding: datetime | None = None  # a POST without a reply: may still take effect for a minute
+    unknown_binding: float | None = None  # a POST without a reply: may still take effect for a minute
     retry_at: float | None = None  # no attempt before this time
     prepared: bool = False  # an attempt of this process has prepared everything, and nothing was rolled back since
     rolled_back: bool = False  # all side effects of the attempts so far are rolled back

@@ -3,6 +3,9 @@
 The API server may execute a POST whose reply was lost until its request timeout ends. That also applies to a POST
 that the previous leader sent before it died or lost the Lease; nothing is known of it but the request itself. A
 rollback in that time could remove what the pod is about to run on.
+
+No wall clock of this process takes part: ages are measured, and whether a request existed when this process began to
+lead follows from creation timestamps alone, which the API server sets.
 """
 
 from dataclasses import dataclass
@@ -12,30 +15,39 @@ from reconciler.decide.conditions import ROLLED_BACK, condition_of
 from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest
 
-# Largest expected difference between the clocks of the API server (creationTimestamp) and of this process.
-CLOCK_SKEW = timedelta(seconds=5)
+_ZERO = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
 class Posts:
     """What this process knows of Bindings that may be in flight."""
 
-    last_unknown: datetime | None  # the last POST for this request without a reply
-    leading_since: datetime | None  # before this time another process may have sent one
+    unknown_for: timedelta | None  # how long ago the last POST without a reply was sent for this request
+    leading_for: timedelta | None  # how long ago another process may have sent one at most; None: none has
     limit: timedelta  # how long the API server may take to execute one
 
 
-def settled_at(request: BindRequest, pod: PodView | Absent, posts: Posts) -> datetime | None:
-    """Return when no Binding of the request can take effect any more; None if none can now.
+def in_flight_for(request: BindRequest, pod: PodView | Absent, posts: Posts) -> timedelta:
+    """Return for how long a Binding of the request may still take effect; zero if none can.
 
     ``pod`` must have been read live.
     """
     if not can_be_bound(request, pod):
-        return None
-    began = [posts.last_unknown] if posts.last_unknown is not None else []
-    if posts.leading_since is not None and _may_be_inherited(request, posts.leading_since):
-        began.append(posts.leading_since)
-    return max(began) + posts.limit if began else None
+        return _ZERO
+    ages = [posts.unknown_for] if posts.unknown_for is not None else []
+    # One that has reported a rollback has waited before it.
+    if posts.leading_for is not None and not condition_of(request, ROLLED_BACK):
+        ages.append(posts.leading_for)
+    return max(_ZERO, posts.limit - min(ages)) if ages else _ZERO
+
+
+def existed_before(request: BindRequest, newest: datetime | None) -> bool:
+    """Return whether another process may have worked on the request before this one began to lead.
+
+    ``newest``: the latest creationTimestamp of the requests that existed then, None if none did. Timestamps are in
+    whole seconds and may be of API servers whose clocks differ: then a newer request counts as one of them too.
+    """
+    return newest is not None and (request.created is None or request.created <= newest)
 
 
 def can_be_bound(request: BindRequest, pod: PodView | Absent) -> bool:
@@ -46,11 +58,3 @@ def can_be_bound(request: BindRequest, pod: PodView | Absent) -> bool:
     return isinstance(pod, PodView) and (
         pod.uid == request.pod_uid and not pod.deleting and not pod.node and not pod.finished
     )
-
-
-def _may_be_inherited(request: BindRequest, leading_since: datetime) -> bool:
-    """Return whether a previous leader may have a Binding of the request in flight, and has not rolled back."""
-    if request.created is not None and request.created > leading_since + CLOCK_SKEW:
-        return False
-    # That process has already waited, and then rolled back.
-    return not condition_of(request, ROLLED_BACK)

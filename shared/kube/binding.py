@@ -13,7 +13,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 
 from shared.api.field_error import FieldError, annotation_path
@@ -58,7 +58,7 @@ class BindingResult:
     message: str = ""
     code: int = 0
     causes: tuple[Cause, ...] = ()
-    last_unknown: datetime | None = None
+    last_unknown: float | None = None
     retry_after: timedelta | None = None
 
 
@@ -121,7 +121,7 @@ async def post_binding(
     }
     loop = asyncio.get_running_loop()
     began = loop.time()
-    last_unknown: datetime | None = None
+    last_unknown: float | None = None
     failure: InfrastructureError
     for is_last in (False, True):
         try:
@@ -135,7 +135,7 @@ async def post_binding(
         except InfrastructureError as error:
             failure = error
         if failure.may_be_done:
-            last_unknown = client.clock.now()
+            last_unknown = client.clock.monotonic()
         elif last_unknown is None:
             raise failure
         took = timedelta(seconds=loop.time() - began)
@@ -162,7 +162,7 @@ async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: a
     return False
 
 
-def judged(error: ApiError, last_unknown: datetime | None) -> BindingResult:
+def judged(error: ApiError, last_unknown: float | None) -> BindingResult:
     """Classify the API server's decision; ``last_unknown`` is set if an earlier POST was not acknowledged."""
     outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
     if isinstance(error, NotFound):

@@ -45,6 +45,8 @@ from tests.kube.wire import Wire
 NO_FLIGHT = timedelta(milliseconds=1)
 # So slow that no renewal or retry is ever due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
+# By how much a wall clock is wrong, or is set while the process runs.
+CLOCK_ERRORS = (timedelta(), timedelta(minutes=11), timedelta(minutes=-11))
 
 Act = Callable[[BindContext], Awaitable[Status]]
 

@@ -12,7 +12,7 @@ from shared.kube.errors import Conflict
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import BINDREQUESTS, LEASES
 from tests.kube.objects import until, until_awaited
-from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 
 
 async def leads(stage: Stage, lease: str = "reconciler") -> str:
@@ -185,8 +185,9 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
     assert options.lease_name == lease == shard_lease("bowline-reconciler", shard)
 
 
-async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(stage: Stage) -> None:
-    """Its verdict may be on its way while the next one prepares the request anew: then it is no longer true."""
+@pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
+async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(stage: Stage, off_by: timedelta) -> None:
+    """Its result may be in flight while the next one prepares the request again: then it is no longer true."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
         await stage.create_pod()
@@ -195,8 +196,7 @@ async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(sta
         seen = await stage.request()
         assert seen["metadata"]["finalizers"]
         await one.crash()
-        # As long as a Lease takes to run out.
-        stage.clock.shift = timedelta(minutes=1)
+        stage.clock.shift = off_by
         async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
             await second.reached.wait()
             said = {
@@ -210,8 +210,11 @@ async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(sta
         first.go.set()
 
 
-async def test_requests_of_this_term_are_not_taken_over(stage: Stage) -> None:
-    async with stage.working(Scripted(effects=True)):
+@pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
+async def test_requests_of_this_term_are_not_taken_over(stage: Stage, off_by: timedelta) -> None:
+    stage.clock.shift = off_by
+    async with stage.working(Scripted(effects=True)) as working:
+        await until(lambda: working.parts.work.controller.queue is not None)
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")

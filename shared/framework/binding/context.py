@@ -23,7 +23,7 @@ def copied(raw: Object) -> Object:
 class BindingPosts:
     """State of the attempt's Binding POSTs; kept up to date by ``bind_by_post``."""
 
-    last_unknown: datetime | None = None  # when an unacknowledged POST was abandoned: it may still take effect
+    last_unknown: float | None = None  # by the monotonic clock, when a POST without a reply ended: it may take effect
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further POST may be sent
     acknowledged: bool = False  # the API server has answered 201
 

@@ -45,7 +45,7 @@ async def bind_by_post(c: BindContext) -> Status:
     except asyncio.CancelledError:
         # A POST that has been sent may still be applied; a queued one is not sent any more.
         if is_sent:
-            c.posts.last_unknown = c.client.clock.now()
+            c.posts.last_unknown = c.client.clock.monotonic()
         raise
     c.posts.last_unknown = result.last_unknown
     c.posts.acknowledged = result.outcome is BindOutcome.BOUND

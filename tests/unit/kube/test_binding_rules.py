@@ -1,14 +1,12 @@
 """Which annotations a Binding may carry, and what an answer to it means."""
 
-from datetime import UTC, datetime
-
 import pytest
 
 from shared.api.field_error import FieldError
 from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, judged
 from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
-LOST = datetime(2026, 1, 1, tzinfo=UTC)
+LOST = 4711.0
 OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
 
 

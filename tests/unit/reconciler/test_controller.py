@@ -8,7 +8,7 @@ import pytest
 from reconciler.binding.requeue import Again
 from reconciler.binding.wait_index import Sleepers
 from reconciler.controller import Controller, Term
-from reconciler.informers import Stores
+from reconciler.informers import Listed, Stores
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
@@ -27,8 +27,8 @@ class OneUnfinished:
     async def probe(self) -> None:
         """Succeed."""
 
-    async def behind(self) -> set[ObjectKey]:
-        return set()
+    async def compare(self) -> Listed:
+        return Listed()
 
 
 class SoonAgain:

@@ -1,4 +1,4 @@
-"""How long a Binding that nobody has heard of may still take effect."""
+"""How long a Binding without a reply may still take effect."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,19 +6,18 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.in_flight import Posts, settled_at
+from reconciler.decide.in_flight import Posts, existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectUID
 from shared.testing.builders import bind_request, stored
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
-LIMIT = timedelta(seconds=60)
+LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
-LATER, MUCH_LATER = CREATED + timedelta(minutes=5), CREATED + timedelta(minutes=9)
 NONE = Posts(None, None, LIMIT)
-UNKNOWN = Posts(LATER, None, LIMIT)
-INHERITED = Posts(None, LATER, LIMIT)
+UNKNOWN = Posts(20 * SECOND, None, LIMIT)
+INHERITED = Posts(None, 50 * SECOND, LIMIT)
 
 
 def request(**status: Any) -> BindRequest:
@@ -26,37 +25,42 @@ def request(**status: Any) -> BindRequest:
 
 
 @pytest.mark.parametrize(
-    ("req", "pod", "posts", "settled"),
+    ("req", "pod", "posts", "seconds"),
     [
-        pytest.param(request(), POD, NONE, None, id="none was ever sent"),
-        pytest.param(request(), POD, UNKNOWN, LATER + LIMIT, id="one of ours went unanswered"),
-        pytest.param(request(), POD, INHERITED, LATER + LIMIT, id="a predecessor may have sent one"),
-        pytest.param(request(), POD, Posts(MUCH_LATER, LATER, LIMIT), MUCH_LATER + LIMIT, id="the last one counts"),
-        pytest.param(
-            request(), POD, Posts(None, CREATED - timedelta(seconds=6), LIMIT), None, id="made since we lead"
-        ),
-        pytest.param(
-            request(),
-            POD,
-            Posts(None, CREATED - timedelta(seconds=5), LIMIT),
-            CREATED + timedelta(seconds=55),
-            id="made since we lead, or so the API server's clock says",
-        ),
+        pytest.param(request(), POD, NONE, 0, id="none was ever sent"),
+        pytest.param(request(), POD, UNKNOWN, 40, id="one of this process has no reply"),
+        pytest.param(request(), POD, replace(UNKNOWN, unknown_for=LIMIT), 0, id="its time is over"),
+        pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
+        pytest.param(request(), POD, replace(INHERITED, leading_for=3 * LIMIT), 0, id="that time is over too"),
+        pytest.param(request(), POD, Posts(20 * SECOND, 50 * SECOND, LIMIT), 40, id="the last one counts"),
         pytest.param(
             request(conditions=[{"type": "RolledBack", "status": "False"}]),
             POD,
             INHERITED,
-            None,
-            id="the predecessor has waited before it judged",
+            0,
+            id="the previous leader has waited before it rolled back",
         ),
-        pytest.param(request(), Absent.GONE, UNKNOWN, None, id="there is no pod"),
-        pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, None, id="another pod refuses it"),
-        pytest.param(request(), replace(POD, deleting=True), UNKNOWN, None, id="a deleting pod refuses it"),
-        pytest.param(request(), replace(POD, node="node-9"), UNKNOWN, None, id="a bound pod refuses it"),
-        pytest.param(request(), replace(POD, finished=True), UNKNOWN, None, id="an ended pod needs nothing"),
+        pytest.param(request(), Absent.GONE, UNKNOWN, 0, id="there is no pod"),
+        pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, 0, id="another pod rejects it"),
+        pytest.param(request(), replace(POD, deleting=True), UNKNOWN, 0, id="a deleting pod rejects it"),
+        pytest.param(request(), replace(POD, node="node-9"), UNKNOWN, 0, id="a bound pod rejects it"),
+        pytest.param(request(), replace(POD, finished=True), UNKNOWN, 0, id="an ended pod needs nothing"),
     ],
 )
-def test_when_nothing_can_take_effect_any_more(
-    req: BindRequest, pod: PodView | Absent, posts: Posts, settled: datetime | None
+def test_how_long_a_binding_may_take_effect(
+    req: BindRequest, pod: PodView | Absent, posts: Posts, seconds: int
 ) -> None:
-    assert settled_at(req, pod, posts) == settled
+    assert in_flight_for(req, pod, posts) == seconds * SECOND
+
+
+@pytest.mark.parametrize(
+    ("newest", "existed"),
+    [
+        pytest.param(None, False, id="there was no request"),
+        pytest.param(CREATED - SECOND, False, id="it is newer than all that existed"),
+        pytest.param(CREATED, True, id="it is, or is as old as, the newest"),
+        pytest.param(CREATED + SECOND, True, id="it is older than the newest"),
+    ],
+)
+def test_what_another_process_may_have_worked_on(newest: datetime | None, existed: bool) -> None:
+    assert existed_before(request(), newest) is existed
