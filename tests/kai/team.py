@@ -1,8 +1,9 @@
 """KAI-Scheduler in front of the pair, which stands where its own binder and admission would; and a team that submits
 pods to it.
 
-Its binaries, CRDs and PriorityClasses are those of its Go module. It runs with an administrator's rights: what it may
-do is its own chart's business.
+Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
+`scheduler` and `podgrouper` of another version, which run with the same CRDs. It runs with an administrator's rights:
+what it may do is its own chart's business.
 """
 
 import json
@@ -18,7 +19,9 @@ import pytest
 
 from localcluster.assets.recipes import KAI_MODULE, KAI_TOOLS, Tool
 from localcluster.assets.supply import at_hand, ensure_assets
+from localcluster.assets.versions import release_for
 from localcluster.cluster import Cluster
+from localcluster.errors import AssetsError
 from localcluster.flags import LOOPBACK
 from localcluster.ports import free_ports
 from localcluster.process import Launch
@@ -33,18 +36,42 @@ _CRDS = ("podgroups", "queues", "topologies")
 _UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
-needs_kai = pytest.mark.skipif(
-    # Go tells where its module is, too.
-    not at_hand(KAI_TOOLS) or shutil.which("go") is None,
-    reason="KAI-Scheduler is not at hand; `python -m localcluster assets --kai` builds it with Go",
-)
+BIN_SETTING = "BOWLINE_KAI_BIN"
+
+
+def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
+    """Return the programs in the folder that the user named, None if none is named.
+
+    Raises AssetsError if one of them is missing or cannot be executed.
+    """
+    named = environ.get(BIN_SETTING)
+    if not named:
+        return None
+    programs = {tool: Path(named) / tool for tool in KAI_TOOLS}
+    missing = [str(path) for path in programs.values() if not (path.is_file() and os.access(path, os.X_OK))]
+    if missing:
+        raise AssetsError(f"${BIN_SETTING} is {named!r}: no program {', '.join(missing)}; build it there or unset it")
+    return programs
+
+
+def missing_part(environ: Mapping[str, str]) -> str | None:
+    """Return why KAI-Scheduler cannot run here; None if it can. Go says where its module with the CRDs is."""
+    if shutil.which("go") is None:
+        return "go is not installed; KAI-Scheduler's CRDs are in its Go module"
+    if chosen_programs(environ) is None and not at_hand(KAI_TOOLS):
+        return "KAI-Scheduler is not at hand; `python -m localcluster assets --kai` builds it with Go"
+    return None
+
+
+_MISSING = missing_part(os.environ)
+needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 
 @contextmanager
 def running_kai(cluster: Cluster) -> Iterator[None]:
     """Install what it needs of the cluster and run it until the block is left."""
-    assets = ensure_assets(KAI_TOOLS, environ=os.environ)
-    chart = _module_folder(assets.release.kai) / "deployments" / "kai-scheduler"
+    programs = chosen_programs(os.environ) or _built()
+    chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
         # The BindRequest's CRD is Bowline's.
         (crd,) = (chart / "crds").glob(f"*_{plural}.yaml")
@@ -64,7 +91,7 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
     env = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir), "KUBECONFIG": str(cluster.kubeconfig)}
     started = []
     for tool, port in zip(KAI_TOOLS, ports, strict=False):
-        argv = (str(assets.path(tool)), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
+        argv = (str(programs[tool]), *(flag.format(f"{LOOPBACK}:{port}") for flag in flags[tool]))
         log = cluster.layout.logs / f"kai-{tool}.log"
         started.append(cluster.run_process(Launch(f"kai-{tool}", argv, log, cluster.data_dir, env)))
     try:
@@ -72,6 +99,11 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
     finally:
         for process in started:
             process.stop()
+
+
+def _built() -> dict[Tool, Path]:
+    assets = ensure_assets(KAI_TOOLS, environ=os.environ)
+    return {tool: assets.path(tool) for tool in KAI_TOOLS}
 
 
 def _module_folder(version: str) -> Path:

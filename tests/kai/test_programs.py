@@ -1,0 +1,27 @@
+"""Which programs of KAI-Scheduler the suite runs."""
+
+from pathlib import Path
+
+import pytest
+
+from localcluster.assets.recipes import KAI_TOOLS
+from localcluster.errors import AssetsError
+from tests.kai.team import BIN_SETTING, chosen_programs
+
+
+@pytest.mark.parametrize("environ", [{}, {BIN_SETTING: ""}])
+def test_no_folder_chooses_the_built_programs(environ: dict[str, str]) -> None:
+    assert chosen_programs(environ) is None
+
+
+def test_folder_chooses_its_programs(tmp_path: Path) -> None:
+    for tool in KAI_TOOLS:
+        (tmp_path / tool).touch(mode=0o755)
+    assert chosen_programs({BIN_SETTING: str(tmp_path)}) == {tool: tmp_path / tool for tool in KAI_TOOLS}
+
+
+def test_folder_without_a_program_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / KAI_TOOLS[0]).touch(mode=0o755)
+    (tmp_path / KAI_TOOLS[1]).touch(mode=0o644)
+    with pytest.raises(AssetsError, match=str(tmp_path / KAI_TOOLS[1])):
+        chosen_programs({BIN_SETTING: str(tmp_path)})
