@@ -1,11 +1,25 @@
 """Pods from request to running container, on a real kubelet: whole GPUs, shares, volumes, resource claims."""
 
 import json
+import statistics
+import sys
+import time
+from typing import Any
 
-from localcluster.node.settings import NODE_NAME
+from localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
 from tests.node.steps import NodeLive
+from tests.plugins.storage import Storage
 
 UUID_PREFIX = "GPU-00000000-0000-0000-0000-"
+DRIVER = "gpu.fake.example"
+_CLAIMS = "/apis/resource.k8s.io/v1"
+_WRITE = """
+import pathlib, time
+file = pathlib.Path("/data/written")
+file.write_text("by the pod")
+print(file.read_text(), flush=True)
+time.sleep(3600)
+"""
 
 
 def test_pod_with_request_runs_its_container(live: NodeLive) -> None:
@@ -40,3 +54,106 @@ def test_share_of_two_devices_sees_both(live: NodeLive) -> None:
     devices = live.environment("multi")["NVIDIA_VISIBLE_DEVICES"].split(",")
     assert len(set(devices)) == 2
     assert all(device.startswith(UUID_PREFIX) for device in devices)
+
+
+def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeLive) -> None:
+    claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": live.namespace}}]}}
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    api = live.cluster.api
+    api.post(f"{_CLAIMS}/deviceclasses", {"metadata": {"name": live.namespace}, "spec": {"selectors": [selector]}})
+    live.create(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": claim}
+    )
+    live.run_pod(
+        "claiming",
+        container={"resources": {"claims": [{"name": "gpu"}]}},
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}],
+    )
+    chosen = {"request": "gpu", "driver": DRIVER, "pool": NODE_NAME, "device": "gpu-2"}
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE_NAME]}]}
+    allocation = {"devices": {"results": [chosen]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
+    live.bind("claiming", resourceClaimAllocations=[{"name": "gpu", "allocation": allocation}])
+    live.running("claiming")
+    assert live.environment("claiming")["FAKE_GPU_DEVICE"] == "gpu-2"
+    live.kubectl("delete", "pod", "claiming")
+    path = f"{_CLAIMS}/namespaces/{live.namespace}/resourceclaims/c"
+    live.until("the claim is free", lambda: not api.get(path).get("status", {}).get("allocation"))
+    api.delete(f"{_CLAIMS}/deviceclasses/{live.namespace}")
+
+
+def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
+    path = f"/var/lib/bowline-volumes/{live.namespace}"
+    storage = Storage(live)
+    folder = {"name": "folder", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+    # The kubelet makes the folder for a container that mounts it.
+    live.run_pod("folder", volumes=[folder], container={"volumeMounts": [{"name": "folder", "mountPath": "/folder"}]})
+    live.bind("folder")
+    live.running("folder")
+    try:
+        storage.make_class()
+        storage.make_volume("disk", NODE_NAME, local={"path": path})
+        storage.make_claim()
+        live.run_pod(
+            "writer",
+            program=_WRITE,
+            container={"volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+            volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+            securityContext={"fsGroup": 10000},
+        )
+        live.bind("writer")
+        live.running("writer")
+        live.output("writer", "by the pod")
+        assert storage.volume_of() == "disk"
+    finally:
+        live.kubectl("delete", "pods", "--all", "--grace-period=0", "--force", check=False)
+        storage.clean()
+
+
+def test_pod_reads_secrets_and_a_token_for_its_own_account(live: NodeLive) -> None:
+    """Volumes that the kubelet fills are not Bowline's business, and work in pods that it has bound."""
+    program = """
+import base64, json, pathlib, time
+token = pathlib.Path("/projected/token").read_text().split(".")[1]
+claims = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+print(json.dumps({"audience": claims["aud"], "subject": claims["sub"],
+    "pod": claims["kubernetes.io"]["pod"]["name"], "secret": pathlib.Path("/projected/key").read_text()}), flush=True)
+time.sleep(3600)
+"""
+    live.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": "value"}})
+    sources: list[dict[str, Any]] = [
+        {"serviceAccountToken": {"path": "token", "audience": "elsewhere", "expirationSeconds": 600}},
+        {"secret": {"name": "s"}},
+    ]
+    live.run_pod(
+        "reader",
+        program=program,
+        container={"volumeMounts": [{"name": "all", "mountPath": "/projected"}]},
+        volumes=[{"name": "all", "projected": {"sources": sources}}],
+    )
+    live.bind("reader")
+    live.running("reader")
+    assert json.loads(live.output("reader", "}")) == {
+        "audience": ["elsewhere"],
+        "subject": f"system:serviceaccount:{live.namespace}:default",
+        "pod": "reader",
+        "secret": "value",
+    }
+
+
+def test_requested_pod_runs_like_one_that_kube_scheduler_binds(live: NodeLive) -> None:
+    """Prints how long each takes from its creation; no time is asserted."""
+    taken: dict[str, list[float]] = {"BindRequest": [], "kube-scheduler": []}
+    for number in range(5):
+        for way, found in taken.items():
+            name = f"{way.lower()}-{number}"
+            began = time.monotonic()
+            if way == "BindRequest":
+                live.run_pod(name, container={"image": PAUSE_IMAGE, "command": ["/pause"]})
+                live.bind(name)
+            else:
+                scheduler = "default-scheduler"
+                live.run_pod(name, container={"image": PAUSE_IMAGE, "command": ["/pause"]}, schedulerName=scheduler)
+            assert live.running(name)["spec"]["nodeName"] == NODE_NAME
+            found.append(time.monotonic() - began)
+    for way, found in taken.items():
+        sys.stdout.write(f"{way}: created to Running, median of {len(found)}: {statistics.median(found):.2f} s\n")

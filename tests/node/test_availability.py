@@ -1,0 +1,119 @@
+"""Admission while webhook pods are evicted one after another, as in a drain.
+
+Pods are created at a steady rate, with dry run, and failures are counted.
+"""
+
+import http.client
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from localcluster.api import ApiClient
+from localcluster.errors import ApiError
+from localcluster.node.cluster import NAMESPACE, NodeCluster
+from shared.testing.builders import pod
+from tests.node.steps import NodeLive
+
+_RATE = 30.0
+_THREADS = 6
+_WEBHOOKS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=webhook"
+
+
+@dataclass
+class Load:
+    """What has become of the requests. ``failures``: the error of each that failed."""
+
+    admitted: int = 0
+    failures: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, failure: str | None) -> None:
+        """Count one request that has ended."""
+        with self.lock:
+            if failure is None:
+                self.admitted += 1
+            else:
+                self.failures.append(failure)
+
+    @property
+    def total(self) -> int:
+        """All requests that have ended."""
+        return self.admitted + len(self.failures)
+
+
+@contextmanager
+def loaded(node: NodeCluster, namespace: str) -> Iterator[Load]:
+    """Create pods until the block ends, each at its time however long the ones before take."""
+    load = Load()
+    stop = threading.Event()
+    began = time.monotonic()
+    wanted = {"metadata": {**pod("load", namespace)["metadata"], "annotations": {"gpu-fraction": "0.5"}}}
+    wanted["spec"] = pod("load", namespace)["spec"]
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    port, pki = int(node.cluster.server.rpartition(":")[2]), node.cluster.layout.pki
+
+    def work(number: int) -> None:
+        client = ApiClient(port, pki / "ca.crt", pki / "admin.crt", pki / "admin.key")
+        for turn in range(number, 1_000_000, _THREADS):
+            if stop.wait(max(0.0, began + turn / _RATE - time.monotonic())):
+                break
+            try:
+                client.post(path, wanted)
+            except (ApiError, OSError, http.client.HTTPException) as error:
+                load.count(str(error))
+            else:
+                load.count(None)
+        client.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def webhooks(live: NodeLive) -> list[dict[str, Any]]:
+    """The webhook's pods that are not being deleted."""
+    items = live.cluster.api.get(_WEBHOOKS)["items"]
+    return [one for one in items if not one["metadata"].get("deletionTimestamp")]
+
+
+def replaced(live: NodeLive, gone: set[str], count: int) -> None:
+    """Wait until so many webhooks are Ready, and none of the deleted ones exists."""
+
+    def is_so() -> bool:
+        items = live.cluster.api.get(_WEBHOOKS)["items"]
+        ready = [one for one in items if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions(one))]
+        return len(items) == len(ready) == count and not gone & {one["metadata"]["name"] for one in items}
+
+    live.until(f"{count} webhooks are Ready", is_so)
+
+
+def conditions(one: dict[str, Any]) -> list[dict[str, Any]]:
+    """The pod's conditions."""
+    return list(one["status"].get("conditions") or ())
+
+
+def report(what: str, load: Load) -> None:
+    """Print the numbers."""
+    sys.stdout.write(f"{what}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
+
+
+def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
+    with loaded(node, live.namespace) as load:
+        live.until("the load has begun", lambda: load.total > _RATE)
+        for name in [one["metadata"]["name"] for one in webhooks(live)]:
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE}}
+            node.cluster.api.post(f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction", body)
+            replaced(live, {name}, 2)
+    report("2 webhooks evicted one after another", load)
+    assert load.failures == []

@@ -1,0 +1,167 @@
+"""What fails on a node: kubelet, containerd, a leader's process, a reservation, an agent's image."""
+
+import json
+import os
+import signal
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from localcluster.node.cluster import NAMESPACE, NodeCluster
+from localcluster.node.settings import NODE_NAME, PAUSE_IMAGE
+from shared.api import names
+from tests.node.steps import NodeLive
+
+_PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
+_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/bowline-reconciler"
+# Survives its first start only until the kernel ends it.
+_GREEDY = """
+import os, pathlib, time
+print(os.environ["NVIDIA_VISIBLE_DEVICES"], flush=True)
+mark = pathlib.Path("/scratch/mark")
+if not mark.exists():
+    mark.touch()
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1 << 20)))
+time.sleep(3600)
+"""
+
+
+def share(live: NodeLive, name: str, group: str) -> dict[str, Any]:
+    """Run a pod with half a device; returns it."""
+    live.run_pod(name, {"gpu-fraction": "0.5"}, container=_PAUSE)
+    live.bind_share(name, "0.50", group)
+    return live.running(name)
+
+
+def whole(live: NodeLive, name: str) -> dict[str, Any]:
+    """Run a pod with a whole device; returns it."""
+    live.run_pod(name, limits={"nvidia.com/gpu": "1"}, container=_PAUSE)
+    live.bind(name, receivedGPU={"count": 1, "portion": "1.00"})
+    return live.running(name)
+
+
+def reservation(live: NodeLive) -> dict[str, Any]:
+    """The only reservation pod."""
+    (found,) = json.loads(live.reservations())
+    return dict(found)
+
+
+def device_of(pod: dict[str, Any]) -> str:
+    """The device that the agent has reported; empty before."""
+    return str((pod["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE, ""))
+
+
+def registrations(node: NodeCluster) -> int:
+    """How often the device plugin has registered."""
+    return (node.layout.root / "logs" / "fakegpu.log").read_text().count("registered")
+
+
+def test_shares_and_whole_gpus_survive_a_killed_kubelet(node: NodeCluster, live: NodeLive) -> None:
+    first = share(live, "first", "group-k")
+    reserved = reservation(live)["metadata"]["uid"]
+    before = registrations(node)
+    node.control("kill kubelet")
+    live.run_pod("second", {"gpu-fraction": "0.5"}, container=_PAUSE)
+    live.bind_share("second", "0.50", "group-k")
+    live.phase("second", "Succeeded")
+    node.control("start kubelet")
+    live.until("the device plugin has registered again", lambda: registrations(node) > before)
+    live.running("second")
+    whole(live, "whole")
+    share(live, "third", "group-l")
+    assert live.running("first")["metadata"]["uid"] == first["metadata"]["uid"]
+    reservations = json.loads(live.reservations())
+    assert reserved in {pod["metadata"]["uid"] for pod in reservations}
+    assert len({device_of(pod) for pod in reservations}) == 2
+
+
+def test_containers_outlive_a_restart_of_containerd(node: NodeCluster, live: NodeLive) -> None:
+    share(live, "before", "group-c")
+    node.control("stop containerd")
+    node.control("start containerd")
+    share(live, "after", "group-c")
+    (status,) = live.running("before")["status"]["containerStatuses"]
+    assert status["restartCount"] == 0
+    assert len(json.loads(live.reservations())) == 1
+
+
+def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: NodeLive) -> None:
+    before = live.cluster.api.get(_LEASE)["spec"]
+    name, uid, _ = before["holderIdentity"].split("_")
+    os.kill(process_of(name), signal.SIGKILL)
+    # Started again by the kubelet in the same pod, whose UID the new identity has as well.
+    after = live.until("the Lease has another holder", lambda: changed(live, before["holderIdentity"]))
+    assert after["holderIdentity"].startswith(f"{name}_{uid}_")
+    assert after["leaseTransitions"] == before["leaseTransitions"] + 1
+    renewed = datetime.fromisoformat(before["renewTime"])
+    taken = datetime.fromisoformat(after["acquireTime"])
+    gap_s = (taken - renewed).total_seconds()
+    sys.stdout.write(f"killed leader: leads again {gap_s:.1f} s after its last renewal\n")
+    assert gap_s < before["leaseDurationSeconds"], "it waited for the Lease to expire"
+    live.run_pod("later", container=_PAUSE)
+    live.bind("later")
+    live.running("later")
+
+
+def changed(live: NodeLive, holder: str) -> dict[str, Any] | None:
+    """The Lease's spec once another identity holds it."""
+    spec: dict[str, Any] = live.cluster.api.get(_LEASE)["spec"]
+    return spec if spec.get("holderIdentity") not in ("", None, holder) else None
+
+
+def process_of(pod: str) -> int:
+    """The process id, in this namespace, of process 1 of the pod's container."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (folder / "environ").read_bytes().split(b"\0")
+            is_first = (folder / "status").read_text().split("NSpid:")[1].splitlines()[0].split()[-1] == "1"
+        except OSError:
+            continue
+        if is_first and f"POD_NAME={pod}".encode() in environ:
+            return int(folder.name)
+    raise AssertionError(f"pod {pod} has no process")
+
+
+def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
+    live.run_pod(
+        "greedy",
+        {"gpu-fraction": "0.5"},
+        limits={"memory": "64Mi"},
+        program=_GREEDY,
+        container={"volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}]},
+        volumes=[{"name": "scratch", "emptyDir": {}}],
+        restartPolicy="Always",
+    )
+    live.bind_share("greedy", "0.50", "group-o")
+
+    def restarted() -> bool:
+        (status,) = live.pod("greedy")["status"].get("containerStatuses") or [{"restartCount": 0, "state": {}}]
+        return status["restartCount"] == 1 and "running" in status["state"]
+
+    live.until("the container runs again", restarted)
+    (status,) = live.pod("greedy")["status"]["containerStatuses"]
+    assert status["lastState"]["terminated"]["reason"] == "OOMKilled"
+    assert live.output("greedy", "GPU-").strip() == device_of(reservation(live))
+
+
+def test_evicted_reservation_is_made_again_with_the_same_device(live: NodeLive) -> None:
+    share(live, "sharer", "group-e")
+    lost = reservation(live)
+    name, namespace = lost["metadata"]["name"], lost["metadata"]["namespace"]
+    eviction = {"metadata": {"name": name, "namespace": namespace}}
+    live.cluster.api.post(
+        f"/api/v1/namespaces/{namespace}/pods/{name}/eviction",
+        {"apiVersion": "policy/v1", "kind": "Eviction", **eviction},
+    )
+
+    def adopted() -> bool:
+        found = [pod for pod in json.loads(live.reservations()) if not pod["metadata"].get("deletionTimestamp")]
+        others = [pod for pod in found if pod["metadata"]["uid"] != lost["metadata"]["uid"]]
+        return [device_of(pod) for pod in others] == [device_of(lost)]
+
+    live.until("another reservation has the device", adopted)
+    share(live, "joining", "group-e")
+    assert live.running("sharer")["spec"]["nodeName"] == NODE_NAME
