@@ -8,8 +8,8 @@ operations. Every body gets a response with its UID; only a body without a reada
 """
 
 import base64
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, cast, get_args
 
 import orjson
@@ -57,6 +57,19 @@ class Facts:
 NO_FACTS: Final = Facts()
 Operation = Literal["CREATE", "UPDATE"]
 _OPERATIONS: Final = frozenset(get_args(Operation))
+# What is read of a request, and its type in JSON.
+_REQUEST: Final[Mapping[str, type]] = {
+    "kind": dict,
+    "userInfo": dict,
+    "subResource": str,
+    "namespace": str,
+    "name": str,
+    "operation": str,
+    "object": dict,
+    "oldObject": dict,
+}
+_KIND: Final[Mapping[str, type]] = {"group": str, "kind": str}
+_USER: Final[Mapping[str, type]] = {"username": str}
 
 
 def decode_review(body: bytes) -> Review:
@@ -87,42 +100,44 @@ def decode_review(body: bytes) -> Review:
 
 def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:
     faults: list[FieldError] = []
-
-    def read(source: dict[str, Any], field: str, kind: type, path: str = "request") -> Any:
-        value = source.get(field)
-        if value is not None and not isinstance(value, kind):
-            word = "a string" if kind is str else "an object"
-            faults.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
-            value = None
-        return value
-
-    kind = read(request, "kind", dict) or {}
-    user = read(request, "userInfo", dict) or {}
-    review = Review(
-        api_version=api_version,
-        uid=uid,
-        group=read(kind, "group", str, "request.kind") or "",
-        kind=read(kind, "kind", str, "request.kind") or "",
-        subresource=read(request, "subResource", str) or "",
-        namespace=read(request, "namespace", str) or "",
-        name=read(request, "name", str) or "",
-        operation=read(request, "operation", str) or "",
-        user=read(user, "username", str, "request.userInfo") or "",
-        object=read(request, "object", dict),
-        old=read(request, "oldObject", dict),
-    )
-    if review.operation in _OPERATIONS and not faults:
-        needed = {"object": review.object} | ({"oldObject": review.old} if review.operation == "UPDATE" else {})
+    found = _typed(request, _REQUEST, "request", faults)
+    kind = _typed(found.get("kind") or {}, _KIND, "request.kind", faults)
+    user = _typed(found.get("userInfo") or {}, _USER, "request.userInfo", faults)
+    operation, obj, old = found.get("operation", ""), found.get("object"), found.get("oldObject")
+    if operation in _OPERATIONS and not faults:
+        needed = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
         faults += [
-            FieldError("review/missing", f"request.{field}", None, f"is required for {review.operation}")
+            FieldError("review/missing", f"request.{field}", None, f"is required for {operation}")
             for field, value in needed.items()
             if value is None
         ]
-    return _with_faults(review, faults)
+    return Review(
+        api_version=api_version,
+        uid=uid,
+        group=kind.get("group", ""),
+        kind=kind.get("kind", ""),
+        subresource=found.get("subResource", ""),
+        namespace=found.get("namespace", ""),
+        name=found.get("name", ""),
+        operation=operation,
+        user=user.get("username", ""),
+        object=obj,
+        old=old,
+        faults=tuple(faults),
+    )
 
 
-def _with_faults(review: Review, faults: Sequence[FieldError]) -> Review:
-    return replace(review, faults=tuple(faults)) if faults else review
+def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, faults: list[FieldError]) -> dict[str, Any]:
+    """Return those of the fields that are there; one of another type is added to the faults."""
+    found = {}
+    for field, kind in types.items():
+        value = source.get(field)
+        if type(value) is kind:
+            found[field] = value
+        elif value is not None:
+            word = "a string" if kind is str else "an object"
+            faults.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
+    return found
 
 
 def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_FACTS) -> Judgement:

@@ -53,20 +53,22 @@ _FITTING: Mapping[Shape, type] = {_string: str, _boolean: bool, _quantity: str}
 
 def _fields(**shapes: Shape) -> Shape:
     """Return the shape of an object with known fields."""
-    table = [(name, _FITTING.get(shape), shape) for name, shape in shapes.items()]
+    fitting = {name: _FITTING[shape] for name, shape in shapes.items() if shape in _FITTING}
 
     def check(value: Any) -> Sequence[FieldError]:
         if not isinstance(value, dict):
             return _fault(value, "must be an object")
         faults: list[FieldError] = []
-        for name, fitting, shape in table:
-            field = value.get(name)
-            if field is not None and type(field) is not fitting:
-                found = shape(field)
-                if found:
-                    faults += [fault.under(name) for fault in found]
-                    if len(faults) >= MAX_ERRORS:
-                        break
+        # By the fields that are there: objects have few of those that a shape names.
+        for name, field in value.items():
+            if type(field) is fitting.get(name) or field is None:
+                continue
+            shape = shapes.get(name)
+            found = shape(field) if shape is not None else _FITS
+            if found:
+                faults += [fault.under(name) for fault in found]
+                if len(faults) >= MAX_ERRORS:
+                    break
         return faults or _FITS
 
     return check
@@ -169,8 +171,9 @@ _BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is valid
 
 def pod_faults(raw: Object) -> tuple[FieldError, ...]:
     """Return the type and size errors of a pod or of a pod template's content."""
-    faults = (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
-    return faults or _size_faults(raw["spec"])
+    if raw.get("metadata") is None or raw.get("spec") is None:
+        return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
+    return tuple(_POD(raw)) or _size_faults(raw["spec"])
 
 
 def workload_faults(raw: Object) -> tuple[FieldError, ...]:

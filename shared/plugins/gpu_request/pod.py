@@ -17,6 +17,7 @@ from shared.api.quantity import as_stored, parse_quantity
 # Upper bound of a count, so that sums stay small.
 _MOST = 2**63 - 1
 _DIGITS_TOLD = 20
+_NOTHING: Mapping[str, "Amount"] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,11 @@ def view_pod(pod: Object) -> PodView:
 def owned_annotations(pod: Object) -> dict[str, str]:
     """Return the annotations used by the rules, in a fixed order; null is stored as an empty string."""
     annotations = _mapping(_mapping(_mapping(pod).get("metadata")).get("annotations"))
-    owned = {key: annotations[key] for key in names.OWNED_ANNOTATIONS if key in annotations}
-    return {key: value or "" for key, value in owned.items() if value is None or isinstance(value, str)}
+    return {
+        key: annotations[key] or ""
+        for key in names.OWNED_ANNOTATIONS
+        if key in annotations and (annotations[key] is None or isinstance(annotations[key], str))
+    }
 
 
 def is_device(resource: str) -> bool:
@@ -159,17 +163,17 @@ def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:
     is_init = field == "initContainers"
     for index, raw in enumerate(_array(spec.get(field))):
         container, path = _mapping(raw), f"spec.{field}[{index}]"
-        resources = _mapping(container.get("resources"))
         name = container.get("name")
+        resources = _mapping(container.get("resources"))
         yield Container(
             name=name if isinstance(name, str) else "",
             path=path,
             is_init=is_init,
             is_sidecar=is_init and container.get("restartPolicy") == "Always",
             is_privileged=_mapping(container.get("securityContext")).get("privileged") is True,
-            limits=_amounts(resources, "limits", path),
-            requests=_amounts(resources, "requests", path),
-            claims=_claims(resources),
+            limits=_amounts(resources, "limits", path) if resources else _NOTHING,
+            requests=_amounts(resources, "requests", path) if resources else _NOTHING,
+            claims=_claims(resources) if resources else (),
         )
 
 

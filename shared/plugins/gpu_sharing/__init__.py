@@ -25,7 +25,7 @@ from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, 
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import PODS
-from shared.plugins.gpu_sharing.admission import prefix_faults, prepare, unprepared_faults
+from shared.plugins.gpu_sharing.admission import prepare, share_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.idle import Idle
 from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
@@ -79,11 +79,8 @@ class GpuSharing(Plugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
         if old is not None or not self._sharing.enabled:
-            return
-        faults = list(prefix_faults(pod))
-        yield from faults
-        if info.final and not faults:
-            yield from unprepared_faults(pod)
+            return ()
+        return share_faults(pod, is_final=info.final)
 
     # --- facts about a request ---
 

@@ -42,32 +42,29 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 def prepare(pod: MutablePod, seed: str) -> None:
     """Mutate the share's container; a pod without a share, or without that container, is not changed."""
-    if not wants_share(pod.raw):
-        return
-    target = share_target(pod.raw)
+    target = share_target(pod.raw) if wants_share(pod.raw) else None
     if target is None:
         return
     _pin(pod, target)
-    if configmap_prefix(pod.raw):
-        _clean_others(pod, target)
+    prefix = configmap_prefix(pod.raw)
+    if prefix:
+        _clean_others(pod, target, prefix)
     else:
-        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, generated_prefix(pod.raw, target, seed))
-    capabilities = capabilities_map(configmap_prefix(pod.raw), target)
+        prefix = generated_prefix(pod.raw, target, seed)
+        pod.set_annotation(names.SHARED_GPU_CONFIGMAP, prefix)
+    capabilities = capabilities_map(prefix, target)
     container = ("spec", target.field, target.index)
     env = target.container.get("env") or []
-    kept = [entry for entry in env if entry.get("name") not in SHARE_ENV]
-    ours = [_env_entry(name, capabilities) for name in SHARE_ENV]
-    if len(kept) == len(env):
-        # The usual case. Replacing the list would repeat every user-written entry in the patch.
-        pod.extend(ours, *container, "env")
-    elif not _has_env(env, capabilities):
-        _remove(pod, [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV], *container, "env")
-        pod.extend(ours, *container, "env")
+    former = [index for index, entry in enumerate(env) if entry.get("name") in SHARE_ENV]
+    if not former or not _has_env(env, capabilities):
+        # Replacing the list would repeat every user-written entry in the patch.
+        _remove(pod, former, *container, "env")
+        pod.extend([_env_entry(name, capabilities) for name in SHARE_ENV], *container, "env")
     if not _has_env_from(target, capabilities):
-        _remove_former(pod, _direct, target.container.get("envFrom"), *container, "envFrom")
+        _remove_former(pod, _direct, target.container.get("envFrom"), prefix, *container, "envFrom")
         pod.append(_direct(capabilities), *container, "envFrom")
     if not _has_volume(pod.raw, capabilities):
-        _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), "spec", "volumes")
+        _remove_former(pod, _volume, pod.raw["spec"].get("volumes"), prefix, "spec", "volumes")
         pod.append(_volume(capabilities), "spec", "volumes")
 
 
@@ -82,31 +79,34 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
     return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{GENERATED_TAIL}"
 
 
-def prefix_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield an error if the user's prefix does not form valid ConfigMap and volume names."""
-    prefix, target = configmap_prefix(pod), share_target(pod)
-    if not prefix or target is None or not wants_share(pod):
-        return
-    capabilities = capabilities_map(prefix, target)
-    direct = direct_env_map(capabilities)
-    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
-        rule = "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
-    elif len(map_volume(capabilities)) > MAX_LABEL:
-        longest = MAX_LABEL - len(f"-{target.suffix}-vol")
-        rule = f"must have at most {longest} characters, because a volume is named after it"
-    else:
-        return
-    message = f"{rule}; leave the annotation out and a name is made"
-    yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
-
-
-def unprepared_faults(pod: Object) -> Iterator[FieldError]:
-    """Yield an error for a sharing pod that would start without its share's environment."""
-    target = share_target(pod)
-    if target is None or not wants_share(pod):
+def share_faults(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
+    """Yield the errors of a share's preparation: a prefix that forms no valid names, else, at the end, what is missing."""
+    target = share_target(pod) if wants_share(pod) else None
+    if target is None:
         return
     prefix = configmap_prefix(pod)
     capabilities = capabilities_map(prefix, target)
+    wrong = _prefix_rule(capabilities, target) if prefix else ""
+    if wrong:
+        message = f"{wrong}; leave the annotation out and a name is made"
+        yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
+    elif is_final:
+        yield from _unprepared_faults(pod, target, prefix, capabilities)
+
+
+def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
+    """Return the rule that a ConfigMap or volume of this name would break; empty if it breaks none."""
+    direct = direct_env_map(capabilities)
+    if len(direct) > MAX_SUBDOMAIN or not _SUBDOMAIN.fullmatch(direct):
+        return "must be the beginning of a ConfigMap's name: lower-case letters, digits, '-' and '.'"
+    if len(map_volume(capabilities)) > MAX_LABEL:
+        longest = MAX_LABEL - len(f"-{target.suffix}-vol")
+        return f"must have at most {longest} characters, because a volume is named after it"
+    return ""
+
+
+def _unprepared_faults(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
+    """Yield the fault of a sharing pod that would start without its share's environment."""
     missing = [
         what
         for what, there in (
@@ -152,13 +152,13 @@ def _remove_former(
     pod: MutablePod,
     made: Callable[[str], dict[str, Any]],
     entries: Sequence[Object] | None,
+    prefix: str,
     *array: str | int,
 ) -> None:
     """Remove entries of an earlier review for another container index.
 
     The ConfigMap of that index is never written, and the kubelet would wait for it indefinitely.
     """
-    prefix = configmap_prefix(pod.raw)
     _remove(pod, [i for i, entry in enumerate(entries or ()) if _is_former(entry, made, prefix)], *array)
 
 
@@ -170,12 +170,11 @@ def _is_former(entry: Object, made: Callable[[str], dict[str, Any]], prefix: str
     return name.startswith(prefix) and bool(_PLACE.fullmatch(name, len(prefix))) and entry == made(name)
 
 
-def _clean_others(pod: MutablePod, target: ShareTarget) -> None:
+def _clean_others(pod: MutablePod, target: ShareTarget, prefix: str) -> None:
     """Remove the share's environment from containers that an earlier review took for the share's.
 
     A reference to the current ConfigMap is user-written there: it is kept, and denied by the validation.
     """
-    prefix = configmap_prefix(pod.raw)
     current = capabilities_map(prefix, target)
     for field in ("initContainers", "containers"):
         for index, container in enumerate(pod.raw["spec"].get(field) or ()):
@@ -191,7 +190,7 @@ def _clean_others(pod: MutablePod, target: ShareTarget) -> None:
             ]
             if former:
                 _remove(pod, former, *place, "env")
-                _remove_former(pod, _direct, container.get("envFrom"), *place, "envFrom")
+                _remove_former(pod, _direct, container.get("envFrom"), prefix, *place, "envFrom")
 
 
 def _remove(pod: MutablePod, indices: Sequence[int], *array: str | int) -> None:
@@ -224,10 +223,10 @@ def _refers(entry: Object, capabilities: str) -> bool:
 
 
 def _has_env_from(target: ShareTarget, capabilities: str) -> bool:
-    sources = target.container.get("envFrom") or ()
+    direct = direct_env_map(capabilities)
     return any(
-        (source.get("configMapRef") or {}).get("name") == direct_env_map(capabilities) and not source.get("prefix")
-        for source in sources
+        (source.get("configMapRef") or {}).get("name") == direct and not source.get("prefix")
+        for source in target.container.get("envFrom") or ()
     )
 
 
