@@ -80,7 +80,7 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
 
 
 def share_faults(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
-    """Yield the errors of a share's preparation: a prefix that forms no valid names, else, at the end, what is missing."""
+    """Yield the errors of a share's preparation: a prefix that forms no valid names, else what a final pod lacks."""
     target = share_target(pod) if wants_share(pod) else None
     if target is None:
         return
