@@ -27,7 +27,12 @@ EVERYTHING: dict[str, Any] = {
     "webhook": {
         "replicas": 3,
         "url": "https://webhook.example:9443/bowline/",
-        "tls": {"mode": "secret", "secretName": "serving-cert", "clientCASecret": "callers"},
+        "tls": {
+            "mode": "secret",
+            "secretName": "serving-cert",
+            "clientCASecret": "callers",
+            "clientAllowedNames": ["kube-apiserver", "front-proxy"],
+        },
         "annotations": {"cert-manager.io/inject-ca-from": "bowline-system/serving-cert"},
         "namespaceSelector": {
             "matchLabels": {"gpu": "yes"},

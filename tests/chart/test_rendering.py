@@ -303,6 +303,23 @@ def test_only_callers_of_the_given_authorities_are_answered(chart: Chart) -> Non
     assert volume["secret"] == {"secretName": "callers", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
 
 
+@pytest.mark.parametrize(
+    ("tls", "names"),
+    [
+        pytest.param({}, [], id="none by default"),
+        pytest.param(
+            {"clientCASecret": "callers", "clientAllowedNames": ["kube-apiserver", "front: 1"]},
+            ["kube-apiserver", "front: 1"],
+            id="each with a flag of its own",
+        ),
+    ],
+)
+def test_callers_are_restricted_to_the_allowed_names(chart: Chart, tls: dict[str, Any], names: list[str]) -> None:
+    args = container(chart.render({"webhook": {"tls": tls}}), "bowline-webhook")["args"]
+    flag = "--client-allowed-name="
+    assert [arg.removeprefix(flag) for arg in args if arg.startswith(flag)] == names
+
+
 def test_accounts_mount_no_token_by_themselves(rendered: Rendered) -> None:
     assert [o["automountServiceAccountToken"] for o in rendered.of_kind("ServiceAccount")] == [False] * 3
 

@@ -45,6 +45,18 @@ REFUSED = [
         "minLength",
         id="a given certificate needs the name of its Secret",
     ),
+    pytest.param(
+        {"webhook": {"tls": {"clientAllowedNames": ["kube-apiserver"]}}},
+        "/webhook/tls/clientCASecret",
+        "minLength",
+        id="names of callers without the authority of their certificates",
+    ),
+    pytest.param(
+        {"webhook": {"tls": {"clientCASecret": "callers", "clientAllowedNames": "kube-apiserver"}}},
+        "/webhook/tls/clientAllowedNames",
+        "array",
+        id="the names of callers are a list",
+    ),
     pytest.param({"webhook": {"caBundle": "x"}}, "/webhook", "caBundle", id="no caBundle can be given to render"),
     pytest.param({"webhook": {"failurePolicy": "Ignore"}}, "/webhook", "failurePolicy", id="the gate stays closed"),
     pytest.param(
