@@ -217,6 +217,31 @@ def test_a_share_that_was_not_prepared_takes_no_reference_of_the_users() -> None
     assert found == [REFERENCE]
 
 
+@pytest.mark.parametrize(
+    ("prefix", "is_allowed"),
+    [
+        pytest.param("", True, id="none, so that one is generated"),
+        pytest.param("job-bcdfghj-shared-gpu", True, id="a generated one"),
+        pytest.param("mine", False, id="the author's own"),
+        pytest.param("job-aeiou01-shared-gpu", False, id="letters that are never generated"),
+        pytest.param("-bcdfghj-shared-gpu", False, id="a generated one without its base"),
+    ],
+)
+def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_allowed: bool) -> None:
+    raw = shared()
+    if prefix:
+        raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] = prefix
+    found = [(f.rule, f.path) for f in judge(raw).errors if f.rule == "device_access/configmap-prefix"]
+    rule = ("device_access/configmap-prefix", "metadata.annotations[runai/shared-gpu-configmap]")
+    assert found == ([] if is_allowed else [rule])
+
+
+def test_a_prefix_without_a_share_names_nothing_and_is_allowed() -> None:
+    raw = pod(containers=[{"name": "main"}])
+    raw["metadata"]["annotations"] = {"runai/shared-gpu-configmap": "mine"}
+    assert judge(raw).allowed
+
+
 # --- ephemeral containers ---
 
 
