@@ -88,7 +88,7 @@ bench-claims: setup ## Pods with a volume or device claim each, beside kube-sche
 	$(BIN)/python -m benchmarks claims --json bench-claims.json
 
 bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
-	$(BIN)/python -m localcluster assets
+	$(BIN)/python -m localcluster assets --kai-admission
 	$(BIN)/python -m benchmarks admission --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)

@@ -20,6 +20,7 @@ from benchmarks.many_claims import ManySizes, bench_many_claims
 from benchmarks.report import Report, as_json, as_text
 from benchmarks.volumes import VolumeSizes, bench_volumes
 from benchmarks.waiting import WaitingSizes, bench_waiting
+from benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, bench_webhooks
 from shared.runtime.garbage import spare_what_stays
 
 MANY = {
@@ -40,6 +41,11 @@ def main() -> int:
     claims.set_defaults(run=_claims)
     admission = commands.add_parser("admission", help="the webhook beside a static answer, and what it costs a pod")
     admission.set_defaults(run=lambda size: bench_admission(QUICK_ADMISSION if size == "quick" else AdmissionSizes()))
+    webhooks = commands.add_parser("webhooks", help="the webhook beside KAI-Scheduler's, a part of admission")
+    webhooks.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version of Bowline beside them")
+    webhooks.set_defaults(
+        run=lambda size: bench_webhooks(QUICK_WEBHOOKS if size == "quick" else WebhookSizes(), options.checkout)
+    )
     reviews = commands.add_parser("reviews", help="CPU time of a review by itself, for whoever changes the hot path")
     reviews.set_defaults(run=lambda size: bench_reviews(QUICK_REVIEWS if size == "quick" else ReviewSizes()))
     costs = commands.add_parser("costs", help="where the time of a drain goes, by process and function")
@@ -57,7 +63,7 @@ def main() -> int:
     many = commands.add_parser("many-claims", help="what claims without work cost, a part of claims")
     many.set_defaults(run=lambda size: bench_many_claims(MANY[size]))
     many.add_argument("--medium", dest="size", action="store_const", const="medium", help="in five minutes")
-    for command in (bind, claims, admission, reviews, costs, memory, pending, waiting, isolation, many):
+    for command in (bind, claims, admission, webhooks, reviews, costs, memory, pending, waiting, isolation, many):
         command.set_defaults(size="full")
         command.add_argument(
             "--quick",
@@ -67,7 +73,7 @@ def main() -> int:
             help="small sizes, to see that it works; not for quoting",
         )
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    options = parser.parse_args()
+    options: argparse.Namespace = parser.parse_args()
     # A pause of the loader's own would count as the answer's time.
     spare_what_stays()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

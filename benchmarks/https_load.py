@@ -14,6 +14,7 @@ import ssl
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import cast
 
 import uvloop
@@ -37,6 +38,7 @@ class Target:
     seconds: float
     cpu: int
     host: str = "127.0.0.1"
+    server: int = 0  # the process whose CPU time is measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Measured:
     p99_ms: float
     busy: float
     body: str  # of the first answer
+    server_cpu_s: float = 0.0  # of the server's process, without the handshakes
 
     @property
     def rate(self) -> float:
@@ -140,7 +143,7 @@ async def load(target: Target) -> Measured:
                 lambda: Caller(head.encode() + body), target.host, target.port, ssl=trust
             )
             callers.append(caller)
-    cpu, began = time.process_time(), time.perf_counter()
+    cpu, server, began = time.process_time(), _cpu_s(target.server), time.perf_counter()
     for caller in callers:
         caller.send()
     ended = asyncio.gather(*(caller.ended for caller in callers))
@@ -148,7 +151,7 @@ async def load(target: Target) -> Measured:
     for caller in callers:
         caller.stop_after_answer()
     await (done.pop() if done else ended)
-    seconds = time.perf_counter() - began
+    seconds, server_cpu_s = time.perf_counter() - began, _cpu_s(target.server) - server
     took = [one for caller in callers for one in caller.took]
     return Measured(
         answers=len(took),
@@ -157,7 +160,16 @@ async def load(target: Target) -> Measured:
         p99_ms=1000 * percentile(took, 0.99),
         busy=(time.process_time() - cpu) / seconds,
         body=callers[0].first.decode(),
+        server_cpu_s=server_cpu_s,
     )
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, in seconds; 0 for no process."""
+    if not pid:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> int:

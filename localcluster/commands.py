@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     assets = commands.add_parser("assets", help="download or build the binaries")
     assets.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
     assets.add_argument("--kai", action="store_true", help="KAI-Scheduler and its podgrouper too")
+    assets.add_argument("--kai-admission", action="store_true", help="KAI-Scheduler's admission, for benchmarks")
     assets.add_argument("--node", action="store_true", help="kubelet, kube-proxy, kube-scheduler and containerd too")
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
@@ -192,6 +193,8 @@ def _assets(options: argparse.Namespace) -> int:
         supply(options.kubernetes, progress)
     if options.kai:
         tools += KAI_TOOLS
+    if options.kai_admission:
+        tools.append(Tool.KAI_ADMISSION)
     assets = ensure_assets(tools, options.kubernetes, progress=progress)
     for tool, path in assets.paths.items():
         print(f"{tool:24} {path}")

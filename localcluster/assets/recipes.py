@@ -28,6 +28,7 @@ class Tool(StrEnum):
     CTR = "ctr"
     KAI_SCHEDULER = "scheduler"
     KAI_PODGROUPER = "podgrouper"
+    KAI_ADMISSION = "admission"
 
 
 CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
@@ -104,7 +105,7 @@ def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
             return _kwok(release.kwok, platform)
         case Tool.HELM:
             return _helm(release.helm, platform)
-        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER:
+        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER | Tool.KAI_ADMISSION:
             return _kai(tool, release.kai)
         case Tool.CONTAINERD | Tool.CONTAINERD_SHIM | Tool.CTR:
             return _containerd(tool, release.containerd, platform)
