@@ -67,6 +67,8 @@ def generated_pod(dice: random.Random, number: int = 0) -> Json:
     for container in spec.get("initContainers", ()):
         if dice.random() < 0.4:
             container["restartPolicy"] = "Always"  # a sidecar: it goes on running beside the others
+    if number % 17 == 3:
+        spec["nodeName"] = "node-a"
     made: Json = json.loads(json.dumps(raw))  # as from the wire: no part of it is the same object as another
     return made
 

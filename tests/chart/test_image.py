@@ -30,15 +30,11 @@ def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:
     assert all("--require-hashes --only-binary=:all:" in line for line in installs)
 
 
-def test_the_last_stage_only_copies() -> None:
-    assert {line.split()[0] for line in last_stage() if line and not line.startswith("#")} == {
-        "FROM",
-        "LABEL",
-        "ENV",
-        "COPY",
-        "USER",
-        "WORKDIR",
-    }
+def test_last_stage_copies_and_compiles_the_standard_library_only() -> None:
+    instructions = [line for line in last_stage() if line and not line.startswith("#")]
+    assert {line.split()[0] for line in instructions} == {"FROM", "LABEL", "ENV", "COPY", "RUN", "USER", "WORKDIR"}
+    (run,) = (line for line in instructions if line.startswith("RUN "))
+    assert "compileall" in run
 
 
 def test_the_user_is_the_charts(rendered: Rendered) -> None:
