@@ -21,7 +21,7 @@ from tests.availability.balancer import Backend, Balancer
 # Lives as short as they can be while the order of things stays that of years.
 LIVES = ("--leaf-life=20s", "--ca-life=60s", "--ca-grace=2s", "--drain=2s")
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
-SECRET = f"{WEBHOOK}-ca"
+SECRET = "bowline-ca"
 _READY_S = 60.0
 # What the API server logs of a call that got no answer, whether it lets the object through or refuses it.
 _LOST = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
@@ -85,13 +85,10 @@ class Rig:
         """Return why each call of the API server that got no answer so far got none."""
         return [found[2] for found in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
 
-    def secret(self, *args: str) -> None:
-        """Let kubectl do something to the CA's Secret."""
-        self.cluster.kubectl(args[0], "secret", SECRET, f"--namespace={NAMESPACE}", *args[1:])
-
-    def mangle(self, data: Mapping[str, Any]) -> None:
-        """Overwrite data of the CA's Secret."""
-        self.secret("patch", "--type=merge", f"-p={json.dumps({'data': dict(data)})}")
+    def mangle(self, data: Mapping[str, Any] | None) -> None:
+        """Overwrite data of the CA's Secret; None removes all of it."""
+        patch = f"-p={json.dumps({'data': data if data is None else dict(data)})}"
+        self.cluster.kubectl("patch", "secret", SECRET, f"--namespace={NAMESPACE}", "--type=merge", patch)
 
     def _remember(self, replica: LocalProcess) -> None:
         for series in COUNTED:

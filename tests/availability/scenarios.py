@@ -95,10 +95,10 @@ async def rolled(rig: Rig, load: Load) -> int:
     return 0
 
 
-async def secret_deleted(rig: Rig, load: Load) -> int:
-    """The Secret of the CA is deleted, and again while it is being replaced."""
+async def secret_emptied(rig: Rig, load: Load) -> int:
+    """The data of the CA's Secret are removed, and again while they are being replaced."""
     for pause_s in (1.0, 6.0):
-        await asyncio.to_thread(rig.secret, "delete")
+        await asyncio.to_thread(rig.mangle, None)
         await asyncio.sleep(pause_s)
     return 0
 
@@ -118,7 +118,7 @@ SCENARIOS: dict[str, Deed] = {
     "a replica drained": drained,
     "a replica killed (-9)": killed,
     "all replicas rolled": rolled,
-    "CA Secret deleted twice": secret_deleted,
+    "CA Secret emptied twice": secret_emptied,
     "CA Secret mangled": secret_mangled,
 }
 

@@ -10,10 +10,10 @@ import pytest
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
 from tests.availability.rig import TIMED_OUT, rig_on
-from tests.availability.scenarios import played, rolled, secret_deleted
+from tests.availability.scenarios import played, rolled, secret_emptied
 
 RATE = 25.0
-# A CA that lives as long as the test: introduced, switched to and said farewell to while the Secret is deleted.
+# A CA that lives as long as the test: introduced, switched to and said farewell to while the Secret is emptied.
 LIVES = ("--leaf-life=4s", "--ca-life=1h", "--ca-grace=500ms", "--drain=1s")
 
 
@@ -28,11 +28,11 @@ async def test_faults_26_and_28_neither_a_new_authority_nor_a_rollout_loses_a_ca
     async with rig_on(cluster) as rig:
         rig.flags = LIVES
         await rig.scale(2)
-        deleted = await played(rig, "the Secret deleted", secret_deleted, RATE)
+        emptied = await played(rig, "the Secret emptied", secret_emptied, RATE)
         rolled_over = await played(rig, "all rolled", rolled, RATE)
-    assert deleted.switches >= 1, "another authority has been switched to meanwhile"
-    assert deleted.renewals >= 2
-    for outcome in (deleted, rolled_over):
+    assert emptied.switches >= 1, "another authority has been switched to meanwhile"
+    assert emptied.renewals >= 2
+    for outcome in (emptied, rolled_over):
         assert outcome.pods > RATE
         assert outcome.handshakes > 0
         assert outcome.refused == ()

@@ -83,7 +83,10 @@ CHOICES = {
 def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
     """Return that many pods, the same for the same seed."""
     dice = random.Random(seed)  # noqa: S311 - no secret
-    return [random_pod(dice, f"pod-{number}") for number in range(count)]
+    pods = [random_pod(dice, f"pod-{number}") for number in range(count)]
+    for one in pods[3::17]:
+        one["spec"]["nodeName"] = "node-a"
+    return pods
 
 
 def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
