@@ -48,7 +48,12 @@ class Images:
     def archives(self) -> list[Path]:
         """Return OCI archives for `ctr images import`, the small one first."""
         self._store.mkdir(parents=True, exist_ok=True)
-        return [self._pause_archive(), self._bowline_archive()]
+        try:
+            return [self._pause_archive(), self._bowline_archive()]
+        finally:
+            # buildah mounts its store over itself and leaves that mount behind.
+            while os.path.ismount(self._store / "storage" / "overlay"):
+                self._run(["umount", str(self._store / "storage" / "overlay")])
 
     def _pause_archive(self) -> Path:
         digest = hashlib.sha256(self._pause.read_bytes()).hexdigest()[:16]
