@@ -33,7 +33,6 @@ down: ## Stop it and remove what it left
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --ignore=tests/node
-	$(BIN)/python -m pytest tests/node
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m localcluster assets
