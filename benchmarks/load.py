@@ -22,7 +22,7 @@ from shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
 from shared.testing.builders import bind_request, pod
 
 # As many calls at once as the reconciler has workers.
-AT_ONCE = 64
+REQUEUE = 64
 # Decisions come from one scheduler, not from a crowd: what waits in its own line is not the binder's doing.
 DECISIONS_AT_ONCE = 8
 # A real pod of a GPU cluster has about 3 KB; most of it environment.
@@ -37,7 +37,7 @@ class Made:
     request: dict[str, Any]
 
 
-async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int = AT_ONCE) -> float:
+async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int = REQUEUE) -> float:
     """Do something ``count`` times, so many at once; returns the seconds it took."""
     numbers = iter(range(count))
     began = time.perf_counter()

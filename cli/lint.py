@@ -17,7 +17,7 @@ from typing import Any
 from cli.manifests import STANDARD_INPUT, Manifest, UnreadableError, read_manifests
 from shared.api import names
 from shared.api.field_error import FieldError
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, load_settings
 from shared.framework.gates import GATES
 from shared.framework.plugin import AdmissionInfo
@@ -31,7 +31,7 @@ EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LintVerdict:
     """The verdict on one object. ``judged`` is false for kinds that Bowline does not check."""
 
     file: str
@@ -39,7 +39,7 @@ class Verdict:
     namespace: str
     name: str
     judged: bool
-    judgement: Judgement
+    judgement: Verdict
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -87,7 +87,7 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *others)})
 
 
-def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
+def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> LintVerdict:
     """Check one object as on CREATE. Modifies ``manifest.object`` in place."""
     raw, kind, group = manifest.object, manifest.kind, manifest.group
     metadata = raw.get("metadata")
@@ -103,10 +103,10 @@ def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> Verdict:
         judgement = judge_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
         judgement, judged = ALLOWED, False
-    return Verdict(manifest.file, kind, info.namespace, name, judged, judgement)
+    return LintVerdict(manifest.file, kind, info.namespace, name, judged, judgement)
 
 
-def as_json(verdicts: Iterable[Verdict]) -> str:
+def as_json(verdicts: Iterable[LintVerdict]) -> str:
     """Return the verdicts as JSON; its keys are a stable interface."""
     document = [
         {
@@ -123,7 +123,7 @@ def as_json(verdicts: Iterable[Verdict]) -> str:
     return json.dumps(document, indent=2)
 
 
-def as_text(verdicts: Sequence[Verdict]) -> str:
+def as_text(verdicts: Sequence[LintVerdict]) -> str:
     """Return the verdicts as text: one line per object, one per error or warning, and a summary."""
     lines = []
     for verdict in verdicts:
@@ -138,7 +138,7 @@ def as_text(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines)
 
 
-def _word(verdict: Verdict) -> str:
+def _word(verdict: LintVerdict) -> str:
     if not verdict.judged:
         return "not judged"
     return "allowed" if verdict.judgement.allowed else "refused"

@@ -14,7 +14,7 @@ from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS
 
 # The concurrency of one scheduler.
-AT_ONCE = 32
+REQUEUE = 32
 NAMESPACE = "default"
 LABEL = "demo=many"
 PATIENCE_S = 120.0
@@ -30,7 +30,7 @@ def bind_many(cluster: Cluster, count: int, nodes: int) -> float:
 
 
 async def _bind_many(cluster: Cluster, count: int, nodes: int) -> float:
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(REQUEUE)
     async with KubeClient(await load_access(cluster.kubeconfig)) as client:
 
         async def make_pod(index: int) -> str:

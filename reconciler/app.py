@@ -16,7 +16,7 @@ from reconciler.debug import WorkPages, configuration_pages
 from reconciler.leader import lead
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.options import Options, parse_options
-from reconciler.wiring import Parts, assemble
+from reconciler.wiring import Components, assemble
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
@@ -38,7 +38,7 @@ from shared.runtime.garbage import spare_what_stays
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import Stop, StopStep, Supervisor, end_of, run_process, stop_in_order
+from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, end_of, run_process, stop_in_order
 from shared.runtime.tracing import configured_tracer
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Process:
         self._pages = DebugPages()
         self._pages.add(*configuration_pages(settings, options, plugins, self._metrics.plugin_errors))
         self._missing: str | None = "not connected to the API server yet"
-        self._parts: Parts | None = None
+        self._parts: Components | None = None
         self._contact: Contact | None = None
 
     async def run(self, stop: Stop) -> None:
@@ -109,10 +109,10 @@ class Process:
             self._missing = "stopping"
             await stop_in_order(
                 [
-                    StopStep("work", "past the point of no return is finished", lambda: end_of(leading), WORK),
-                    StopStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
-                    StopStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
-                    StopStep("plugins", "nothing calls them any more", parts.work.plugins.teardown, MOMENT),
+                    ShutdownStep("work", "past the point of no return is finished", lambda: end_of(leading), WORK),
+                    ShutdownStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
+                    ShutdownStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
+                    ShutdownStep("plugins", "nothing calls them any more", parts.work.plugins.teardown, MOMENT),
                 ]
             )
 
@@ -146,7 +146,7 @@ class Process:
         return self._contact.missing() if self._contact is not None else None
 
 
-def unsynced(parts: Parts) -> str | None:
+def unsynced(parts: Components) -> str | None:
     """Return which watch has not been listed yet, and why; a plugin's watch with the plugin's name. None if all have.
 
     A plugin's watch of a resource that the API server does not serve counts as listed: there is nothing to list.

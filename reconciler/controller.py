@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
-from reconciler.binding.wait_index import Sleepers
-from reconciler.informers import Listed, Stores
+from reconciler.binding.wait_index import WaitIndex
+from reconciler.informers import Informers, Listed
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
@@ -62,7 +62,7 @@ class Controller:
         self._held: set[ObjectKey] = set()
         self._queue: WorkQueue[ObjectKey] | None = None
         self._reconciler: Reconciler | None = None
-        self._sleepers: Sleepers | None = None
+        self._sleepers: WaitIndex | None = None
         metrics.queue_depth.set_function(lambda: self._queue.depth if self._queue else 0)
         metrics.queue_delayed.set_function(lambda: self._queue.delayed if self._queue else 0)
         metrics.queue_age.set_function(lambda: self._queue.oldest_age.total_seconds() if self._queue else 0)
@@ -98,7 +98,7 @@ class Controller:
 
     # --- leading ---
 
-    async def lead(self, reconciler: Reconciler, stores: Stores, sleepers: Sleepers, term: Term) -> None:
+    async def lead(self, reconciler: Reconciler, stores: Informers, sleepers: WaitIndex, term: Term) -> None:
         """Run the workers until the term is over; then take no new keys, withdraw the attempts, and drain the rest.
 
         The watches must have been listed. Raises the error of a worker that failed.
@@ -144,7 +144,7 @@ class Controller:
             if (failure := failure_of(worker)) is not None:
                 raise failure
 
-    async def _listed(self, stores: Stores, over: asyncio.Event) -> Listed:
+    async def _listed(self, stores: Informers, over: asyncio.Event) -> Listed:
         """Compare the cache with the API server. Retries until the API server answers or the term is over."""
         trouble: Backoff[str] = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
         while not over.is_set():

@@ -12,9 +12,9 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from reconciler.binding.state import Memory
+from reconciler.binding.state import RequestState
 from reconciler.options import Options
-from reconciler.wiring import Parts
+from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
 from shared.framework.binding import answers
 from shared.framework.binding.handle import Route
@@ -68,7 +68,7 @@ def configuration_pages(
 class WorkPages:
     """Pages about the components of a running process."""
 
-    def __init__(self, parts: Parts, clock: Clock) -> None:
+    def __init__(self, parts: Components, clock: Clock) -> None:
         self._parts = parts
         self._observation = parts.observation
         self._clock = clock
@@ -162,7 +162,7 @@ def _plugin(plugin: Plugin, routes: Iterable[Route]) -> dict[str, Any]:
     }
 
 
-def _memory(memory: Memory) -> dict[str, Any]:
+def _memory(memory: RequestState) -> dict[str, Any]:
     return {
         "uid": memory.uid,
         "done": memory.done,

@@ -88,7 +88,7 @@ class Listed:
     newest: datetime | None = None  # their latest creationTimestamp; None: there are none
 
 
-class Stores:
+class Informers:
     """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
 
     def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
@@ -216,8 +216,8 @@ class Stores:
         is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
         return not must_cancel(
             request,
-            standing if standing is not None else Absent.UNSEEN,
-            pod if pod is not None else Absent.UNSEEN,
+            standing if standing is not None else Absent.NOT_IN_CACHE,
+            pod if pod is not None else Absent.NOT_IN_CACHE,
             node_is_gone=node_uid is not None and not is_same,
         )
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.controller import Controller, Term
-from reconciler.informers import Stores
+from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.reconciler import Reconciler
 from reconciler.shards import Shards
-from reconciler.ttl import Sweep
+from reconciler.ttl import TTLController
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
@@ -44,9 +44,9 @@ class Work:
     controller: Controller
     reconciler: Reconciler
     plugins: PluginLifecycle
-    stores: Stores
-    sleepers: Sleepers
-    sweep: Sweep
+    stores: Informers
+    sleepers: WaitIndex
+    sweep: TTLController
     metrics: ReconcilerMetrics
     shards: Shards
 

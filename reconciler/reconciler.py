@@ -12,9 +12,9 @@ from typing import assert_never
 
 from reconciler.binding.attempt import Attempts, Tools
 from reconciler.binding.deferred import still_to_finish
-from reconciler.binding.read import Lookout, Sight
-from reconciler.binding.requeue import AT_ONCE, DONE, Again, TransientFailures
-from reconciler.binding.state import Memories, Memory
+from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.requeue import DONE, REQUEUE, Result, TransientFailures
+from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
 from reconciler.binding.waits import decided_wait
 from reconciler.decide.decide import (
@@ -27,7 +27,7 @@ from reconciler.decide.decide import (
     Look,
     Pin,
     Requeue,
-    RollBack,
+    Rollback,
     Wait,
     WaitCause,
     is_bound_as_asked,
@@ -52,9 +52,9 @@ class Reconciler:
         self._ending = tools.ending
         self._clock = tools.clock
         policy = Policy(tools.settings.scheduler_names, tools.settings.binding.wait_timeout)
-        self._lookout = Lookout(tools.client, tools.stores, tools.runner, policy, tools.clock)
+        self._lookout = StateReader(tools.client, tools.stores, tools.runner, policy, tools.clock)
         self._failures = TransientFailures(tools.observation.troubled, tools.client.availability, tools.clock)
-        self.memories = Memories(tools.clock.monotonic)
+        self.memories = RequestStates(tools.clock.monotonic)
         self._timing = Timing(self.memories, tools.clock, tools.stores.in_contact, tools.limits)
         self._attempts = Attempts(tools, self._lookout, self._failures, self._timing)
         # Keys whose cached request may be older than the previous leader's last writes.
@@ -73,7 +73,7 @@ class Reconciler:
             "doubtful": len(self._doubtful),
         }
 
-    async def reconcile(self, key: ObjectKey) -> Again:
+    async def reconcile(self, key: ObjectKey) -> Result:
         """Reconcile a key once and return when to process it again. Raises only on defects of Bowline itself."""
         held = self._failures.held(key)
         if held is not None:
@@ -83,7 +83,7 @@ class Reconciler:
             again = await self._pass(key)
         except KubeError as error:
             return await self._failed(key, error)
-        if not again.inconclusive and again is not AT_ONCE:
+        if not again.inconclusive and again is not REQUEUE:
             self._failures.over(key)
         return again
 
@@ -123,7 +123,7 @@ class Reconciler:
             self.memories.drop(key)
         return not memory.done
 
-    def _shows(self, key: ObjectKey, memory: Memory) -> bool:
+    def _shows(self, key: ObjectKey, memory: RequestState) -> bool:
         """Return whether the cached request has the remembered UID, in whatever version."""
         stored = self._tools.stores.request(key)
         return stored is not None and stored.uid == memory.uid
@@ -151,7 +151,7 @@ class Reconciler:
 
     # --- one reconcile ---
 
-    async def _pass(self, key: ObjectKey) -> Again:
+    async def _pass(self, key: ObjectKey) -> Result:
         known = self.memories.get(key)
         stored = self._tools.stores.request(key)
         if known is not None and stored is not None and stored.uid != known.uid:
@@ -185,7 +185,9 @@ class Reconciler:
             memory.saw(stored, request)
         return await self._carry_out(decision, sight, request, memory)
 
-    async def _carry_out(self, decision: Decision, sight: Sight, request: BindRequest, memory: Memory) -> Again:
+    async def _carry_out(
+        self, decision: Decision, sight: Snapshot, request: BindRequest, memory: RequestState
+    ) -> Result:
         self._tools.observation.decided(request, decision)
         match decision:
             case Forget():
@@ -195,7 +197,7 @@ class Reconciler:
                 return DONE
             case Fail():
                 return await self._fail(sight, request, memory, decision)
-            case RollBack():
+            case Rollback():
                 why = Status.fatal(decision.why, decision.reason)
                 unfinished = await self._ending.roll_back(self._attempts.context(sight, request), memory, why)
                 return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
@@ -205,7 +207,7 @@ class Reconciler:
             case Pin():
                 memory.attempting = True
                 memory.wrote(request, await self._ending.writer.pin(request, decision.pod_uid))
-                return AT_ONCE
+                return REQUEUE
             case Wait():
                 self._timing.begin_wait(request, memory, decision.cause.value)
                 since = self._timing.waiting_since(memory)
@@ -215,7 +217,7 @@ class Reconciler:
                 if request.failed_attempts and not decision.why and memory.retry_at is None:
                     # From here on the monotonic clock counts.
                     self._timing.delay_retry(memory, decision.after)
-                return Again(decision.after, inconclusive=True)
+                return Result(decision.after, inconclusive=True)
             case Attempt():
                 return await self._attempts.attempt(sight, request, memory)
             case Look():
@@ -223,7 +225,7 @@ class Reconciler:
             case _:
                 assert_never(decision)
 
-    async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
+    async def _fail(self, sight: Snapshot, request: BindRequest, memory: RequestState, fail: Fail) -> Result:
         if memory.effects is not None and Target.POD not in sight.live:
             # Another client has removed the finalizer: roll back the side effects nevertheless, but not under a
             # running pod.
@@ -234,7 +236,7 @@ class Reconciler:
         unfinished = await self._ending.fail(self._attempts.context(sight, request), memory, fail)
         return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
 
-    async def _forget(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
+    async def _forget(self, sight: Snapshot, request: BindRequest, memory: RequestState) -> Result:
         """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
         if memory.effects is not None:
             unfinished = await self._undo_orphan(sight, memory.effects, memory)
@@ -246,17 +248,17 @@ class Reconciler:
             self.memories.drop(request.key)  # no watch will report its deletion
         return DONE
 
-    async def _orphaned(self, key: ObjectKey, memory: Memory, *, roll_back: bool) -> Again | None:
+    async def _orphaned(self, key: ObjectKey, memory: RequestState, *, roll_back: bool) -> Result | None:
         """Release a deleted, replaced or moved request. Returns when to continue; None if nothing is left."""
         if memory.effects is not None and roll_back:
-            unfinished = await self._undo_orphan(Sight(key, memory.effects), memory.effects, memory)
+            unfinished = await self._undo_orphan(Snapshot(key, memory.effects), memory.effects, memory)
             if unfinished is not None:
                 return unfinished
         self.memories.drop(key)
         await self._runner.forget(key, memory.uid)
         return None
 
-    async def _undo_orphan(self, sight: Sight, request: BindRequest, memory: Memory) -> Again | None:
+    async def _undo_orphan(self, sight: Snapshot, request: BindRequest, memory: RequestState) -> Result | None:
         sight.request = request
         await self._lookout.look(sight, Target.POD)
         if is_bound_as_asked(request, sight.pod_view):
@@ -268,7 +270,7 @@ class Reconciler:
     def _times(self, request: BindRequest) -> Times:
         return self._timing.times(request, WaitCause.GATES.value)
 
-    async def _failed(self, key: ObjectKey, error: KubeError) -> Again:
+    async def _failed(self, key: ObjectKey, error: KubeError) -> Result:
         """Requeue a key whose reconcile failed in a call; report the failure if it is the request's own."""
         why, memory = str(error), self.memories.get(key)
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
@@ -286,7 +288,7 @@ class Reconciler:
                     return replace(reported, inconclusive=True)
         return self._failures.again(key, why, retry_after)
 
-    async def _report(self, key: ObjectKey, memory: Memory, why: str) -> Again | None:
+    async def _report(self, key: ObjectKey, memory: RequestState, why: str) -> Result | None:
         """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
         attempting, memory.attempting = memory.attempting, False
         request = memory.newest(self._tools.stores.request(key))

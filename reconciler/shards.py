@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from reconciler.informers import Stores
+from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.label_selector import LabelSelector, parse_label_selector
@@ -86,7 +86,7 @@ class Shards:
     def __init__(
         self,
         client: KubeClient,
-        stores: Stores,
+        stores: Informers,
         metrics: ReconcilerMetrics,
         selector: str,
         wake: Callable[[ObjectKey], None],

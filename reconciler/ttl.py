@@ -97,7 +97,7 @@ class Superseded:
         return oldest if ended <= now - UNREAD else None
 
 
-class Sweep:
+class TTLController:
     """Deletes finished requests in rounds. ``run`` it while leading; a ``ttl`` of zero keeps all of them."""
 
     def __init__(self, client: KubeClient, ttl: timedelta, clock: Clock, shard: str = "", page: int = PAGE) -> None:

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.binding.attempt import Tools
-from reconciler.binding.complete import Endings
-from reconciler.binding.deferred import Afterwards
-from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.complete import Completer
+from reconciler.binding.deferred import DeferredCompletions
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller
-from reconciler.informers import Stores
+from reconciler.informers import Informers
 from reconciler.leader import Work
 from reconciler.observe.lag import WatchLag
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
 from reconciler.shards import CLUSTER, Shards
-from reconciler.ttl import Sweep
+from reconciler.ttl import TTLController
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
@@ -31,10 +31,10 @@ from shared.kube.reflector import Reflector
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """The components of every replica, and the leader's work."""
 
-    stores: Stores
+    stores: Informers
     reflectors: dict[str, Reflector]
     recorder: EventRecorder
     runner: Runner
@@ -49,7 +49,7 @@ async def assemble(
     metrics: ReconcilerMetrics,
     shard: str = "",
     registry: str = CLUSTER,
-) -> Parts:
+) -> Components:
     """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down."""
     lifecycle = PluginLifecycle(plugins, client, settings, client.clock, metrics.registry)
     try:
@@ -68,29 +68,29 @@ def _assembled(
     metrics: ReconcilerMetrics,
     shard: str,
     registry: str,
-) -> Parts:
+) -> Components:
     clock = client.clock
     recorder = EventRecorder(client, socket.gethostname())
     observation = Observation(metrics, clock)
     controller = Controller(settings.binding.workers, observation, client.availability, clock)
-    stores = Stores(client, controller, shard)
+    stores = Informers(client, controller, shard)
     others = lifecycle.reflectors(controller.on_change, controller.on_object)
     watched = stores.by_resource
     for reflector in others.values():
         watched.setdefault(reflector.selection.resource, []).append(reflector.store)
-    sleepers = Sleepers(watched)
+    sleepers = WaitIndex(watched)
     runner = Runner(plugins, observation)
     lag = WatchLag(lambda: stores.requests.version, clock.monotonic)
     metrics.watch_lag.set_function(lag.seconds)
     binding = settings.binding
-    ending = Endings(
+    ending = Completer(
         runner, Writer(client, lag.wrote), recorder.record, metrics, binding.in_flight_timeout, binding.bound_events
     )
-    afterwards = Afterwards(controller.in_line, binding.workers)
+    afterwards = DeferredCompletions(controller.in_line, binding.workers)
     tools = Tools(client, stores, sleepers, afterwards, runner, ending, observation, settings, clock)
     reconciler = Reconciler(tools)
-    sweep = Sweep(client, binding.ttl_after_succeeded, clock, shard)
+    sweep = TTLController(client, binding.ttl_after_succeeded, clock, shard)
     shards = Shards(client, stores, metrics, shard, controller.on_change, registry)
     reflectors = {**stores.reflectors, **others}
     work = Work(client, reflectors, controller, reconciler, lifecycle, stores, sleepers, sweep, metrics, shards)
-    return Parts(stores, reflectors, recorder, runner, observation, work)
+    return Components(stores, reflectors, recorder, runner, observation, work)

@@ -25,16 +25,16 @@ from shared.runtime.clock import SystemClock
 from shared.runtime.garbage import spare_what_stays
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
-from shared.runtime.tasks import Stop, StopStep, Supervisor, run_process, stop_in_order
+from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, run_process, stop_in_order
 from shared.runtime.tracing import configured_tracer
-from webhook.cluster_info import FactFinder, wanted_facts
+from webhook.cluster_info import ClusterInfoWatcher, wanted_facts
 from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
 from webhook.tls.ca import service_names
-from webhook.tls.ca_controller import Authorities, LeafHolder
+from webhook.tls.ca_controller import SelfSignedConfig, ServingCertificate
 from webhook.tls.files import CertificateFiles
-from webhook.tls.manager import Trust, TrustOptions
+from webhook.tls.manager import CertificateManager, TrustOptions
 from webhook.tls.serving import CertificateError
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates.follow("leaf", files.serving.not_after)
     tracer = configured_tracer("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
-    finder = FactFinder(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
+    finder = ClusterInfoWatcher(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -106,7 +106,7 @@ def _trust(
     server: AdmissionServer,
     metrics: CertificateMetrics,
     kube_metrics: KubeMetrics,
-) -> Trust | None:
+) -> CertificateManager | None:
     """Return the component that makes API servers trust the serving certificate; None if no configuration is
     named.
     """
@@ -116,12 +116,14 @@ def _trust(
     if options.self_signed:
         services = service_names(options.service_name, options.ca_secret.namespace)
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
-        authorities = Authorities(options.ca_secret, options.lives, names, options.former_ca_secret)
+        authorities = SelfSignedConfig(options.ca_secret, options.lives, names, options.former_ca_secret)
     wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
-    return Trust(wanted, lambda: server.address, LeafHolder(files.serving), metrics, kube_metrics)
+    return CertificateManager(
+        wanted, lambda: server.address, ServingCertificate(files.serving), metrics, kube_metrics
+    )
 
 
-def _checks(server: AdmissionServer, trust: Trust | None) -> Mapping[str, Check]:
+def _checks(server: AdmissionServer, trust: CertificateManager | None) -> Mapping[str, Check]:
     return {"listener": server.missing} | ({"certificate": trust.missing} if trust is not None else {})
 
 
@@ -133,7 +135,7 @@ def _own_host(host: str) -> tuple[str, ...]:
         return (host,)
 
 
-def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[StopStep, ...]:
+def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep, ...]:
     half = drain / 2
 
     async def unready() -> None:
@@ -146,13 +148,13 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[StopStep, ..
 
     slack = timedelta(seconds=5)
     return (
-        StopStep(
+        ShutdownStep(
             "unready", "new connections are to go to other replicas, all is served as before", unready, half + slack
         ),
-        StopStep(
+        ShutdownStep(
             "turn away", "each answer closes its connection, so that the next goes elsewhere", turn_away, half + slack
         ),
-        StopStep("listener", "calls under way get their answer", server.stop, FINISH),
+        ShutdownStep("listener", "calls under way get their answer", server.stop, FINISH),
     )
 
 

@@ -14,13 +14,13 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import Stop
-from webhook.inventory import NodeInventory
-from webhook.requested import RequestedPods
-from webhook.review import Facts
+from webhook.inventory import GpuInventory
+from webhook.requested import PodsWithBindRequest
+from webhook.review import ClusterInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EnabledSources:
     """The enabled sources."""
 
     inventory: bool
@@ -30,26 +30,26 @@ class Wanted:
         return self.inventory or self.requested
 
 
-def wanted_facts(inventory: bool, plugins: Sequence[Plugin]) -> Wanted:
+def wanted_facts(inventory: bool, plugins: Sequence[Plugin]) -> EnabledSources:
     """Return the enabled sources: the inventory by command line, the pods with a BindRequest if a plugin needs
     them.
     """
-    return Wanted(inventory, any(overrides(plugin, "validate_binding") for plugin in plugins))
+    return EnabledSources(inventory, any(overrides(plugin, "validate_binding") for plugin in plugins))
 
 
-class FactFinder:
+class ClusterInfoWatcher:
     """Watches the enabled sources and provides their current state."""
 
-    def __init__(self, wanted: Wanted, kubeconfig: Path | None, metrics: KubeMetrics) -> None:
+    def __init__(self, wanted: EnabledSources, kubeconfig: Path | None, metrics: KubeMetrics) -> None:
         self.wanted = wanted
         self._kubeconfig = kubeconfig
         self._metrics = metrics
-        self._inventory: NodeInventory | None = None
-        self._requested: RequestedPods | None = None
+        self._inventory: GpuInventory | None = None
+        self._requested: PodsWithBindRequest | None = None
 
-    def facts(self) -> Facts:
+    def facts(self) -> ClusterInfo:
         """Return the current facts. Cheap: called for every review."""
-        return Facts(
+        return ClusterInfo(
             self._inventory.current() if self._inventory is not None else None,
             self._requested.current() if self._requested is not None else frozenset(),
         )
@@ -62,8 +62,8 @@ class FactFinder:
         options = ClientOptions(name=FIELD_MANAGER_WEBHOOK, metrics=self._metrics)
         async with KubeClient(access, options) as client, asyncio.TaskGroup() as tasks:
             if self.wanted.inventory:
-                self._inventory = NodeInventory(client)
+                self._inventory = GpuInventory(client)
                 tasks.create_task(self._inventory.reflector.run(), name="reflector nodes")
             if self.wanted.requested:
-                self._requested = RequestedPods(client)
+                self._requested = PodsWithBindRequest(client)
                 tasks.create_task(self._requested.reflector.run(), name="reflector bindrequests")

@@ -12,7 +12,7 @@ from typing import Any, Final
 from shared.api import names
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.plugin import AdmissionInfo
 from webhook.workloads import judge_workload
 
@@ -44,41 +44,41 @@ class Review:
     faults: tuple[FieldError, ...] = ()
 
 
-Call = Callable[[AdmissionChain, Review, dict[str, Any], AdmissionInfo], Judgement]
+Call = Callable[[AdmissionChain, Review, dict[str, Any], AdmissionInfo], Verdict]
 
 
-def _mutate_pod(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _mutate_pod(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     # Mutations apply to fields that are immutable after creation; a patch on update would be rejected.
     return chain.admit_pod(raw, info) if info.operation == "CREATE" else ALLOWED
 
 
-def _validate_pod(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _validate_pod(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return chain.validate_pod(raw, review.old, info)
 
 
-def _mutate_bind_request(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _mutate_bind_request(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return chain.admit_bind_request(raw, info)
 
 
 def _validate_bind_request(
     chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo
-) -> Judgement:
+) -> Verdict:
     return chain.validate_bind_request(raw, review.old, info)
 
 
-def _validate_workload(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _validate_workload(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return judge_workload(chain, chain.workloads[review.group, review.kind], raw, review.old, info)
 
 
-def _mutate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _mutate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return chain.admit_ephemeral_containers(raw, review.old or {}, info)
 
 
-def _validate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _validate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return chain.validate_ephemeral_containers(raw, review.old or {}, info)
 
 
-def _validate_binding(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+def _validate_binding(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
     return chain.validate_binding(_bound_pod(review, raw), info)
 
 

@@ -44,7 +44,7 @@ def slim_node(node: dict[str, Any]) -> Object:
     }
 
 
-class NodeInventory:
+class GpuInventory:
     """The watched inventory."""
 
     def __init__(self, client: KubeClient) -> None:

@@ -12,7 +12,7 @@ from shared.api.meta import ObjectKey
 from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
 from shared.runtime.address import ListenAddress, parse_listen
 from webhook.tls.files import FilePaths
-from webhook.tls.rotation import Lives
+from webhook.tls.rotation import CertLifetimes
 
 # The name that the chart gives to the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
@@ -32,7 +32,7 @@ class Options:
     service_name: str
     ca_secret: ObjectKey
     former_ca_secret: ObjectKey | None
-    lives: Lives
+    lives: CertLifetimes
     client_names: tuple[str, ...]
     drain: timedelta
     inventory: bool
@@ -67,7 +67,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         service_name=given.service_name,
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
         former_ca_secret=_former(common.namespace, given.former_ca_secret),
-        lives=Lives(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
+        lives=CertLifetimes(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
         client_names=tuple(given.client_allowed_name or ()),
         drain=given.drain,
         inventory=given.inventory,

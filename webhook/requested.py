@@ -31,7 +31,7 @@ def requested_pod(request: Object) -> ObjectKey:
     return ObjectKey(key_of(request).namespace, request["spec"]["podName"])
 
 
-class RequestedPods:
+class PodsWithBindRequest:
     """The watched set of pods."""
 
     def __init__(self, client: KubeClient) -> None:

@@ -1,6 +1,6 @@
 """AdmissionReview codec and review: bytes to a verdict to bytes. Pure.
 
-    body ─► decode_review ─► Review ─► judge (hook, chain) ─► Judgement ─► encode_answer ─► body
+    body ─► decode_review ─► Review ─► judge (hook, chain) ─► Verdict ─► encode_answer ─► body
 
 Works on plain dictionaries, so unknown fields survive unchanged: the response carries only the recorded patch
 operations. Every body gets a response with its UID; only a body without a readable UID gets none
@@ -17,7 +17,7 @@ import orjson
 from shared.api.field_error import FieldError, shown
 from shared.api.meta import Object, ObjectKey
 from shared.framework import structure
-from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
 from shared.framework.plugin import AdmissionInfo, Inventory
 from webhook.hooks import Hook, Review
 
@@ -47,14 +47,14 @@ class TooManyValuesError(MalformedReviewError):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ClusterInfo:
     """Cluster facts beside the object under review; empty until the watches have synced."""
 
     inventory: Inventory | None = None
     requested: Container[ObjectKey] = frozenset()  # pods with an unfinished BindRequest
 
 
-NO_FACTS: Final = Facts()
+NO_FACTS: Final = ClusterInfo()
 Operation = Literal["CREATE", "UPDATE"]
 _OPERATIONS: Final = frozenset(get_args(Operation))
 # What is read of a request, and its type in JSON.
@@ -140,20 +140,20 @@ def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, faults:
     return found
 
 
-def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_FACTS) -> Judgement:
+def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS) -> Verdict:
     """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
     """
     if review.faults:
-        return Judgement(review.faults)
+        return Verdict(review.faults)
     if review.operation not in _OPERATIONS or review.object is None:
         return ALLOWED
     if review.subresource and review.subresource != hook.subresource:
         return ALLOWED
     if not hook.is_for(review, chain):
         message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
-        return Judgement(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
+        return Verdict(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
     info = AdmissionInfo(
         operation=cast(Operation, review.operation),
         namespace=review.namespace,
@@ -167,10 +167,10 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: Facts = NO_F
     try:
         return hook.call(chain, review, review.object, info)
     except RecursionError:
-        return Judgement((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
+        return Verdict((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
 
 
-def encode_answer(review: Review, judgement: Judgement) -> bytes:
+def encode_answer(review: Review, judgement: Verdict) -> bytes:
     """Encode the verdict in the API version of the review, at most ``MAX_ANSWER`` bytes.
 
     A patch that is too large becomes a denial; a denial that is too large is cut to its first errors.
@@ -180,11 +180,11 @@ def encode_answer(review: Review, judgement: Judgement) -> bytes:
         return answer
     if judgement.allowed:
         message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
-        return _encoded(review, Judgement((FieldError("admission/patch-size", "", None, message),)))
-    return _encoded(review, Judgement((*judgement.errors[:_FIRST_ERRORS], MORE)))
+        return _encoded(review, Verdict((FieldError("admission/patch-size", "", None, message),)))
+    return _encoded(review, Verdict((*judgement.errors[:_FIRST_ERRORS], MORE)))
 
 
-def _encoded(review: Review, judgement: Judgement) -> bytes:
+def _encoded(review: Review, judgement: Verdict) -> bytes:
     response: dict[str, Any] = {"uid": review.uid, "allowed": judgement.allowed}
     if judgement.errors:
         response["status"] = _denial(review, judgement.errors)

@@ -20,7 +20,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from shared.api.field_error import FieldError
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import AdmissionMode
 from shared.runtime.address import ListenAddress
 from shared.runtime.http_server import Connection, HttpServer, ServerLimits
@@ -29,7 +29,7 @@ from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too
 from webhook.hooks import Hook, Review
 from webhook.metrics import WebhookMetrics
 from webhook.review import (
-    Facts,
+    ClusterInfo,
     MalformedReviewError,
     TooManyValuesError,
     decode_review,
@@ -74,7 +74,7 @@ class AdmissionServer:
         *,
         tracer: Tracer | None = None,
         mode: AdmissionMode = "Enforce",
-        facts: Callable[[], Facts] = Facts,
+        facts: Callable[[], ClusterInfo] = ClusterInfo,
         allowed_names: Collection[str] = (),
     ) -> None:
         self._listen = listen
@@ -182,7 +182,7 @@ class AdmissionServer:
             log.info("refused", extra={"hook": str(hook), "rules": rules, **_about(review)})
         return answer
 
-    def _enforced(self, hook: Hook, review: Review, judgement: Judgement) -> Judgement:
+    def _enforced(self, hook: Hook, review: Review, judgement: Verdict) -> Verdict:
         """Apply the admission mode: in Warn, errors become warnings."""
         if self._mode != "Warn" or judgement.allowed:
             return judgement
@@ -192,7 +192,7 @@ class AdmissionServer:
         return judgement.as_warnings()
 
 
-_FAILED = Judgement(
+_FAILED = Verdict(
     (
         FieldError(
             "admission/internal",

@@ -10,15 +10,15 @@ from typing import Any
 
 from shared.api import names
 from shared.api.meta import Object
-from shared.framework.admission import Judgement
+from shared.framework.admission import Verdict
 from shared.framework.mutable import MutableObject
 from shared.runtime.tracing import Span, Tracer
 from webhook.hooks import Hook, Review
 
 
 def traced(
-    tracer: Tracer, hook: Hook, review: Review, judgement: Judgement, call: tuple[datetime, datetime, str]
-) -> Judgement:
+    tracer: Tracer, hook: Hook, review: Review, judgement: Verdict, call: tuple[datetime, datetime, str]
+) -> Verdict:
     """Record the review as a span; return the verdict, with the trace annotation for a BindRequest being created.
 
     ``call`` is the review's start, its end, and the API server's traceparent header (empty if not sent).
@@ -52,7 +52,7 @@ def carried(raw: Object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def with_traceparent(judgement: Judgement, raw: dict[str, Any], traceparent: str) -> Judgement:
+def with_traceparent(judgement: Verdict, raw: dict[str, Any], traceparent: str) -> Verdict:
     """Return the verdict whose patch also annotates the object; ``raw`` is the object after the patch."""
     request = MutableObject(raw)
     request.set(traceparent, "metadata", "annotations", names.TRACEPARENT)

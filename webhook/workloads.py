@@ -17,7 +17,7 @@ import orjson
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework import structure
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement, judgement_of
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict, judgement_of
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import Workload, WorkloadKey
 
@@ -29,7 +29,7 @@ _POD: Final[WorkloadKey] = ("", "Pod")
 
 def judge_workload(
     chain: AdmissionChain, workload: Workload, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
-) -> Judgement:
+) -> Verdict:
     """Review the pod templates of an object of the kind. Modifies their content in place."""
     if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
@@ -44,7 +44,7 @@ def judge_workload(
     if len(templates) > MAX_TEMPLATES:
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
         too_many = FieldError("structure/templates", "spec", len(templates), message)
-        return _as_asked(workload, Judgement((too_many,)))
+        return _as_asked(workload, Verdict((too_many,)))
     judgements = (chain.validate_template(template, path, info) for path, template in templates)
     return _as_asked(workload, judgement_of((*one.errors, *one.warnings) for one in judgements))
 
@@ -88,6 +88,6 @@ def _key(owner: Object) -> WorkloadKey:
     return (owner.get("apiVersion") or "").rpartition("/")[0], owner.get("kind") or ""
 
 
-def _as_asked(workload: Workload, judgement: Judgement) -> Judgement:
+def _as_asked(workload: Workload, judgement: Verdict) -> Verdict:
     """Return the verdict, with its errors as warnings unless the configuration denies for this kind."""
     return judgement if workload.action == "Deny" else judgement.as_warnings()

@@ -11,20 +11,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import assert_never
 
-from reconciler.binding.complete import Endings, has_finalizer
-from reconciler.binding.deferred import LATER, Afterwards, Bound
-from reconciler.binding.read import Lookout, Sight
-from reconciler.binding.requeue import DONE, Again, TransientFailures
+from reconciler.binding.complete import Completer, has_finalizer
+from reconciler.binding.deferred import LATER, Bound, DeferredCompletions
+from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.requeue import DONE, Result, TransientFailures
 from reconciler.binding.run_attempt import run_attempt
-from reconciler.binding.state import Memory, Running, Unsaved
+from reconciler.binding.state import RequestState, Running, Unsaved
 from reconciler.binding.timing import Timing
-from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.waits import Waits
 from reconciler.decide.decide import Fail, Finish, WaitCause, is_bound_as_asked, wait_left
 from reconciler.decide.observed import Absent, Target
-from reconciler.decide.outcome import Infrastructure, Limits, LookAgain, Outcome, RetryAt, Waiting, settle
+from reconciler.decide.outcome import Limits, Outcome, RequeueNow, RetryAt, TransientFailure, Waiting, settle
 from reconciler.decide.transient import classified, is_transient
-from reconciler.informers import Stores
+from reconciler.informers import Informers
 from reconciler.observe.passes import attempt_id
 from reconciler.observe.tracker import Observation
 from shared.api import names
@@ -45,11 +45,11 @@ class Tools:
     """Dependencies of a reconcile. ``jitter`` returns a random number in [0, 1)."""
 
     client: KubeClient
-    stores: Stores
-    sleepers: Sleepers
-    afterwards: Afterwards
+    stores: Informers
+    sleepers: WaitIndex
+    afterwards: DeferredCompletions
     runner: Runner
-    ending: Endings
+    ending: Completer
     observation: Observation
     settings: Settings
     clock: Clock
@@ -66,7 +66,7 @@ class Tools:
 class Attempts:
     """Runs attempts. Methods raise the client's errors; repeating the reconcile after an error or a crash is safe."""
 
-    def __init__(self, tools: Tools, lookout: Lookout, failures: TransientFailures, timing: Timing) -> None:
+    def __init__(self, tools: Tools, lookout: StateReader, failures: TransientFailures, timing: Timing) -> None:
         self._tools = tools
         self._runner = tools.runner
         self._ending = tools.ending
@@ -76,7 +76,7 @@ class Attempts:
         self.timing = timing
         self.waits = Waits(tools.ending, tools.sleepers, tools.jitter, tools.clock.monotonic)
 
-    def context(self, sight: Sight, request: BindRequest) -> BindContext:
+    def context(self, sight: Snapshot, request: BindRequest) -> BindContext:
         """Return the context that plugins receive: deep copies of the request, the pod and the node."""
         attempt = attempt_id(request)
         timeout = self._tools.settings.binding.wait_timeout
@@ -94,7 +94,7 @@ class Attempts:
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
 
-    async def attempt(self, sight: Sight, request: BindRequest, memory: Memory) -> Again:
+    async def attempt(self, sight: Snapshot, request: BindRequest, memory: RequestState) -> Result:
         """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one."""
         unsaved = memory.unsaved
         if unsaved is not None and unsaved.failed_before == request.failed_attempts:
@@ -126,7 +126,7 @@ class Attempts:
             status = Status.ok() if is_bound_as_asked(request, sight.pod_view) else status
         return await self.ended(c, sight, memory, Outcome(status, started))
 
-    async def ended(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
+    async def ended(self, c: BindContext, sight: Snapshot, memory: RequestState, outcome: Outcome) -> Result:
         """Act on an attempt's result, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
         transient = is_transient(status)
@@ -137,7 +137,7 @@ class Attempts:
         # Mark it inconclusive, so that further transient failures extend the same streak.
         return replace(again, inconclusive=True) if transient and again.delay is not None else again
 
-    async def _verified(self, sight: Sight, request: BindRequest, memory: Memory, answer: Status) -> Status:
+    async def _verified(self, sight: Snapshot, request: BindRequest, memory: RequestState, answer: Status) -> Status:
         """Return the OK of a bind plugin that sent its own Binding only if a live read shows the pod on its node."""
         await self._lookout.look(sight, Target.POD)
         if is_bound_as_asked(request, sight.pod_view):
@@ -147,7 +147,7 @@ class Attempts:
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(answer.plugin)
 
-    async def _held(self, request: BindRequest, memory: Memory) -> BindRequest:
+    async def _held(self, request: BindRequest, memory: RequestState) -> BindRequest:
         """Return the request with the finalizer added and, after a change of leader, fenced."""
         if not has_finalizer(request):
             held = await self._ending.writer.add_finalizer(request)
@@ -160,7 +160,7 @@ class Attempts:
         memory.wrote(request, held)
         return held
 
-    async def _settle(self, c: BindContext, sight: Sight, memory: Memory, outcome: Outcome) -> Again:
+    async def _settle(self, c: BindContext, sight: Snapshot, memory: RequestState, outcome: Outcome) -> Result:
         """Classify the attempt's outcome and execute the action. ``c``: the attempt's context, as for post_bind."""
         memory.attempting = False
         now, request = self._clock.now(), c.request
@@ -183,31 +183,31 @@ class Attempts:
                 self.timing.delay_retry(memory, settlement.pause)
                 self._ending.tell(request, settlement.event, on_pod=True)
                 self._ending.report_failure(c, settlement.condition)
-                return Again(settlement.pause)
+                return Result(settlement.pause)
             case Waiting():
                 # If the wait had expired but its failure could not be written, and the plugin waits again, nothing
                 # has failed.
                 memory.unsaved = None
                 return await self.waits.wait(request, memory, settlement)
-            case Infrastructure():
+            case TransientFailure():
                 return self._failures.again(request.key, settlement.why, settlement.after)
-            case LookAgain():
+            case RequeueNow():
                 memory.ask_live = True
                 return self._failures.again(request.key, "the attempt was withdrawn")
             case _:
                 assert_never(settlement)
 
-    async def finish_later(self, bound: Bound, request: BindRequest, memory: Memory) -> Again:
+    async def finish_later(self, bound: Bound, request: BindRequest, memory: RequestState) -> Result:
         """Complete a request whose completion was deferred; ``request`` is its current version."""
         bound.sight.request = request
         self._tools.observation.decided(request, Finish())
         return await self._finish(bound.context.with_request(request), memory, bound.started)
 
-    async def _finish(self, c: BindContext, memory: Memory, started: datetime | None) -> Again:
+    async def _finish(self, c: BindContext, memory: RequestState, started: datetime | None) -> Result:
         await self._ending.finish(c, memory, started)
         return DONE
 
-    async def _fail(self, sight: Sight, request: BindRequest, memory: Memory, fail: Fail) -> Again:
+    async def _fail(self, sight: Snapshot, request: BindRequest, memory: RequestState, fail: Fail) -> Result:
         if has_finalizer(request) or memory.unknown_binding is not None:
             # The snapshot is as old as the attempt, and Failed is final: read the pod live.
             await self._lookout.look(sight, Target.POD)

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.state import Memory
+from reconciler.binding.state import RequestState
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Fail, is_rollback_incomplete
-from reconciler.decide.in_flight import Posts, existed_before, in_flight_for
+from reconciler.decide.in_flight import UnacknowledgedBindings, existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView, pod_view
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
 from reconciler.decide.preparation import preparation
@@ -44,7 +44,7 @@ def has_finalizer(request: BindRequest) -> bool:
     return names.FINALIZER in request.finalizers
 
 
-class Endings:
+class Completer:
     """Completes, fails and rolls back. Methods raise the client's errors; repeating one after a crash is safe."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Endings:
         self._newest_before = newest
         self.conditions.start()
 
-    async def finish(self, c: BindContext, memory: Memory, started: datetime | None) -> None:
+    async def finish(self, c: BindContext, memory: RequestState, started: datetime | None) -> None:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event."""
         request = c.request
         await self._runner.run_post_bind(c)
@@ -103,7 +103,7 @@ class Endings:
         c.log.info("pod is bound", extra={"node": request.selected_node})
         await self._close(request, memory)
 
-    async def fail(self, c: BindContext, memory: Memory, fail: Fail) -> timedelta | None:
+    async def fail(self, c: BindContext, memory: RequestState, fail: Fail) -> timedelta | None:
         """Terminal failure: roll back, drop the finalizer, then report Failed.
 
         Returns when to continue an incomplete rollback; None if nothing is left to do.
@@ -139,7 +139,7 @@ class Endings:
         await self._close(request, memory)
         return None
 
-    async def undo(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
+    async def undo(self, c: BindContext, memory: RequestState, why: Status) -> timedelta | None:
         """Roll back the side effects of a deleted request. Returns when to continue; None if nothing is left."""
         pause = self._binding_in_flight(c, memory)
         if pause is not None:
@@ -151,7 +151,7 @@ class Endings:
         c.log.warning("rollback is not done yet", extra={"why": done.message})
         return _pause(done)
 
-    async def roll_back(self, c: BindContext, memory: Memory, why: Status) -> timedelta | None:
+    async def roll_back(self, c: BindContext, memory: RequestState, why: Status) -> timedelta | None:
         """Roll back an abandoned request. Returns when to continue; None if nothing is left."""
         pause = self._binding_in_flight(c, memory)
         if pause is not None:
@@ -170,14 +170,14 @@ class Endings:
         await self.drop_finalizer(request, memory)
         return None
 
-    async def drop_finalizer(self, request: BindRequest, memory: Memory) -> None:
+    async def drop_finalizer(self, request: BindRequest, memory: RequestState) -> None:
         """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
         dropped = await self.writer.drop_finalizer(request)
         if dropped is not None:
             memory.wrote(request, dropped)
         await self._close(request, memory)
 
-    async def report_blocked(self, request: BindRequest, memory: Memory, why: str) -> None:
+    async def report_blocked(self, request: BindRequest, memory: RequestState, why: str) -> None:
         """Report in status and event what keeps the request from completing, other than a failed attempt."""
         if why != memory.blocked:
             memory.blocked = why
@@ -199,7 +199,7 @@ class Endings:
         )
 
     async def _report_incomplete(
-        self, c: BindContext, memory: Memory, done: Status, fail: Fail | None
+        self, c: BindContext, memory: RequestState, done: Status, fail: Fail | None
     ) -> timedelta | None:
         """Report that the rollback is incomplete; returns when to continue it. ``fail``: the failure it precedes."""
         request = c.request
@@ -213,7 +213,7 @@ class Endings:
         c.log.warning("rollback is not complete", extra={"why": done.message})
         return _pause(done)
 
-    async def _close(self, request: BindRequest, memory: Memory) -> None:
+    async def _close(self, request: BindRequest, memory: RequestState) -> None:
         memory.close()
         await self._runner.forget(request.key, request.uid)
 
@@ -221,7 +221,7 @@ class Endings:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    def _binding_in_flight(self, c: BindContext, memory: Memory) -> timedelta | None:
+    def _binding_in_flight(self, c: BindContext, memory: RequestState) -> timedelta | None:
         """Return how long an unacknowledged Binding may still take effect; None if none can.
 
         Until then nothing is rolled back and no failure is reported as final.
@@ -229,7 +229,7 @@ class Endings:
         now = self._clock.monotonic()
         # A previous leader's Binding matters only if the rollback would remove something.
         is_inherited = has_finalizer(c.request) and self.may_be_a_predecessors(c.request)
-        posts = Posts(
+        posts = UnacknowledgedBindings(
             timedelta(seconds=now - memory.unknown_binding) if memory.unknown_binding is not None else None,
             timedelta(seconds=now - self._leading_since) if is_inherited else None,
             self._in_flight,
@@ -247,7 +247,7 @@ def _pause(done: Status) -> timedelta:
     return max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE)
 
 
-def _may_pass(memory: Memory, done: Status) -> timedelta | None:
+def _may_pass(memory: RequestState, done: Status) -> timedelta | None:
     """Return the retry delay of a rollback while its transient failures are below QUIET_FAILURES, else None.
 
     A single lost reply is not reported. A lasting failure is: the scheduler waits for the result.

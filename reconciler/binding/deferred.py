@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.binding.read import Sight
-from reconciler.binding.requeue import Again
-from reconciler.binding.state import Memory
+from reconciler.binding.read import Snapshot
+from reconciler.binding.requeue import Result
+from reconciler.binding.state import RequestState
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -20,19 +20,19 @@ from shared.framework.binding.context import BindContext
 # After a crash the next process needs one live read for each of them; 500 take a few seconds.
 AT_MOST = 500
 # A key added with a delay enters the queue with low priority.
-LATER = Again(timedelta(milliseconds=1))
+LATER = Result(timedelta(milliseconds=1))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A deferred completion: the attempt's snapshot, start time and context; post_bind receives the same context."""
 
-    sight: Sight
+    sight: Snapshot
     started: datetime
     context: BindContext
 
 
-class Afterwards:
+class DeferredCompletions:
     """The deferred completions. ``in_line`` returns how many keys are queued; ``workers``: the number of workers."""
 
     def __init__(self, in_line: Callable[[], int], workers: int) -> None:
@@ -62,7 +62,7 @@ class Afterwards:
         self._bound.clear()
 
 
-def still_to_finish(known: Memory | None, stored: BindRequest | None) -> BindRequest | None:
+def still_to_finish(known: RequestState | None, stored: BindRequest | None) -> BindRequest | None:
     """Return the request whose deferred completion can continue; None if an ordinary reconcile must decide."""
     if known is None or known.done or stored is None or stored.uid != known.uid:
         return None

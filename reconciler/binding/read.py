@@ -6,7 +6,7 @@ from typing import Any
 
 from reconciler.decide.decide import Decision, Look, decide
 from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, Times, node_view, pod_view
-from reconciler.informers import Stores, slim_node, slim_pod
+from reconciler.informers import Informers, slim_node, slim_pod
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.runner import Runner, Served
@@ -20,13 +20,13 @@ TimesOf = Callable[[BindRequest], Times]
 
 
 @dataclass(slots=True)
-class Sight:
+class Snapshot:
     """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
 
     key: ObjectKey
     request: BindRequest | Absent
-    pod: Object | Absent = Absent.UNSEEN
-    node: Object | Absent = Absent.UNSEEN
+    pod: Object | Absent = Absent.NOT_IN_CACHE
+    node: Object | Absent = Absent.NOT_IN_CACHE
     live: set[Target] = field(default_factory=set)
 
     @property
@@ -46,10 +46,10 @@ class Sight:
         return self.request
 
 
-class Lookout:
+class StateReader:
     """Reads the snapshot of a request as precisely as its decision requires."""
 
-    def __init__(self, client: KubeClient, stores: Stores, runner: Runner, policy: Policy, clock: Clock) -> None:
+    def __init__(self, client: KubeClient, stores: Informers, runner: Runner, policy: Policy, clock: Clock) -> None:
         self._client = client
         self._stores = stores
         self._runner = runner
@@ -58,7 +58,7 @@ class Lookout:
 
     async def see(
         self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, times: TimesOf
-    ) -> tuple[Sight, Decision]:
+    ) -> tuple[Snapshot, Decision]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
         ``newest``: the request, possibly newer than the cached one. ``ask_live``: the cached request is known to be
@@ -73,7 +73,7 @@ class Lookout:
             decision = self._decide(sight, times)
         return sight, decision
 
-    async def look(self, sight: Sight, target: Target) -> None:
+    async def look(self, sight: Snapshot, target: Target) -> None:
         """Read one object from the API server into the snapshot. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
@@ -93,19 +93,19 @@ class Lookout:
                 sight.node = slim_node(raw) if raw is not None else Absent.GONE
         sight.live.add(target)
 
-    def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Sight:
+    def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
         """Return the cached objects around a request."""
         if request is None:
-            return Sight(key, Absent.UNSEEN)
+            return Snapshot(key, Absent.NOT_IN_CACHE)
         pod, node = self._stores.pod(request.pod_key), self._stores.node(request.selected_node)
-        return Sight(
+        return Snapshot(
             key,
             request,
-            pod if pod is not None else Absent.UNSEEN,
-            node if node is not None else Absent.UNSEEN,
+            pod if pod is not None else Absent.NOT_IN_CACHE,
+            node if node is not None else Absent.NOT_IN_CACHE,
         )
 
-    def _decide(self, sight: Sight, times: TimesOf) -> Decision:
+    def _decide(self, sight: Snapshot, times: TimesOf) -> Decision:
         older, served, lasted = None, Served(frozenset()), Times()
         if isinstance(sight.request, BindRequest):
             older = self._stores.older(sight.request)

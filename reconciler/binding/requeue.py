@@ -26,7 +26,7 @@ _SOON = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Result:
     """Result of a reconcile: process the key again after ``delay``; if None, only when an event requires it.
 
     ``inconclusive``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
@@ -36,8 +36,8 @@ class Again:
     inconclusive: bool = False
 
 
-DONE = Again(None)
-AT_ONCE = Again(timedelta())
+DONE = Result(None)
+REQUEUE = Result(timedelta())
 
 
 class TransientFailures:
@@ -68,7 +68,7 @@ class TransientFailures:
         self._streaks[key] = streak
         return streak
 
-    def again(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Again:
+    def again(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Result:
         """Return the delay after a failed reconcile. ``at_least``: the API server's Retry-After."""
         now = self._clock.monotonic()
         if at_least is not None:
@@ -81,16 +81,16 @@ class TransientFailures:
             delay = min(delay, max(left, BASE))
         self._troubled(key, why)
         self._log(key, why, delay, now)
-        return Again(max(delay, _SOON), inconclusive=True)
+        return Result(max(delay, _SOON), inconclusive=True)
 
-    def held(self, key: ObjectKey) -> Again | None:
+    def held(self, key: ObjectKey) -> Result | None:
         """Return the remaining Retry-After delay of the key, None if there is none."""
         left_s = self._deferred.get(key, 0.0) - self._clock.monotonic()
-        return Again(timedelta(seconds=left_s), inconclusive=True) if left_s > 0 else None
+        return Result(timedelta(seconds=left_s), inconclusive=True) if left_s > 0 else None
 
-    def unfinished(self, key: ObjectKey, at_least: timedelta) -> Again:
+    def unfinished(self, key: ObjectKey, at_least: timedelta) -> Result:
         """Return the delay before an incomplete rollback continues; it increases with each failure."""
-        return Again(max(at_least, self._backoff.failed(key)), inconclusive=True)
+        return Result(max(at_least, self._backoff.failed(key)), inconclusive=True)
 
     def recovered(self) -> None:
         """Reset all streaks and backoffs after an outage: its failures were not the requests' own."""

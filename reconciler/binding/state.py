@@ -47,7 +47,7 @@ NO_WAIT = "nothing"
 
 
 @dataclass(slots=True)
-class Memory:
+class RequestState:
     """The in-memory state of one request (one UID)."""
 
     uid: ObjectUID
@@ -118,29 +118,29 @@ class Memory:
         return stored
 
 
-class Memories:
+class RequestStates:
     """States by key. A request re-created under the same name gets a new state, once the old one is released."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._by_key: dict[ObjectKey, Memory] = {}
+        self._by_key: dict[ObjectKey, RequestState] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def get(self, key: ObjectKey) -> Memory | None:
+    def get(self, key: ObjectKey) -> RequestState | None:
         """Return the state under the key, of whatever UID; None if there is none."""
         return self._by_key.get(key)
 
-    def values(self) -> Collection[Memory]:
+    def values(self) -> Collection[RequestState]:
         """Return all states."""
         return self._by_key.values()
 
-    def of(self, request: BindRequest) -> Memory:
+    def of(self, request: BindRequest) -> RequestState:
         """Return the request's state; creates it if there is none for this UID."""
         known = self._by_key.get(request.key)
         if known is None or known.uid != request.uid:
-            known = self._by_key[request.key] = Memory(request.uid, self._monotonic())
+            known = self._by_key[request.key] = RequestState(request.uid, self._monotonic())
         return known
 
     def drop(self, key: ObjectKey) -> None:

@@ -9,7 +9,7 @@ possible pause.
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from reconciler.binding.state import NO_WAIT, Memories, Memory
+from reconciler.binding.state import NO_WAIT, RequestState, RequestStates
 from reconciler.decide.conditions import PREPARED, condition_of
 from reconciler.decide.observed import Times
 from reconciler.decide.outcome import Limits, backoff
@@ -27,7 +27,7 @@ class Timing:
 
     def __init__(
         self,
-        memories: Memories,
+        memories: RequestStates,
         clock: Clock,
         in_contact: Callable[[], timedelta],
         limits: Callable[[], Limits],
@@ -52,7 +52,7 @@ class Timing:
         watched = min(contact, _since(memory.wait_restored_at, now)) if memory.wait_restored_at else contact
         return Times(known, _since(memory.wait_began, now), watched, retry_in)
 
-    def begin_wait(self, request: BindRequest, memory: Memory, wait: str) -> None:
+    def begin_wait(self, request: BindRequest, memory: RequestState, wait: str) -> None:
         """Record that the request waits; no change if it already waits for the same."""
         if memory.wait_name == wait:
             return
@@ -62,20 +62,20 @@ class Timing:
         memory.wait_began = now - (restored or _ZERO).total_seconds()
         memory.wait_restored_at = now if restored is not None else 0.0
 
-    def delay_retry(self, memory: Memory, pause: timedelta) -> None:
+    def delay_retry(self, memory: RequestState, pause: timedelta) -> None:
         """Record that the next attempt must not start before ``pause`` is over."""
         memory.retry_at = self._clock.monotonic() + pause.total_seconds()
 
-    def waiting_since(self, memory: Memory) -> datetime:
+    def waiting_since(self, memory: RequestState) -> datetime:
         """Return the present wait's start as wall-clock time, for the status."""
         now = self._clock.now()
         return now - _since(memory.wait_began, self._clock.monotonic()) if memory.wait_name else now
 
-    def _memory(self, request: BindRequest) -> Memory | None:
+    def _memory(self, request: BindRequest) -> RequestState | None:
         memory = self._memories.get(request.key)
         return memory if memory is not None and memory.uid == request.uid else None
 
-    def _retry_in(self, request: BindRequest, memory: Memory | None, now: float) -> timedelta:
+    def _retry_in(self, request: BindRequest, memory: RequestState | None, now: float) -> timedelta:
         if memory is not None and memory.retry_at is not None:
             return max(_ZERO, timedelta(seconds=memory.retry_at - now))
         limits = self._limits()

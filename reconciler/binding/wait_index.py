@@ -25,7 +25,7 @@ class Sleep(Enum):
     WITH_A_CLOCK = "with a clock"  # a watch may not show an object: poll
 
 
-class Sleepers:
+class WaitIndex:
     """The index. ``stores`` maps each resource to the stores of all its watches."""
 
     def __init__(self, stores: Mapping[Resource, Sequence[Store]]) -> None:

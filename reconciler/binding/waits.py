@@ -8,10 +8,10 @@ waiting requests; this module reports waits and determines the latest time of th
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from reconciler.binding.complete import Endings
-from reconciler.binding.requeue import AT_ONCE, Again
-from reconciler.binding.state import Memory
-from reconciler.binding.wait_index import Sleep, Sleepers
+from reconciler.binding.complete import Completer
+from reconciler.binding.requeue import REQUEUE, Result
+from reconciler.binding.state import RequestState
+from reconciler.binding.wait_index import Sleep, WaitIndex
 from reconciler.decide.decide import Wait
 from reconciler.decide.outcome import QUIET_WAIT, Event, Waiting
 from reconciler.decide.status import waiting_block
@@ -35,7 +35,7 @@ class Waits:
     """Registers waiting requests and reports long waits."""
 
     def __init__(
-        self, ending: Endings, sleepers: Sleepers, jitter: Callable[[], float], monotonic: Callable[[], float]
+        self, ending: Completer, sleepers: WaitIndex, jitter: Callable[[], float], monotonic: Callable[[], float]
     ) -> None:
         self._ending = ending
         self._monotonic = monotonic
@@ -43,7 +43,7 @@ class Waits:
         self._jitter = jitter
         self._turns = Limiter(TOLD_QPS)
 
-    async def wait(self, request: BindRequest, memory: Memory, waiting: Waiting) -> Again:
+    async def wait(self, request: BindRequest, memory: RequestState, waiting: Waiting) -> Result:
         """Register the request in the wait index; report the wait once it exceeds QUIET_WAIT. Returns the delay."""
         now = self._monotonic()
         if memory.tell_at is None:
@@ -61,7 +61,7 @@ class Waits:
         # Last, with no await after it: a change from here on finds the request in the index.
         sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)
         if sleep is Sleep.NOT:
-            return AT_ONCE
+            return REQUEUE
         latest = waiting.left
         if now < quiet_until:
             latest = min(latest, timedelta(seconds=quiet_until - now))
@@ -69,9 +69,9 @@ class Waits:
             latest = min(latest, POLL * (1 + self._jitter()))
         if waiting.poll is not None:
             latest = min(latest, waiting.poll)
-        return Again(max(latest, timedelta(milliseconds=1)))
+        return Result(max(latest, timedelta(milliseconds=1)))
 
-    async def _tell(self, request: BindRequest, memory: Memory, waiting: Waiting) -> None:
+    async def _tell(self, request: BindRequest, memory: RequestState, waiting: Waiting) -> None:
         # Reported by the previous process, with its event.
         told_before = request.status.get("reason") == waiting.status["reason"]
         memory.wrote(request, await self._ending.writer.status(request, waiting.status))

@@ -45,7 +45,7 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
-class RollBack:
+class Rollback:
     """The request is abandoned: roll back, then drop the finalizer. The plugins determine what that takes."""
 
     why: str
@@ -101,7 +101,7 @@ class Attempt:
     """Run an attempt."""
 
 
-Decision = Look | Forget | RollBack | DropFinalizer | Pin | Finish | Fail | Wait | Requeue | Attempt
+Decision = Look | Forget | Rollback | DropFinalizer | Pin | Finish | Fail | Wait | Requeue | Attempt
 
 
 # --- the table -------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
     if isinstance(decision, Fail) and decision.reason in _GROUNDS:
         grounds.add(_GROUNDS[decision.reason])
     may_undo = names.FINALIZER in request.finalizers or is_rollback_incomplete(request)
-    if isinstance(decision, RollBack) or (isinstance(decision, Fail) and may_undo):
+    if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
         # Rolling back what a running pod needs is worse than any delay.
         grounds.add(Target.POD)
     return grounds
@@ -148,7 +148,7 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
 
 def _first_row(seen: Observed, policy: Policy) -> Decision:
     request = seen.request
-    if request is Absent.UNSEEN:
+    if request is Absent.NOT_IN_CACHE:
         return Look(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
@@ -161,7 +161,7 @@ def _first_row(seen: Observed, policy: Policy) -> Decision:
     if seen.older is not None:
         ref = ObjectRef(names.API_VERSION, names.KIND, seen.older)
         return Wait(ref, f"BindRequest {seen.older} for the same pod came first", FRESH_CONTACT, WaitCause.PRECEDING)
-    if seen.pod is Absent.UNSEEN:
+    if seen.pod is Absent.NOT_IN_CACHE:
         return Look(Target.POD)
     on_pod = _of_pod(request, seen.pod)
     if on_pod is not None:
@@ -185,7 +185,7 @@ def _ended(request: BindRequest, seen: Observed) -> Decision:
         return Forget()
     if request.phase is Phase.SUCCEEDED:
         return DropFinalizer()
-    if seen.pod is Absent.UNSEEN and request.pod_key.name:
+    if seen.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
         return Look(Target.POD)
     if is_bound_as_asked(request, seen.pod):
         return DropFinalizer()
@@ -195,12 +195,12 @@ def _ended(request: BindRequest, seen: Observed) -> Decision:
         why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
         return Requeue(FRESH_CONTACT, why)
     if request.deleting:
-        return RollBack("the request was deleted")
-    return RollBack("the request has failed for good", _told_reason(request))
+        return Rollback("the request was deleted")
+    return Rollback("the request has failed for good", _told_reason(request))
 
 
 def _unpinned(request: BindRequest, pod: PodView | Absent, times: Times) -> Decision:
-    if pod is Absent.UNSEEN:
+    if pod is Absent.NOT_IN_CACHE:
         return Look(Target.POD)
     if isinstance(pod, PodView):
         return Pin(pod.uid)
@@ -251,7 +251,7 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
             why = f"{why} after {seen.times.waited.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
         return Wait(pod_ref(request, pod), why, left, WaitCause.GATES)
-    if seen.node is Absent.UNSEEN:
+    if seen.node is Absent.NOT_IN_CACHE:
         return Look(Target.NODE)
     if isinstance(seen.node, Absent) or seen.node.deleting:
         what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"

@@ -19,7 +19,7 @@ _ZERO = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
-class Posts:
+class UnacknowledgedBindings:
     """What this process knows of Bindings that may be in flight."""
 
     unknown_for: timedelta | None  # how long ago the last POST without a reply was sent for this request
@@ -27,7 +27,7 @@ class Posts:
     limit: timedelta  # how long the API server may take to execute one
 
 
-def in_flight_for(request: BindRequest, pod: PodView | Absent, posts: Posts) -> timedelta:
+def in_flight_for(request: BindRequest, pod: PodView | Absent, posts: UnacknowledgedBindings) -> timedelta:
     """Return for how long a Binding of the request may still take effect; zero if none can.
 
     ``pod`` must have been read live.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, uid_of, version_of
 
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
@@ -20,7 +20,7 @@ FRESH_CONTACT = timedelta(seconds=60)
 class Absent(Enum):
     """Why an object is missing: not in the cache (which proves nothing), or not found by a live read."""
 
-    UNSEEN = "unseen"
+    NOT_IN_CACHE = "unseen"
     GONE = "gone"
     ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
 
@@ -68,10 +68,10 @@ class Observed:
     """The input of a decision."""
 
     request: BindRequest | Absent
-    pod: PodView | Absent = Absent.UNSEEN
-    node: NodeView | Absent = Absent.UNSEEN
+    pod: PodView | Absent = Absent.NOT_IN_CACHE
+    node: NodeView | Absent = Absent.NOT_IN_CACHE
     older: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
-    served: frozenset[Demand] = frozenset()  # demands that enabled plugins fulfil
+    served: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     serves_errors: tuple[str, ...] = ()  # of plugins whose ``serves`` failed

@@ -84,7 +84,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Infrastructure:
+class TransientFailure:
     """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
 
     why: str
@@ -92,16 +92,16 @@ class Infrastructure:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class RequeueNow:
     """The attempt was withdrawn: decide again immediately."""
 
 
-Settlement = Finish | Fail | RetryAt | Waiting | Infrastructure | LookAgain
+OutcomeAction = Finish | Fail | RetryAt | Waiting | TransientFailure | RequeueNow
 
 
 def settle(
     request: BindRequest, outcome: Outcome, limits: Limits, times: Times, now: datetime, since: datetime
-) -> Settlement:
+) -> OutcomeAction:
     """Return what an attempt's outcome means for the request.
 
     ``times``: for how long it has waited, if it waits. ``now`` and ``since``, the wait's start, are only written.
@@ -117,9 +117,9 @@ def settle(
         case Code.FATAL:
             return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
         case Code.INFRA:
-            return Infrastructure(_by(status), status.retry_after)
+            return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:
-            return LookAgain()
+            return RequeueNow()
         case Code.SKIP:
             # The Runner returns no SKIP; one that arrives here must not count as success.
             return Fail(Reason.REJECTED, f"{_by(status)}: SKIP is no end of an attempt")

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from reconciler.decide.decide import is_rollback_incomplete
 from shared.api import names
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import Object
 
 # A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
-_NEEDS_PREPARATION = (Demand.FRACTION, Demand.CLAIMS, Demand.EXTENDED_CLAIM)
+_NEEDS_PREPARATION = (AllocationKind.FRACTION, AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reconciler.decide.decide import Decision, Fail, Requeue, RollBack, Wait
+from reconciler.decide.decide import Decision, Fail, Requeue, Rollback, Wait
 from reconciler.observe.history import MAX_WHY, Journal
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.overdue import OverdueMonitor
@@ -159,7 +159,7 @@ def _why(decision: Decision) -> str:
     match decision:
         case Fail():
             return f"{decision.reason.value}: {decision.message}"
-        case Wait() | RollBack() | Requeue():
+        case Wait() | Rollback() | Requeue():
             return decision.why
         case _:
             return ""

@@ -49,7 +49,7 @@ class ResourceType(StrEnum):
     MIG = "MigInstance"
 
 
-class Demand(StrEnum):
+class AllocationKind(StrEnum):
     """A requirement of a request that some plugin must serve: its type, and each form of allocation."""
 
     REGULAR = "Regular"
@@ -196,13 +196,13 @@ class BindRequestSpec(_Wire):
     ] = None
 
     @property
-    def demands(self) -> frozenset[Demand]:
+    def demands(self) -> frozenset[AllocationKind]:
         """All demands that plugins must serve before the pod may be bound."""
-        demands = {Demand(self.received_resource_type or ResourceType.REGULAR)}
+        demands = {AllocationKind(self.received_resource_type or ResourceType.REGULAR)}
         if self.resource_claim_allocations:
-            demands.add(Demand.CLAIMS)
+            demands.add(AllocationKind.CLAIMS)
         if self.extended_resource_claim_allocation and self.extended_resource_claim_allocation.allocation:
-            demands.add(Demand.EXTENDED_CLAIM)
+            demands.add(AllocationKind.EXTENDED_CLAIM)
         return frozenset(demands)
 
 

@@ -1,6 +1,6 @@
 """The admission chain: runs every enabled plugin's mutate and validate methods on one object and collects all errors.
 
-Pure: objects in, ``Judgement`` out. The webhook and ``bowline lint`` call the same functions and so agree.
+Pure: objects in, ``Verdict`` out. The webhook and ``bowline lint`` call the same functions and so agree.
 
 The chain owns what is not a plugin's decision: which pods are in scope, what a failing plugin means, the
 BindRequest's own rules. The same object always gives the same errors in the same order: plugin order, then each
@@ -27,7 +27,7 @@ OnPluginError = Callable[[str, str, Exception], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Verdict:
     """The verdict on one object: allowed unless there are ``errors``. ``patch`` is RFC 6902."""
 
     errors: tuple[FieldError, ...] = ()
@@ -39,19 +39,19 @@ class Judgement:
         """Whether the object may be stored."""
         return not self.errors
 
-    def with_patch(self, patch: Iterable[PatchOperation]) -> "Judgement":
+    def with_patch(self, patch: Iterable[PatchOperation]) -> "Verdict":
         """Return this verdict with the patch of the mutation that preceded the validation."""
-        return Judgement(self.errors, self.warnings, tuple(patch))
+        return Verdict(self.errors, self.warnings, tuple(patch))
 
-    def under(self, prefix: str) -> "Judgement":
+    def under(self, prefix: str) -> "Verdict":
         """Return this verdict with every path moved below ``prefix``, and without the patch, whose paths would be
         wrong.
         """
-        return Judgement(
+        return Verdict(
             tuple(fault.under(prefix) for fault in self.errors), tuple(fault.under(prefix) for fault in self.warnings)
         )
 
-    def as_warnings(self) -> "Judgement":
+    def as_warnings(self) -> "Verdict":
         """Return the verdict of a review that must not deny: allowed, each error as a warning, then the warnings.
 
         An object with errors is not patched: it is stored as its author wrote it.
@@ -59,10 +59,10 @@ class Judgement:
         if self.allowed:
             return self
         errors = [replace(error, is_warning=True) for error in self.errors]
-        return Judgement(warnings=(*errors, *self.warnings))
+        return Verdict(warnings=(*errors, *self.warnings))
 
 
-ALLOWED = Judgement()
+ALLOWED = Verdict()
 # Added where the review ended before all errors were found.
 MORE = FieldError(
     "admission/more",
@@ -102,7 +102,7 @@ class AdmissionChain:
 
     # --- pods ---
 
-    def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
         settled = self._settled(raw, info)
         if settled is not None:
@@ -112,7 +112,7 @@ class AdmissionChain:
             self._guarded_mutation(plugin, "mutate_pod", pod, info)
         return self._judge_pod(raw, None, info).with_patch(pod.operations)
 
-    def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+    def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod as it will be stored; on UPDATE only the changes. A pod being deleted is allowed."""
         if _is_ending(raw, info):
             return ALLOWED
@@ -127,23 +127,23 @@ class AdmissionChain:
         before = self._judge_pod(old, None, info).errors
         return replace(judgement, errors=tuple(fault for fault in judgement.errors if fault not in before))
 
-    def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Judgement:
+    def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Verdict:
         """Validate a workload's pod template as its pods will be validated; error paths start with ``path``.
 
         The template is mutated first, in place: an error that mutation corrects is none.
         """
         if not isinstance(template, dict):
-            return Judgement((FieldError("structure/type", path, template, "must be an object"),))
+            return Verdict((FieldError("structure/type", path, template, "must be an object"),))
         metadata = template.get("metadata")
         pod = {"metadata": {} if metadata is None else metadata, "spec": template.get("spec")}
         return self.admit_pod(pod, info).under(path)
 
-    def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+    def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         return judgement_of(
             self._guarded_faults(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
         )
 
-    def _settled(self, raw: Object, info: AdmissionInfo) -> Judgement | None:
+    def _settled(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
         """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
         others.
         """
@@ -160,7 +160,7 @@ class AdmissionChain:
             return None
         ours = " or ".join(self._settings.scheduler_names)
         message = f"ignored by {scheduler}; for a GPU share set spec.schedulerName to {ours}"
-        return Judgement(
+        return Verdict(
             warnings=tuple(
                 FieldError("scope/scheduler", annotation_path(key), annotations[key], message, is_warning=True)
                 for key in names.SHARE_ANNOTATIONS
@@ -170,7 +170,7 @@ class AdmissionChain:
 
     # --- subresources of a pod ---
 
-    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object, info: AdmissionInfo) -> Judgement:
+    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object, info: AdmissionInfo) -> Verdict:
         """Mutate a pod's new ephemeral containers, then validate the result. Modifies ``raw`` in place."""
         settled = self._settled(raw, info)
         if settled is not None:
@@ -180,14 +180,14 @@ class AdmissionChain:
             self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, info, old)
         return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
 
-    def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Judgement:
+    def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Verdict:
         """Validate a pod's new ephemeral containers."""
         point, old = "validate_ephemeral_containers", _readable(old)
         return self._settled(raw, info) or judgement_of(
             self._guarded_faults(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
         )
 
-    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Judgement:
+    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Verdict:
         """Validate whether ``info.user`` may bind the pod."""
         if info.namespace in self._excluded:
             return ALLOWED
@@ -197,7 +197,7 @@ class AdmissionChain:
 
     # --- BindRequests ---
 
-    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Judgement:
+    def admit_bind_request(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Fill fields from the owner reference, add the finalizer, let the plugins mutate, then validate a new
         BindRequest.
 
@@ -216,7 +216,7 @@ class AdmissionChain:
         judgement = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
         return judgement.with_patch(request.operations)
 
-    def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Judgement:
+    def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only
         if it changed.
         """
@@ -307,7 +307,7 @@ def _readable(old: Object) -> Object:
     return {"metadata": {}, "spec": {}} if structure.pod_faults(old) else old
 
 
-def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Judgement:
+def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Verdict:
     """Return the verdict for groups of errors and warnings.
 
     Ends with the group that reaches the limit of errors, and adds ``MORE``.
@@ -320,7 +320,7 @@ def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Judgement:
         if len(errors) >= structure.MAX_ERRORS:
             errors = [*errors[: structure.MAX_ERRORS], MORE]
             break
-    return Judgement(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
+    return Verdict(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
 
 
 def _limited(faults: Iterable[Any]) -> Iterator[Any]:

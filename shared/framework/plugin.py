@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey
 from shared.framework.gates import Gate
@@ -150,7 +150,7 @@ class Plugin:
 
     # --- properties of a request: pure, called by both processes ---
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the demands of the request that this plugin fulfils. Unserved demands end the request as
         Failed/NoPlugin.
         """

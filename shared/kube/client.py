@@ -24,10 +24,10 @@ from shared.kube.availability import Availability
 from shared.kube.calls import Call, WriteClass, accept, object_path, query, selectors, warning_texts, write_class
 from shared.kube.config import ClusterAccess
 from shared.kube.errors import (
+    ConnectionFailed,
     Expired,
     InfrastructureError,
-    LostReply,
-    Unreachable,
+    NoResponse,
     decode_status,
     from_response,
     from_status,
@@ -104,8 +104,8 @@ class KubeClient:
     def read_only(self) -> bool:
         """Whether this process must not write, because another one leads.
 
-        Every write except those of Leases and Events then raises Unreachable, also one that is already waiting for a
-        limiter.
+        Every write except those of Leases and Events then raises ConnectionFailed, also one that is already waiting
+        for a limiter.
         """
         return self._transport.read_only
 
@@ -272,7 +272,7 @@ class KubeClient:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the events after a resourceVersion, bookmarks included, until the API server ends the watch.
 
-        An ERROR event is raised as the error that it carries, usually Expired; a broken watch as LostReply.
+        An ERROR event is raised as the error that it carries, usually Expired; a broken watch as NoResponse.
         ``on_open`` is called when the API server has accepted the watch. Close it when done: ``contextlib.aclosing``.
         """
         resource = selection.resource
@@ -298,10 +298,10 @@ class KubeClient:
                     if event.get("type") == "ERROR":
                         raise from_status(decode_status(event["object"]))
                     if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
-                        raise LostReply("an event without an object; is something between here and the API server?")
+                        raise NoResponse("an event without an object; is something between here and the API server?")
                     yield event
         if lines.unfinished:
-            raise LostReply("the watch ended in the middle of an event")
+            raise NoResponse("the watch ended in the middle of an event")
 
     async def _call(
         self,
@@ -331,7 +331,7 @@ class KubeClient:
             answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
         except InfrastructureError as error:
-            code = "unreachable" if isinstance(error, Unreachable) else code
+            code = "unreachable" if isinstance(error, ConnectionFailed) else code
             self.availability.observe(error)
             raise
         finally:
@@ -363,7 +363,7 @@ class KubeClient:
                 self._free.release()
 
     async def _connection(self, account: TimeAccount) -> None:
-        """Wait for a free connection. Raises Unreachable after the connect timeout: nothing has been sent."""
+        """Wait for a free connection. Raises ConnectionFailed after the connect timeout: nothing has been sent."""
         if not self._free.locked():
             await self._free.acquire()  # does not suspend
             return
@@ -374,7 +374,7 @@ class KubeClient:
                 await self._free.acquire()
         except TimeoutError as error:
             why = f"all {self._options.connections} connections to the API server were in use for {limit:g} s"
-            raise Unreachable(why) from error
+            raise ConnectionFailed(why) from error
         finally:
             account.leave_queue()
 

@@ -6,9 +6,9 @@
     ├── NotStoredError            a write was accepted, but an admission webhook has removed its content
     ├── CredentialsError          kubeconfig or in-cluster credentials cannot be used
     ├── InfrastructureError       not the request's fault; retry later
-    │   ├── Unreachable           no connection: refused, DNS, the whole pool in use
-    │   │   └── UntrustedServer       TLS: the certificate is not trusted
-    │   ├── LostReply             sent, but timed out or reset before the reply
+    │   ├── ConnectionFailed      no connection: refused, DNS, the whole pool in use
+    │   │   └── UntrustedServer   TLS: the certificate is not trusted
+    │   ├── NoResponse            sent, but timed out or reset before the reply
     │   ├── TooManyRequests       429: rejected by API Priority and Fairness
     │   ├── Unauthorized          401: the credentials are not accepted (any more)
     │   ├── ServerError           5xx
@@ -105,15 +105,15 @@ class InfrastructureError(KubeError):
         return self.status.retry_after if self.status else None
 
 
-class Unreachable(InfrastructureError):
+class ConnectionFailed(InfrastructureError):
     """There was no connection to send the request on."""
 
 
-class UntrustedServer(Unreachable):
+class UntrustedServer(ConnectionFailed):
     """The TLS handshake has failed, usually because no trusted CA has signed the certificate."""
 
 
-class LostReply(InfrastructureError):
+class NoResponse(InfrastructureError):
     """The request was sent, but no reply was received."""
 
     may_be_done = True

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from shared.kube.errors import InfrastructureError, LostReply
+from shared.kube.errors import InfrastructureError, NoResponse
 from shared.runtime.backoff import full_jitter
 
 # About ten seconds; a continue token is valid for five minutes.
@@ -31,7 +31,7 @@ async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
     while True:
         page = await (_asked_again(ask, token) if token else ask(token))
         if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items") or [], list):
-            raise LostReply("the answer is no list; is something between here and the API server?")
+            raise NoResponse("the answer is no list; is something between here and the API server?")
         yield page
         token = page["metadata"].get("continue", "")
         if not token:

@@ -36,7 +36,7 @@ from shared.kube.errors import (
     Forbidden,
     InfrastructureError,
     KubeError,
-    LostReply,
+    NoResponse,
     ServerError,
 )
 from shared.kube.resources import Selection
@@ -76,7 +76,7 @@ OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
 Slim = Callable[[dict[str, Any]], Object | None]
 
 
-class _ClosedSoon(LostReply):
+class _ClosedSoon(NoResponse):
     """The API server accepted a watch and closed it without an event."""
 
 
@@ -235,7 +235,7 @@ class Reflector:
                 raise
             # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
             self._version = ""
-            raise LostReply("not even a bookmark has come for minutes") from error
+            raise NoResponse("not even a bookmark has come for minutes") from error
         if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
             raise _ClosedSoon("the watch was closed as soon as it was opened")
 

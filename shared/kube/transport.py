@@ -1,7 +1,7 @@
 """HTTP sessions to one API server. The only module that uses aiohttp.
 
-Exceptions of aiohttp, of sockets and of TLS become ``Unreachable`` or ``LostReply`` here; the distinction decides
-whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
+Exceptions of aiohttp, of sockets and of TLS become ``ConnectionFailed`` or ``NoResponse`` here; the distinction
+decides whether a write may have been applied. Any reply of the API server, whatever its code, is an ``Answer``.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from yarl import URL
 
 from shared.kube.config import ClusterAccess
 from shared.kube.errors import (
+    ConnectionFailed,
     CredentialsError,
     InfrastructureError,
-    LostReply,
-    Unreachable,
+    NoResponse,
     UntrustedServer,
     from_response,
 )
@@ -130,7 +130,7 @@ class Transport:
                     await asyncio.sleep(0.005)
 
     async def send(self, request: Request) -> Answer:
-        """Send one request and read the whole response. Raises Unreachable or LostReply."""
+        """Send one request and read the whole response. Raises ConnectionFailed or NoResponse."""
         if self._access.credentials.due:
             await self._renew()
         used = self._access.credentials.headers
@@ -150,8 +150,8 @@ class Transport:
     ) -> AsyncGenerator[bytes, None]:
         """GET and yield the response's chunks; the first is empty and means that the response has begun.
 
-        Raises the error for a response that is not 200, and LostReply if it breaks off, lasts longer than ``total_s``
-        or is silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
+        Raises the error for a response that is not 200, and NoResponse if it breaks off, lasts longer than
+        ``total_s`` or is silent for ``silence_s``. Close it when done: ``contextlib.aclosing``.
         """
         if self._access.credentials.due:
             await self._renew()
@@ -188,7 +188,7 @@ class Transport:
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
         if self.read_only and request.fenced:
-            raise Unreachable("not sent: this process no longer leads")
+            raise ConnectionFailed("not sent: this process no longer leads")
         accept, content_type = request.accept, request.content_type
         headers = self._headers.get((accept, content_type)) or self._build_headers(accept, content_type)
         response = await session.request(
@@ -302,18 +302,18 @@ def translated(error: Exception) -> InfrastructureError:
     if isinstance(
         error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
     ):
-        return Unreachable(f"no connection to the API server: {said}")
+        return ConnectionFailed(f"no connection to the API server: {said}")
     if isinstance(error, TimeoutError):
-        return LostReply("the API server did not answer in time")
-    return LostReply(f"the connection to the API server broke: {said}")
+        return NoResponse("the API server did not answer in time")
+    return NoResponse(f"the connection to the API server broke: {said}")
 
 
 def decoded(body: bytes) -> dict[str, Any]:
-    """Return the object in a response or in a line of it. Raises LostReply if it is not a JSON object."""
+    """Return the object in a response or in a line of it. Raises NoResponse if it is not a JSON object."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise LostReply("the answer is not JSON; is something between here and the API server?") from error
+        raise NoResponse("the answer is not JSON; is something between here and the API server?") from error
     if not isinstance(found, dict):
-        raise LostReply("the answer is no JSON object; is something between here and the API server?")
+        raise NoResponse("the answer is no JSON object; is something between here and the API server?")
     return found

@@ -36,7 +36,7 @@ class Stop(asyncio.Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StopStep:
+class ShutdownStep:
     """One row of a process's shutdown table. ``why`` explains its position."""
 
     name: str
@@ -94,7 +94,7 @@ class Supervisor:
             self._stop.request(f"task {task.get_name()} {'failed' if error else 'ended'}")
 
 
-async def stop_in_order(steps: Sequence[StopStep]) -> None:
+async def stop_in_order(steps: Sequence[ShutdownStep]) -> None:
     """Run the shutdown table row by row. A row that fails or exceeds its budget does not prevent the next ones."""
     for step in steps:
         try:

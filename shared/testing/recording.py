@@ -6,7 +6,7 @@ For tests of the order of calls, and of the consequences of a failure at one ext
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
@@ -54,8 +54,8 @@ class RecordingPlugin(Plugin):
         faults: Iterable[FieldError] = self._called("validate_bind_request", ())
         return faults
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
-        return tuple(Demand)
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
 
     def leaves_effects(self, request: BindRequest) -> bool:
         return self._effects

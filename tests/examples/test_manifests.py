@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.lint import Verdict, judge_manifest, with_ready_kinds
+from cli.lint import LintVerdict, judge_manifest, with_ready_kinds
 from cli.manifests import read_manifests
 from localcluster.cluster import Cluster
 from shared.framework.admission import AdmissionChain
@@ -40,7 +40,7 @@ def bowline_speaks_first(example: Example) -> bool:
     return not errors & UNREADABLE and (is_pod or not errors & ITS_OWN_RULES)
 
 
-def lint(example: Example) -> list[Verdict]:
+def lint(example: Example) -> list[LintVerdict]:
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
     return [judge_manifest(chain, manifest) for manifest in read_manifests(str(example.path))]

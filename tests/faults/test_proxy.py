@@ -16,7 +16,7 @@ from shared.kube.errors import (
     Conflict,
     Expired,
     InfrastructureError,
-    LostReply,
+    NoResponse,
     ServerError,
     TooManyRequests,
 )
@@ -124,9 +124,9 @@ async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: Faul
 @pytest.mark.parametrize(
     ("fault", "error", "outcome"),
     [
-        pytest.param(DropBefore(), LostReply, "not forwarded (DropBefore)", id="dropped before it arrived"),
-        pytest.param(Reset(), LostReply, "not forwarded (Reset)", id="reset before it arrived"),
-        pytest.param(LoseReply(), LostReply, "201, reply lost", id="carried out, reply lost"),
+        pytest.param(DropBefore(), NoResponse, "not forwarded (DropBefore)", id="dropped before it arrived"),
+        pytest.param(Reset(), NoResponse, "not forwarded (Reset)", id="reset before it arrived"),
+        pytest.param(LoseReply(), NoResponse, "201, reply lost", id="carried out, reply lost"),
         pytest.param(Answer(409), Conflict, "not forwarded (Answer)", id="409 instead"),
         pytest.param(Answer(410), Expired, "not forwarded (Answer)", id="410 instead"),
         pytest.param(Answer(429, 7), TooManyRequests, "not forwarded (Answer)", id="429 instead"),
@@ -173,7 +173,7 @@ async def test_a_lost_reply_is_told_and_not_made_good(
     """HTTP libraries send these verbs once more by themselves; then a caller would be told of the second alone."""
     await client.create(CONFIGMAPS, namespace, config_map("x"))
     proxy.add(Rule(LoseReply(), Match((verb,), "configmaps"), nth=1))
-    with pytest.raises(LostReply):
+    with pytest.raises(NoResponse):
         await call(client, namespace)
     mine = [e.outcome for e in proxy.exchanges() if e.call.kind == f"{verb} configmaps"]
     assert mine == ["200, reply lost"]
@@ -261,7 +261,7 @@ async def test_what_is_to_be_done_at_a_point_is_done_there(
         Rule(AfterReply(note("after")), CREATES, nth=3),
     )
     for name in ("x", "y"):
-        with pytest.raises(LostReply):
+        with pytest.raises(NoResponse):
             await client.create(CONFIGMAPS, namespace, config_map(name))
     await client.create(CONFIGMAPS, namespace, config_map("z"))
     await client.list(CONFIGMAPS, namespace)
@@ -286,8 +286,8 @@ async def test_events_are_disturbed(
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        pytest.param(CutWatch(1), LostReply, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(1), LostReply, id="silent until the client gives up"),
+        pytest.param(CutWatch(1), NoResponse, id="broken off in the middle of a line"),
+        pytest.param(StallWatch(1), NoResponse, id="silent until the client gives up"),
         pytest.param(ExpireWatch(1), Expired, id="expired under way"),
         pytest.param(Answer(503), ServerError, id="not opened at all"),
     ],

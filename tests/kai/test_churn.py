@@ -22,7 +22,7 @@ from tests.plugins.sharing import Shares, device_of, group_of
 pytestmark = needs_kai
 
 PODS = 120
-AT_ONCE = 30
+REQUEUE = 30
 GPUS = 8
 SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_CHURN_SEEDS", "1")))
 
@@ -35,7 +35,7 @@ def test_whatever_comes_and_goes_no_device_is_given_out_twice(team: Team, seed: 
         name = f"pod-{number}"
         _submit(team, name, rng)
         here.append(name)
-        if len(here) > AT_ONCE:
+        if len(here) > REQUEUE:
             _delete(team, here.pop(rng.randrange(len(here))))
         if number % 10 == 0:
             assert list(faults(Seen.of(team))) == []

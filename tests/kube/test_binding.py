@@ -9,7 +9,7 @@ from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of
 from shared.kube.binding import BindingResult, BindOutcome, post_binding
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
-from shared.kube.errors import Unreachable
+from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import PODS
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
@@ -120,7 +120,7 @@ async def test_without_a_connection_nothing_can_have_been_done(
     wire: Wire, wired: KubeClient, namespace: str, made: Object
 ) -> None:
     await wire.cut()
-    with pytest.raises(Unreachable):
+    with pytest.raises(ConnectionFailed):
         await bind(wired, namespace, uid_of(made))
 
 

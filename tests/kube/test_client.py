@@ -19,14 +19,14 @@ from shared.kube.errors import (
     ApiError,
     BadRequest,
     Conflict,
+    ConnectionFailed,
     Forbidden,
     Invalid,
     KubeError,
-    LostReply,
+    NoResponse,
     NotFound,
     TooManyRequests,
     Unauthorized,
-    Unreachable,
     UnrecognizedReply,
 )
 from shared.kube.metrics import KubeMetrics
@@ -193,13 +193,13 @@ async def test_a_limit_holds_up_writes_of_its_class_alone(access: ClusterAccess,
 async def test_a_lost_answer_is_told_from_no_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
     await wired.get(NAMESPACES, "", namespace)  # so that the next request needs no handshake
     wire.lose_answers(1)
-    with pytest.raises(LostReply) as lost:
+    with pytest.raises(NoResponse) as lost:
         await wired.create(CONFIGMAPS, namespace, configmap("a"))
     assert lost.value.may_be_done
     with pytest.raises(AlreadyExists):
         await wired.create(CONFIGMAPS, namespace, configmap("a"))
     await wire.cut()
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(ConnectionFailed) as refused:
         await wired.get(NAMESPACES, "", namespace)
     assert not refused.value.may_be_done
 
@@ -223,9 +223,9 @@ async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 
 async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAccess, namespace: str) -> None:
     async with a_page_in_between(access) as client:
-        with pytest.raises(LostReply, match="not JSON"):
+        with pytest.raises(NoResponse, match="not JSON"):
             await client.list(CONFIGMAPS, namespace)
-        with pytest.raises(LostReply, match="not JSON"):
+        with pytest.raises(NoResponse, match="not JSON"):
             _ = [event async for event in client.watch(Selection(CONFIGMAPS, namespace), "1", 60)]
 
 
@@ -237,7 +237,7 @@ async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAc
     await trust.load()
     stranger = replace(access, trust=trust)
     async with KubeClient(stranger) as client:
-        with pytest.raises(Unreachable, match="certificate verify failed"):
+        with pytest.raises(ConnectionFailed, match="certificate verify failed"):
             await client.list(PODS)
 
 
@@ -248,7 +248,7 @@ async def test_an_answer_that_does_not_come_in_time(
         await client.list(PODS, namespace)
         api_cluster.pause_apiserver()
         try:
-            with pytest.raises(LostReply, match="did not answer in time"):
+            with pytest.raises(NoResponse, match="did not answer in time"):
                 await client.create(CONFIGMAPS, namespace, configmap("a"))
         finally:
             api_cluster.resume_apiserver()

@@ -8,7 +8,7 @@ from localcluster.cluster import Cluster
 from shared.kube.accounting import TimeAccount, accounting
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
-from shared.kube.errors import Unreachable
+from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import CONFIGMAPS
 from tests.fault_proxy.faults import Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
@@ -38,7 +38,7 @@ async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_ti
             holding = [asyncio.create_task(create(f"held-{number}")) for number in range(2)]
             await until(lambda: gate.wait_reached(0))
             account = TimeAccount(asyncio.get_running_loop().time)
-            with accounting(account), pytest.raises(Unreachable, match="all 2 connections") as caught:
+            with accounting(account), pytest.raises(ConnectionFailed, match="all 2 connections") as caught:
                 await create("queued")
             assert not caught.value.may_be_done
             assert account.api == 0

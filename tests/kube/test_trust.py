@@ -12,7 +12,7 @@ from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
 from shared.kube.client import KubeClient
 from shared.kube.config import load_access, load_in_cluster
-from shared.kube.errors import CredentialsError, LostReply
+from shared.kube.errors import CredentialsError, NoResponse
 from shared.kube.reflector import Reflector
 from shared.kube.resources import CONFIGMAPS, Selection
 from shared.runtime.clock import SystemClock
@@ -62,7 +62,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
         publish(old, proxy.ca_pem)
         # The connection breaks, as it does when an API server is restarted.
         proxy.add(Rule(DropBefore(), nth=1))
-        with pytest.raises(LostReply):
+        with pytest.raises(NoResponse):
             await client.list(CONFIGMAPS, namespace)
         await client.create(CONFIGMAPS, namespace, configmap("written"))
         async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:

@@ -14,7 +14,7 @@ import pytest
 from cli.lint import judge_manifest, with_ready_kinds
 from cli.manifests import Manifest
 from shared.api import names
-from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.admission import AdmissionChain, Verdict
 from shared.framework.config import Settings
 from shared.framework.registry import Registry
 from shared.kube.client import KubeClient
@@ -43,7 +43,7 @@ async def client(pair: Live) -> AsyncIterator[KubeClient]:
         yield opened
 
 
-def lint(raw: Any) -> Judgement:
+def lint(raw: Any) -> Verdict:
     """Return what ``bowline lint`` finds, as the configuration of the tests' pair has it."""
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)

@@ -24,13 +24,13 @@ from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import CONFIGMAPS, PODS, Resource
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.idle import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.owner import GroupController
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.reservation import Claim
-from shared.plugins.gpu_sharing.site import Site
-from shared.plugins.gpu_sharing.sweep import Sweep
+from shared.plugins.gpu_sharing.site import ReservationClient
+from shared.plugins.gpu_sharing.sweep import OrphanScan
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
 from tests.plugins.claim_case import Case, CrashingClient
@@ -203,9 +203,9 @@ async def unreserved(client: KubeClient, devices: str) -> float | None:
     metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
     passes = Passes()
     handle = Handle(Settings(), client, SystemClock(), passes.worker, PluginMetrics("other", registry))
-    site = Site(client, ReservationSpec(devices, "image"), "")
-    owner = GroupOwner(handle, site, timedelta(seconds=40), metrics, Idle())
-    await Sweep(site, owner, metrics).run(ObjectKey("", "sweep"))
+    site = ReservationClient(client, ReservationSpec(devices, "image"), "")
+    owner = GroupController(handle, site, timedelta(seconds=40), metrics, IdleGroups())
+    await OrphanScan(site, owner, metrics).run(ObjectKey("", "sweep"))
     await asyncio.gather(*passes.running, return_exceptions=True)
     return registry.get_sample_value("bowline_gpu_sharing_groups_unreserved")
 

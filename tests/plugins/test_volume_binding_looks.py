@@ -24,7 +24,7 @@ from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
-from shared.kube.errors import LostReply
+from shared.kube.errors import NoResponse
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource, Selection
 from shared.plugins.volume_binding import VolumeBinding
@@ -283,7 +283,7 @@ class Forgetful(KubeClient):
         finally:
             self.lose -= 1
             if self.lose == 0:
-                raise LostReply("lost on purpose")
+                raise NoResponse("lost on purpose")
 
 
 @pytest.mark.parametrize("crash", [pytest.param(False, id="the same process"), pytest.param(True, id="the next one")])
@@ -299,7 +299,7 @@ async def test_a_lost_reply_is_taken_up_where_it_was(
         client = cast(Forgetful, opened)
         plugin, c = await process(client), context(storage, "pod", "one", "two")
         client.lose = nth
-        with pytest.raises(LostReply):
+        with pytest.raises(NoResponse):
             await plugin.pre_bind(c)
         if crash:
             plugin, c = await process(client), context(storage, "pod", "one", "two")

@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry
 from localcluster.cluster import Cluster
 from reconciler.leader import lead
 from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.wiring import Parts, assemble
+from reconciler.wiring import Components, assemble
 from shared.api import names
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
@@ -96,8 +96,8 @@ class Scripted(Plugin):
         """Of which requests that point was called, in order."""
         return [uid for called, _, uid in self.calls if called == point]
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
-        return tuple(Demand)
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
 
     def leaves_effects(self, request: BindRequest) -> bool:
         return self.effects
@@ -128,7 +128,7 @@ class Scripted(Plugin):
 class Working:
     """A reconciler at work. ``crash`` ends it in the middle of whatever it does; a Lease may still be given back."""
 
-    parts: Parts
+    parts: Components
     stop: asyncio.Event
     client: KubeClient
     tasks: list[asyncio.Task[None]] = field(default_factory=list)

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from localcluster.cluster import Cluster
-from reconciler.informers import Stores
+from reconciler.informers import Informers
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -52,7 +52,7 @@ async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
     assert plugin.points("pod") == ["pre_bind", "pre_bind", "post_bind"]
 
 
-def _is_labelled(stores: Stores, key: ObjectKey, label: str) -> bool:
+def _is_labelled(stores: Informers, key: ObjectKey, label: str) -> bool:
     pod = stores.pod(key)
     return pod is not None and (pod["metadata"].get("labels") or {}).get("touched") == label
 

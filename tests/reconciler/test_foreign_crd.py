@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
-from reconciler.ttl import Sweep
+from reconciler.ttl import TTLController
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Backoff, Binding
@@ -171,7 +171,7 @@ async def test_their_finished_requests_are_swept_too(stage: Stage) -> None:
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
-    sweep = Sweep(stage.client, timedelta(hours=1), stage.clock)
+    sweep = TTLController(stage.client, timedelta(hours=1), stage.clock)
     assert await sweep.round() == 0
     stage.clock.passed += timedelta(hours=2)
     assert await sweep.round() >= 1

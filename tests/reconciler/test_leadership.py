@@ -12,7 +12,7 @@ from reconciler.app import unsynced
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import EventSource, Handle
 from shared.framework.status import Status
-from shared.kube.errors import Unreachable
+from shared.kube.errors import ConnectionFailed
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
 from tests.fault_proxy.faults import Gate
@@ -91,7 +91,7 @@ async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers
         assert plugin.terms == ["start", "cancelled", "stop"]
         worked = plugin.worked
         await wire.mend()
-        with pytest.raises(Unreachable, match="no longer leads"):
+        with pytest.raises(ConnectionFailed, match="no longer leads"):
             await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
         await until(lambda: all(r.contact_since for r in leader.parts.reflectors.values()))
         assert plugin.worked == worked
@@ -154,7 +154,7 @@ async def test_the_client_writes_in_its_own_term_alone_but_leases_and_events_alw
         await until(lambda: "started" in plugin.terms)
         await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("in-time"))
         await working.leave()
-        with pytest.raises(Unreachable, match="no longer leads"):
+        with pytest.raises(ConnectionFailed, match="no longer leads"):
             await plugin.client.delete(CONFIGMAPS, stage.namespace, "in-time")
         await plugin.client.get(CONFIGMAPS, stage.namespace, "in-time")
         assert await plugin.client.list(EVENTS, stage.namespace)

@@ -7,7 +7,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
 from shared.framework.config import Binding
 from shared.framework.status import Status
-from shared.kube.errors import Unreachable
+from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from tests.kube.objects import configmap, until
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
@@ -90,7 +90,7 @@ async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_a
         async def cuts(c: BindContext) -> Status:
             plugin.on_rollback = None
             await wire.cut()
-            raise Unreachable("no connection")
+            raise ConnectionFailed("no connection")
 
         plugin.on_rollback = cuts
         await stage.create_pod()

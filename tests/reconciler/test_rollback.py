@@ -15,7 +15,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
 from shared.framework.status import Reason, Status
 from shared.kube.binding import post_binding
-from shared.kube.errors import AlreadyExists, LostReply, NotFound
+from shared.kube.errors import AlreadyExists, NoResponse, NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
 from tests.kube.objects import configmap, until, until_awaited
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
@@ -34,7 +34,7 @@ async def rolls_back(stage: Stage, working: Working, decided: int = 0) -> int:
 
     async def count() -> int:
         journal = working.parts.observation.journal.of(ObjectKey(stage.namespace, "pod"))
-        found = sum(entry.times for entry in journal if entry.decision == "RollBack")
+        found = sum(entry.times for entry in journal if entry.decision == "Rollback")
         if decided and found <= decided:
             await process_again(stage)
         return found
@@ -66,7 +66,7 @@ class Leaving(Scripted):
             return Status.retry("it is still in use")
         if self.lost:
             self.lost -= 1
-            raise LostReply("the connection broke")
+            raise NoResponse("the connection broke")
         with suppress(NotFound):
             await c.client.delete(CONFIGMAPS, c.request.key.namespace, c.request.key.name)
         return Status.ok()

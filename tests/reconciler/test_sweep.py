@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.ttl import KEPT_FAILED, Superseded, Sweep, completed_at, is_due
+from reconciler.ttl import KEPT_FAILED, Superseded, TTLController, completed_at, is_due
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
@@ -91,7 +91,7 @@ async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage:
         for name in ("one", "two", "three", "fails"):
             await stage.phase(name, "Succeeded", "Failed")
     # A page each: the round goes on from page to page.
-    due = Sweep(stage.client, HOUR, stage.clock, page=1)
+    due = TTLController(stage.client, HOUR, stage.clock, page=1)
     assert await due.round() == 0
     assert len(await decisionsleft(stage)) == 4
     stage.clock.shift += 2 * HOUR
@@ -106,7 +106,7 @@ async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
         await stage.request_bind("nobodys", podName="pod")
         for name in ("owned", "nobodys"):
             await stage.phase(name, "Failed")
-    due = Sweep(stage.client, HOUR, stage.clock, page=1)
+    due = TTLController(stage.client, HOUR, stage.clock, page=1)
     assert await due.round() == 0
     stage.clock.shift += 2 * HOUR
     assert await due.round() == 1
@@ -121,7 +121,7 @@ async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:
             await stage.phase(name, "Succeeded")
     stage.clock.shift += 2 * HOUR
     async with stage.wire() as (wire, access), KubeClient(access) as client:
-        due = Sweep(client, HOUR, stage.clock, page=1)
+        due = TTLController(client, HOUR, stage.clock, page=1)
         await wire.cut()
         with pytest.raises(InfrastructureError):
             await due.round()
@@ -139,7 +139,7 @@ async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
     old = await stage.request()
     await stage.withdraw()
     await stage.request_bind()
-    due = Sweep(stage.client, HOUR, stage.clock)
+    due = TTLController(stage.client, HOUR, stage.clock)
     assert await due.remove(old) is False
     assert await decisionsleft(stage) == ["pod"]
 
@@ -154,7 +154,7 @@ async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
 
 
 async def test_zero_keeps_everything(stage: Stage) -> None:
-    await Sweep(stage.client, timedelta(), stage.clock).run()
+    await TTLController(stage.client, timedelta(), stage.clock).run()
 
 
 async def test_a_time_that_cannot_be_told_by_python_ends_no_round(stage: Stage) -> None:
@@ -164,7 +164,7 @@ async def test_a_time_that_cannot_be_told_by_python_ends_no_round(stage: Stage) 
     odd = {"phase": "Succeeded", "completionTime": "0001-01-01T00:00:00+01:00"}
     await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"status": odd}, subresource="status")
     assert (await stage.status())["completionTime"] == odd["completionTime"]
-    assert await Sweep(stage.client, HOUR, stage.clock).round() == 0
+    assert await TTLController(stage.client, HOUR, stage.clock).round() == 0
 
 
 def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ async def test_superseded_failed_requests_of_a_living_pod_are_removed(stage: Sta
                 f"decision-{number}", podName="pod", podUID=uid, metadata={"ownerReferences": owner}
             )
             await stage.phase(f"decision-{number}", "Failed")
-    sweep = Sweep(stage.client, HOUR, stage.clock)
+    sweep = TTLController(stage.client, HOUR, stage.clock)
     assert await sweep.round() == 0
     stage.clock.passed += timedelta(minutes=2)
     await sweep.round()

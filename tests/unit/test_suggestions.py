@@ -11,7 +11,7 @@ import pytest
 from reconciler.decide.decide import Fail, decide
 from reconciler.decide.observed import NodeView, Observed, Policy, Target, Times, pod_view
 from reconciler.decide.outcome import Limits, Outcome, failure_event, settle
-from shared.api.bindrequest import Demand, decode_bind_request
+from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.post import binding_status
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome
@@ -164,7 +164,7 @@ def test_a_pod_that_stays_gated_may_be_decided_upon_again() -> None:
     gated = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
     request = decode_bind_request(stored(bind_request(uid="u")))
     seen = Observed(
-        request, gated, NodeView(deleting=False), served=frozenset({Demand.REGULAR}), live=frozenset(Target)
+        request, gated, NodeView(deleting=False), served=frozenset({AllocationKind.REGULAR}), live=frozenset(Target)
     )
     end = decide(seen, Policy(("bowline",), timedelta(0)))
     assert isinstance(end, Fail)

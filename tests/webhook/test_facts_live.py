@@ -15,8 +15,8 @@ from shared.api import names
 from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import Stop
-from webhook.cluster_info import FactFinder, Wanted
-from webhook.review import NO_FACTS, Facts
+from webhook.cluster_info import ClusterInfoWatcher, EnabledSources
+from webhook.review import NO_FACTS, ClusterInfo
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"
 NODE = "facts-many-gpus"
@@ -42,9 +42,9 @@ def grant(cluster: Cluster) -> None:
 
 @asynccontextmanager
 async def finding(
-    kubeconfig: Path, wanted: Wanted, registry: CollectorRegistry | None = None
-) -> AsyncIterator[FactFinder]:
-    finder = FactFinder(wanted, kubeconfig, KubeMetrics(registry or CollectorRegistry()))
+    kubeconfig: Path, wanted: EnabledSources, registry: CollectorRegistry | None = None
+) -> AsyncIterator[ClusterInfoWatcher]:
+    finder = ClusterInfoWatcher(wanted, kubeconfig, KubeMetrics(registry or CollectorRegistry()))
     task = asyncio.create_task(finder.run(Stop()))
     try:
         yield finder
@@ -59,19 +59,19 @@ async def becomes_true(look: Callable[[], bool]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def until(finder: FactFinder, holds: Callable[[Facts], bool]) -> Facts:
+async def until(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
     """Wait for what the webhook is to get to know."""
     await becomes_true(lambda: holds(finder.facts()))
     return finder.facts()
 
 
-def inventory(facts: Facts) -> Any:
+def inventory(facts: ClusterInfo) -> Any:
     return facts.inventory
 
 
 async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) -> None:
     grant(cluster)
-    async with finding(account, Wanted(inventory=True, requested=False)) as finder:
+    async with finding(account, EnabledSources(inventory=True, requested=False)) as finder:
         before = inventory(await until(finder, lambda facts: facts.inventory is not None))
         assert before.max_gpus_per_node >= 8
         cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
@@ -91,7 +91,7 @@ async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Clu
         asked = {"verb": "list", "resource": "nodes", "code": "403"}
         return bool(registry.get_sample_value("bowline_kube_requests_total", asked))
 
-    async with finding(account, Wanted(inventory=True, requested=False), registry) as finder:
+    async with finding(account, EnabledSources(inventory=True, requested=False), registry) as finder:
         await becomes_true(was_refused)
         assert finder.facts() == NO_FACTS
         grant(cluster)

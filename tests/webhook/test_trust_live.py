@@ -36,8 +36,8 @@ from tests.webhook.process import command, environment
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations
-from webhook.tls.ca_controller import Authorities, CaKeeper, LeafHolder
-from webhook.tls.rotation import CaState, Lives
+from webhook.tls.ca_controller import CAController, SelfSignedConfig, ServingCertificate
+from webhook.tls.rotation import CaState, CertLifetimes
 from webhook.tls.secret import new_secret, read_secret
 from webhook.tls.serving import ServingContext
 
@@ -328,14 +328,14 @@ def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
 
 async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
     """Somebody has made the Secret immutable, or taken a right away; its signer is good for months to come."""
-    clock, holder = SteppedClock(datetime.now(UTC)), LeafHolder(ServingContext())
-    lives = Lives(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
-    wanted = Authorities(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
+    clock, holder = SteppedClock(datetime.now(UTC)), ServingCertificate(ServingContext())
+    lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
+    wanted = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
     access = await load_access(live.cluster.kubeconfig)
 
     async with KubeClient(access, ClientOptions(clock=clock)) as client, asyncio.timeout(60):
         configurations = Configurations(client, [WEBHOOK], lambda: None)
-        keeper = CaKeeper(client, configurations, holder, wanted, CertificateMetrics(CollectorRegistry()))
+        keeper = CAController(client, configurations, holder, wanted, CertificateMetrics(CollectorRegistry()))
 
         async def until(condition: Callable[[], bool]) -> None:
             while not condition():

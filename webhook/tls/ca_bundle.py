@@ -21,7 +21,7 @@ from shared.runtime.clock import Clock
 from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import bundle_patch, mismatches, published
 from webhook.tls.ca import from_pem, to_pem
-from webhook.tls.periodic import Passes
+from webhook.tls.periodic import PeriodicTask
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Configurations:
                 log.info("published the CA bundle", extra={"kind": resource.kind, "configuration": name})
 
 
-class Overlap:
+class BundleOverlap:
     """Keeps CAs published for ``KEPT`` that this replica does not have: another replica may have them, from its own
     file.
 
@@ -124,8 +124,8 @@ class FilePublisher:
         self._configurations = configurations
         self._metrics = metrics
         self._clock = clock
-        self._overlap = Overlap()
-        self.passes = Passes(self._pass, _POLL, metrics)
+        self._overlap = BundleOverlap()
+        self.passes = PeriodicTask(self._pass, _POLL, metrics)
 
     def missing(self) -> str | None:
         """Return the not-ready reason; None while publishing works."""

@@ -23,12 +23,12 @@ from shared.kube.resources import SECRETS, Selection
 from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
 from webhook.tls.ca import Leaf, is_valid_at, make_authority, sign_leaf, to_pem
-from webhook.tls.ca_bundle import Configurations, Overlap
-from webhook.tls.periodic import Passes
+from webhook.tls.ca_bundle import BundleOverlap, Configurations
+from webhook.tls.periodic import PeriodicTask
 from webhook.tls.rotation import (
     PUTTING_RIGHT,
     CaState,
-    Lives,
+    CertLifetimes,
     Observed,
     Step,
     after,
@@ -46,19 +46,19 @@ _RECHECK = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
-class Authorities:
+class SelfSignedConfig:
     """Configuration of the self-signed webhook: the CA's Secret, lifetimes and the names in the certificate.
 
     ``former`` is the Secret in which an earlier version stored its CA; it is adopted once.
     """
 
     secret: ObjectKey
-    lives: Lives
+    lives: CertLifetimes
     names: tuple[str, ...]
     former: ObjectKey | None = None
 
 
-class LeafHolder:
+class ServingCertificate:
     """This replica's leaf and the context that serves it; survives a lost connection to the cluster."""
 
     def __init__(self, serving: ServingContext) -> None:
@@ -71,15 +71,15 @@ class LeafHolder:
         self.leaf = leaf
 
 
-class CaKeeper:
+class CAController:
     """Keeps the CA in its Secret valid, and signs this replica's leaf."""
 
     def __init__(
         self,
         client: KubeClient,
         configurations: Configurations,
-        holder: LeafHolder,
-        wanted: Authorities,
+        holder: ServingCertificate,
+        wanted: SelfSignedConfig,
         metrics: CertificateMetrics,
     ) -> None:
         self._client = client
@@ -92,9 +92,9 @@ class CaKeeper:
         self._lives = replace(wanted.lives, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
         self._known: CaState | None = None
-        self._overlap = Overlap()
+        self._overlap = BundleOverlap()
         self._trusted_since: dict[x509.Certificate, float] = {}
-        self.passes = Passes(self._pass, _every(wanted.lives), metrics)
+        self.passes = PeriodicTask(self._pass, _every(wanted.lives), metrics)
         self.reflector = Reflector(
             client,
             Selection(SECRETS, wanted.secret.namespace, field_selector=f"metadata.name={wanted.secret.name}"),
@@ -245,6 +245,6 @@ class CaKeeper:
         return signer.certificate.not_valid_after_utc if signer is not None else None
 
 
-def _every(lives: Lives) -> timedelta:
+def _every(lives: CertLifetimes) -> timedelta:
     """Return the interval between passes: ``_RECHECK``, or less for the short lifetimes used in tests."""
     return min(_RECHECK, lives.leaf / 20, max(lives.grace / 4, timedelta(milliseconds=100)))

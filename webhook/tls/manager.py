@@ -21,8 +21,8 @@ from shared.runtime.address import ListenAddress
 from shared.runtime.tasks import Stop
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca_bundle import Configurations, FilePublisher
-from webhook.tls.ca_controller import Authorities, CaKeeper, LeafHolder
-from webhook.tls.readiness import SelfDial
+from webhook.tls.ca_controller import CAController, SelfSignedConfig, ServingCertificate
+from webhook.tls.readiness import ListenerProbe
 
 # Retry a write rather than wait longer for it.
 _TIMEOUT_S = 10.0
@@ -34,18 +34,18 @@ class TrustOptions:
 
     kubeconfig: Path | None
     configurations: tuple[str, ...]
-    authorities: Authorities | None = None
+    authorities: SelfSignedConfig | None = None
     ca_file: Path | None = None
 
 
-class Trust:
+class CertificateManager:
     """Publishes the CA if it is Bowline's task, and verifies the result."""
 
     def __init__(
         self,
         options: TrustOptions,
         address: Callable[[], ListenAddress],
-        holder: LeafHolder,
+        holder: ServingCertificate,
         metrics: CertificateMetrics,
         kube_metrics: KubeMetrics,
     ) -> None:
@@ -75,7 +75,7 @@ class Trust:
     async def _connected(self, client: KubeClient) -> None:
         wakes: list[Callable[[], None]] = []
         configurations = Configurations(client, self._options.configurations, lambda: _call_all(wakes))
-        dial = SelfDial(self._address, configurations)
+        dial = ListenerProbe(self._address, configurations)
         publisher = self._publisher(client, configurations)
         self._missing = lambda: _why(dial, publisher)
         wakes.append(dial.wake)
@@ -87,16 +87,16 @@ class Trust:
                 tasks.create_task(publisher.run(), name="publish the CA")
             tasks.create_task(dial.run(), name="dial ourselves")
 
-    def _publisher(self, client: KubeClient, configurations: Configurations) -> "CaKeeper | FilePublisher | None":
+    def _publisher(self, client: KubeClient, configurations: Configurations) -> "CAController | FilePublisher | None":
         options = self._options
         if options.authorities is not None:
-            return CaKeeper(client, configurations, self._holder, options.authorities, self._metrics)
+            return CAController(client, configurations, self._holder, options.authorities, self._metrics)
         if options.ca_file is not None:
             return FilePublisher(options.ca_file, configurations, self._metrics, client.clock)
         return None
 
 
-def _why(dial: SelfDial, publisher: CaKeeper | FilePublisher | None) -> str | None:
+def _why(dial: ListenerProbe, publisher: CAController | FilePublisher | None) -> str | None:
     """Return the not-ready reason: the publisher's if it has one, else the failed verification's."""
     refusal = dial.missing()
     return refusal and ((publisher.missing() if publisher is not None else None) or refusal)

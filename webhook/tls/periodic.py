@@ -22,7 +22,7 @@ _BACKOFF = (timedelta(seconds=0.2), timedelta(seconds=10))
 _BAD_LUCK = 5
 
 
-class Passes:
+class PeriodicTask:
     """Runs ``look`` repeatedly: every ``every``, after each ``wake``, and with backoff after a KubeError or
     CertificateError.
     """

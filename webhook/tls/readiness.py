@@ -25,7 +25,7 @@ _TIMEOUT_S = 5.0
 _WILDCARDS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not listened on
 
 
-class SelfDial:
+class ListenerProbe:
     """Verifies periodically that API servers can verify the certificate."""
 
     def __init__(self, address: Callable[[], ListenAddress], configurations: Configurations) -> None:

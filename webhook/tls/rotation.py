@@ -57,7 +57,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class CertLifetimes:
     """Lifetimes. ``jitter`` is this replica's own, in [0, 1)."""
 
     leaf: timedelta
@@ -105,7 +105,7 @@ class Observed:
     trusted_for: timedelta | None = None
 
 
-def rotate(seen: Observed, now: datetime, lives: Lives) -> Step:  # noqa: PLR0911 - a table returns row by row
+def rotate(seen: Observed, now: datetime, lives: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
     """Return the step that is due."""
     state = seen.secret
     if state is None:
@@ -151,7 +151,7 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
 
 
 def leaf_due(
-    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lives: Lives
+    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lives: CertLifetimes
 ) -> bool:
     """Return whether a new leaf of the signer must be served. ``trusted`` are the CAs that every webhook entry holds.
 
@@ -172,7 +172,7 @@ def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
     return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
-def _introduced(trusted_for: timedelta | None, lives: Lives) -> Step:
+def _introduced(trusted_for: timedelta | None, lives: CertLifetimes) -> Step:
     if trusted_for is None:
         return Step(None, "the new signer is not in every webhook entry yet")
     if trusted_for < lives.grace:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Collection, Iterable, Mapping
 from typing import Any
 
-from shared.api.bindrequest import Demand
+from shared.api.bindrequest import AllocationKind
 from shared.framework.binding.handle import Route
 from shared.framework.plugin import Preflight
 from shared.framework.status import Code, Status
@@ -62,10 +62,10 @@ def annotations(answer: Any) -> Mapping[str, str]:
     return answer
 
 
-def demands(answer: Any) -> frozenset[Demand]:
+def demands(answer: Any) -> frozenset[AllocationKind]:
     """Check the result of serves."""
     found = tuple(answer) if isinstance(answer, Iterable) else (answer,)
-    if not all(isinstance(demand, Demand) for demand in found):
+    if not all(isinstance(demand, AllocationKind) for demand in found):
         raise _wrong(answer, "a collection of Demand")
     return frozenset(found)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from shared.api.bindrequest import BindRequest, Demand
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding import answers
 from shared.framework.binding.calls import Failed, Observer, PluginCalls
@@ -35,7 +35,7 @@ class _States:
 class Served:
     """The demands of a request that plugins fulfil, and the errors of plugins whose ``serves`` failed."""
 
-    demands: frozenset[Demand]
+    demands: frozenset[AllocationKind]
     errors: tuple[str, ...] = ()
 
 
@@ -61,7 +61,7 @@ class Runner:
 
     def served(self, request: BindRequest) -> Served:
         """Return the demands of the request that enabled plugins fulfil. A plugin whose call fails serves nothing."""
-        demands: set[Demand] = set()
+        demands: set[AllocationKind] = set()
         errors = []
         for plugin in self._serves:
             found = self._calls.answer(plugin, "serves", None, partial(plugin.serves, request), answers.demands)

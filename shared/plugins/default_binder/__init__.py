@@ -7,7 +7,7 @@ plugin assigns. It never skips, so it runs last.
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from shared.api.bindrequest import BindRequest, Demand, ResourceType
+from shared.api.bindrequest import AllocationKind, BindRequest, ResourceType
 from shared.api.names import RECEIVED_RESOURCE_TYPE
 from shared.framework.binding.post import bind_by_post
 from shared.framework.plugin import Plugin
@@ -16,7 +16,7 @@ from shared.framework.status import Status
 if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
 
-SERVED = frozenset({Demand.REGULAR, Demand.MIG})
+SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 
 
 class DefaultBinder(Plugin):
@@ -24,7 +24,7 @@ class DefaultBinder(Plugin):
 
     name = "default_binder"
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the allocation types that need only the Binding."""
         return SERVED
 

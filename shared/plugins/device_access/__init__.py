@@ -17,7 +17,7 @@ from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo, Plugin
 from shared.plugins.device_access.config import DeviceAccessConfig
 from shared.plugins.device_access.rules import (
-    Place,
+    ContainerRef,
     faults,
     new_ephemeral_places,
     places,
@@ -55,7 +55,7 @@ class DeviceAccess(Plugin):
         return _faults(new_ephemeral_places(pod, old), info)
 
 
-def _void(pod: MutablePod, found: Iterable[Place]) -> None:
+def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
     for place in found:
         env = voided(place)
         if env is not None and not place.entries:
@@ -65,7 +65,7 @@ def _void(pod: MutablePod, found: Iterable[Place]) -> None:
             pod.set(env, "spec", place.field, place.index, "env")
 
 
-def _faults(found: Iterable[Place], info: AdmissionInfo) -> Iterable[FieldError]:
+def _faults(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
     for place in found:
         yield from faults(place)
         if info.final:

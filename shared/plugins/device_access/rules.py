@@ -26,7 +26,7 @@ Field = Literal["initContainers", "containers", "ephemeralContainers"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ContainerRef:
     """A container and its position. ``gpu``: it has its own GPU. ``share_map``: the ConfigMap of its devices."""
 
     field: Field
@@ -52,7 +52,7 @@ class Place:
         return bool(self.share_map) and found == (self.share_map, names.VISIBLE_DEVICES)
 
 
-def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[Place]:
+def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef]:
     """Yield the init and regular containers of a pod that is being created."""
     target = share_target(pod) if wants_share(pod) else None
     fields: tuple[Field, ...] = ("initContainers", "containers")
@@ -60,20 +60,20 @@ def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[Place]:
         for index, container in enumerate(pod["spec"].get(field) or ()):
             if target is not None and (target.field, target.index) == (field, index):
                 capabilities = capabilities_map(configmap_prefix(pod), target)
-                yield Place(field, index, container, gpu=True, share_map=capabilities)
+                yield ContainerRef(field, index, container, gpu=True, share_map=capabilities)
             else:
-                yield Place(field, index, container, _has_gpu(container, gpu_resources))
+                yield ContainerRef(field, index, container, _has_gpu(container, gpu_resources))
 
 
-def new_ephemeral_places(pod: Object, old: Object) -> Iterator[Place]:
+def new_ephemeral_places(pod: Object, old: Object) -> Iterator[ContainerRef]:
     """Yield the ephemeral containers that are being added. They have no GPU, because they cannot request one."""
     known = {one.get("name") for one in (old.get("spec") or {}).get("ephemeralContainers") or ()}
     for index, container in enumerate(pod["spec"].get("ephemeralContainers") or ()):
         if container.get("name") not in known:
-            yield Place("ephemeralContainers", index, container, gpu=False)
+            yield ContainerRef("ephemeralContainers", index, container, gpu=False)
 
 
-def voided(place: Place) -> list[Any] | None:
+def voided(place: ContainerRef) -> list[Any] | None:
     """Return the environment in which the container sees no GPU; None if it needs no change.
 
     A value chosen by the user is kept for ``faults`` to deny: an error is better than a silent replacement.
@@ -98,7 +98,7 @@ def prefix_faults(pod: Object) -> Iterator[FieldError]:
         yield FieldError("device_access/configmap-prefix", path, prefix, message)
 
 
-def faults(place: Place) -> Iterator[FieldError]:
+def faults(place: ContainerRef) -> Iterator[FieldError]:
     """Yield errors for forbidden values, and warnings for ``envFrom`` sources whose content is not checked."""
     for index, entry in place.entries:
         path = f"{place.path}.env[{index}]"
@@ -115,7 +115,7 @@ def faults(place: Place) -> Iterator[FieldError]:
         yield from _env_from_warnings(place)
 
 
-def unprepared(place: Place) -> Iterator[FieldError]:
+def unprepared(place: ContainerRef) -> Iterator[FieldError]:
     """Yield an error for a container without a GPU that has no entry which hides the devices."""
     if place.gpu or (place.entries and not any(_is_empty(entry) for _, entry in place.entries)):
         return
@@ -132,7 +132,7 @@ _REMEDY = {
 }
 
 
-def _env_from_warnings(place: Place) -> Iterator[FieldError]:
+def _env_from_warnings(place: ContainerRef) -> Iterator[FieldError]:
     for index, source in enumerate(place.container.get("envFrom") or ()):
         prefix = source.get("prefix") or ""
         if names.VISIBLE_DEVICES.startswith(prefix):

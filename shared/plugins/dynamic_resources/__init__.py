@@ -9,7 +9,7 @@ pod: kube-controller-manager does that when a pod ends.
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
-from shared.api.bindrequest import BindRequest, Demand, decode_spec
+from shared.api.bindrequest import AllocationKind, BindRequest, decode_spec
 from shared.api.field_error import FieldError
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.framework.binding.handle import EventSource
@@ -24,7 +24,7 @@ from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources.awaited import Awaited
 from shared.plugins.dynamic_resources.extended import claims_of
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
-from shared.plugins.dynamic_resources.preparation import Preparation
+from shared.plugins.dynamic_resources.preparation import ClaimReserver
 from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
 from shared.plugins.dynamic_resources.writer import ClaimsNotServedError
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from shared.framework.binding.context import BindContext
     from shared.framework.binding.handle import Handle
 
-SERVED = frozenset({Demand.CLAIMS, Demand.EXTENDED_CLAIM})
+SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
 
 class DynamicResources(Plugin):
@@ -40,7 +40,7 @@ class DynamicResources(Plugin):
 
     name = "dynamic_resources"
     config_model = BindTimeoutConfig
-    _preparation: Preparation
+    _preparation: ClaimReserver
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
@@ -55,7 +55,7 @@ class DynamicResources(Plugin):
 
     # --- facts about a request ---
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
         return SERVED
 
     def leaves_effects(self, request: BindRequest) -> bool:
@@ -65,7 +65,7 @@ class DynamicResources(Plugin):
     # --- binding ---
 
     async def setup(self, handle: "Handle") -> None:
-        self._preparation = Preparation(
+        self._preparation = ClaimReserver(
             handle.client, ClaimMetrics(handle.metrics), handle.clock, self.args.bind_timeout
         )
 

@@ -14,18 +14,18 @@ from shared.api.meta import Object, ObjectKey, uid_of
 from shared.api.quantity import parse_quantity
 from shared.framework.status import Reason, Status
 from shared.plugins.dynamic_resources.claim import results_of
-from shared.plugins.dynamic_resources.rules import Wanted, wanted_claims
+from shared.plugins.dynamic_resources.rules import RequiredClaim, wanted_claims
 
 # The API server truncates the base of a generated name so that the whole has 63 characters; this does the same.
 _NAME, _RANDOM, _LONGEST = 63, 10, 253
 
 
-def wanted_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> Wanted:
+def wanted_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the pod's claim: the one that its status names, else the one to create."""
     return _wanted(pod, told_status(pod).get("resourceClaimName") or claim_name(pod), extended)
 
 
-def wanted_new(pod: Object, extended: ExtendedResourceClaimAllocation) -> Wanted:
+def wanted_new(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the claim to create, irrespective of the pod's status."""
     return _wanted(pod, claim_name(pod), extended)
 
@@ -68,7 +68,7 @@ def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str
 
 def claims_of(pod: Object, spec: BindRequestSpec) -> frozenset[ObjectKey]:
     """Return the keys of all claims that the pod needs, as far as their names are known."""
-    named = {one.key for one in wanted_claims(pod, spec) if isinstance(one, Wanted)}
+    named = {one.key for one in wanted_claims(pod, spec) if isinstance(one, RequiredClaim)}
     extended = spec.extended_resource_claim_allocation
     if extended is not None and extended.allocation:
         named |= {wanted_extended(pod, extended).key, wanted_new(pod, extended).key}
@@ -111,9 +111,9 @@ def pod_status(name: str, extended: ExtendedResourceClaimAllocation) -> dict[str
     return {"resourceClaimName": name, "requestMappings": list(extended.container_mappings)}
 
 
-def _wanted(pod: Object, name: str, extended: ExtendedResourceClaimAllocation) -> Wanted:
+def _wanted(pod: Object, name: str, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     key = ObjectKey(pod["metadata"]["namespace"], name)
-    return Wanted(f"the claim of the pod's extended resources ({name})", key, extended.allocation, of_pod=True)
+    return RequiredClaim(f"the claim of the pod's extended resources ({name})", key, extended.allocation, of_pod=True)
 
 
 def _base(pod: Object) -> str:

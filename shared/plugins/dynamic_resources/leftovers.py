@@ -13,7 +13,7 @@ from shared.api.meta import Object, ObjectKey, ObjectUID, parse_time, uid_of
 from shared.kube.client import KubeClient
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources.extended import claim_name
-from shared.plugins.dynamic_resources.rules import Wanted
+from shared.plugins.dynamic_resources.rules import RequiredClaim
 from shared.plugins.dynamic_resources.writer import Claims
 from shared.runtime.clock import Clock
 from shared.runtime.shared_read import SharedReads
@@ -43,7 +43,7 @@ class Leftovers:
         for key in found.get(uid_of(pod), ()):
             if key.name != claim_name(pod):
                 label = f"the claim of the pod's extended resources ({key.name})"
-                await self._claims.remove(Wanted(label, key, None, of_pod=True), uid_of(pod))
+                await self._claims.remove(RequiredClaim(label, key, None, of_pod=True), uid_of(pod))
 
     async def _list(self, namespace: str) -> _Found:
         found: _Found = {}

@@ -32,7 +32,7 @@ from shared.plugins.dynamic_resources.extended import (
 from shared.plugins.dynamic_resources.leftovers import Leftovers
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.rules import (
-    Wanted,
+    RequiredClaim,
     missing,
     objection,
     together,
@@ -47,7 +47,7 @@ from shared.runtime.tasks import uncut
 READS = 8
 
 
-class Preparation:
+class ClaimReserver:
     """Reserves and releases the claims of pods. Methods raise the client's errors."""
 
     def __init__(
@@ -86,12 +86,12 @@ class Preparation:
         return answer
 
     async def _read(
-        self, wanted: Sequence[Wanted | Status], pod: Object, node: Object | None
-    ) -> list[tuple[Wanted, Object] | Status]:
+        self, wanted: Sequence[RequiredClaim | Status], pod: Object, node: Object | None
+    ) -> list[tuple[RequiredClaim, Object] | Status]:
         """Return each claim as stored, or the status that prevents its use."""
         gate = asyncio.Semaphore(READS)
 
-        async def one(named: Wanted | Status) -> tuple[Wanted, Object] | Status:
+        async def one(named: RequiredClaim | Status) -> tuple[RequiredClaim, Object] | Status:
             if isinstance(named, Status):
                 return named
             async with gate:
@@ -99,7 +99,9 @@ class Preparation:
 
         return list(await asyncio.gather(*map(one, wanted)))
 
-    async def _judged(self, one: Wanted, pod: Object, node: Object | None) -> tuple[Wanted, Object] | Status:
+    async def _judged(
+        self, one: RequiredClaim, pod: Object, node: Object | None
+    ) -> tuple[RequiredClaim, Object] | Status:
         claim = await self._claims.get(one.key)
         if claim is None:
             return missing(one)
@@ -179,7 +181,7 @@ class Preparation:
         if extended is not None and extended.allocation:
             answers.append(await self._remove_extended(pod, extended))
         for wanted in wanted_claims(pod, spec):
-            if isinstance(wanted, Wanted):
+            if isinstance(wanted, RequiredClaim):
                 answers.append(await self._claims.release(wanted, uid_of(pod)))
         return together(answers)
 

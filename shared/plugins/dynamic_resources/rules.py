@@ -43,7 +43,7 @@ MAX_CONSUMERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequiredClaim:
     """One claim that the pod needs.
 
     ``allocation`` is the request's decision. Without devices it decides nothing: the request names the claim and
@@ -114,7 +114,7 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
     ]
 
 
-def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, ...]:
+def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim | Status, ...]:
     """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet."""
     faults = request_faults(spec)
     if faults:
@@ -133,18 +133,18 @@ def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[Wanted | Status, 
 
 def _named(
     pod: Object, entry: Mapping[str, Any], made: Mapping[str, Any], allocation: Mapping[str, Any] | None
-) -> Wanted | Status | None:
+) -> RequiredClaim | Status | None:
     """Return one claim of the pod; None if the pod's status records that it needs none."""
     namespace, name = pod["metadata"]["namespace"], entry["name"]
     label = f"claim {name} of the pod"
     direct = entry.get("resourceClaimName")
     if direct:
-        return Wanted(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
+        return RequiredClaim(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
     if name not in made:
         return Status.wait(f"{label} is not made from its template yet", pod_ref(pod), timeout=PREREQUISITE)
     generated = made[name].get("resourceClaimName")
     if generated:
-        return Wanted(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
+        return RequiredClaim(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
     if not results_of(allocation):
         return None
     why = f"spec.resourceClaimAllocations: {name}: the pod's status says that it needs no such claim"
@@ -155,7 +155,7 @@ def _named(
 
 
 def next_take(
-    claim: Object, wanted: Wanted, pod: Object, now: datetime, bind_timeout: timedelta | None = None
+    claim: Object, wanted: RequiredClaim, pod: Object, now: datetime, bind_timeout: timedelta | None = None
 ) -> Write | Status:
     """Return the next write that reserves the claim for the pod; if there is none, the resulting Status.
 
@@ -167,12 +167,12 @@ def next_take(
     return next_write(claim, wanted, pod, now) or readiness(claim, wanted, bind_timeout)
 
 
-def missing(wanted: Wanted) -> Status:
+def missing(wanted: RequiredClaim) -> Status:
     """Return the WAIT for a claim that does not exist yet."""
     return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key), timeout=PREREQUISITE)
 
 
-def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
+def objection(claim: Object, wanted: RequiredClaim, pod: Object) -> Status | None:
     """Return why the pod can never be bound with this claim; None if it can."""
     if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
         return _conflict(f"{wanted.label} belongs to somebody else; delete it, so that it is made anew")
@@ -186,7 +186,7 @@ def objection(claim: Object, wanted: Wanted, pod: Object) -> Status | None:
     return against
 
 
-def _against_allocation(claim: Object, wanted: Wanted, *, reserved: bool) -> Status | None:
+def _against_allocation(claim: Object, wanted: RequiredClaim, *, reserved: bool) -> Status | None:
     """Return why the stored and the decided allocation do not give the pod its devices; None if they do."""
     stored = allocation_of(claim)
     if stored is not None and not results_of(stored) and requests_devices(claim):
@@ -215,7 +215,7 @@ def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status
     return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-def _undecided(claim: Object, wanted: Wanted) -> Status:
+def _undecided(claim: Object, wanted: RequiredClaim) -> Status:
     has = "is not allocated" if allocation_of(claim) is None else "is not reserved for the pod"
     if wanted.allocation is None:
         why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; give it one"
@@ -227,7 +227,7 @@ def _undecided(claim: Object, wanted: Wanted) -> Status:
     return Status.fatal(why, Reason.INVALID)
 
 
-def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Write | None:
+def next_write(claim: Object, wanted: RequiredClaim, pod: Object, now: datetime) -> Write | None:
     """Return the next write that reserves the claim; None if it is reserved. Only for a claim without objection."""
     if wanted.allocation is None:
         return None
@@ -244,7 +244,7 @@ def next_write(claim: Object, wanted: Wanted, pod: Object, now: datetime) -> Wri
     return ClaimStatus({**status_of(claim), "allocation": allocation, "reservedFor": [*others, entry_for(pod)]})
 
 
-def readiness(claim: Object, wanted: Wanted, bind_timeout: timedelta | None = None) -> Status:
+def readiness(claim: Object, wanted: RequiredClaim, bind_timeout: timedelta | None = None) -> Status:
     """Return OK if the allocated devices meet their binding conditions, WAIT if not yet, FATAL if one failed."""
     pending = []
     for result in results_of(allocation_of(claim) or {}):
@@ -283,7 +283,7 @@ def together(answers: Iterable[Status]) -> Status:
 # --- release ---
 
 
-def next_release(claim: Object, wanted: Wanted, pod_uid: ObjectUID) -> Write | None:
+def next_release(claim: Object, wanted: RequiredClaim, pod_uid: ObjectUID) -> Write | None:
     """Return the next write that releases the claim of an unbound pod; None if nothing is left to release.
 
     A claim with other devices than the request decided is not touched: it belongs to another decision. With the last

@@ -22,7 +22,7 @@ from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
     Finalizers,
-    Wanted,
+    RequiredClaim,
     Write,
     missing,
     next_release,
@@ -59,7 +59,7 @@ class Claims:
                 raise ClaimsNotServedError from error
             raise
 
-    async def take(self, claim: Object, wanted: Wanted, pod: Object) -> Status:
+    async def take(self, claim: Object, wanted: RequiredClaim, pod: Object) -> Status:
         """Reserve the claim for the pod; returns the status of its devices."""
         lock = self._lock(wanted.key)
         waited = lock.locked()
@@ -73,7 +73,7 @@ class Claims:
             )
         return missing(wanted) if done is None else done
 
-    async def release(self, wanted: Wanted, pod_uid: ObjectUID) -> Status:
+    async def release(self, wanted: RequiredClaim, pod_uid: ObjectUID) -> Status:
         """Undo ``take`` for a pod that is not bound."""
         async with self._lock(wanted.key):
             current = await self.get(wanted.key)
@@ -90,7 +90,7 @@ class Claims:
         except AlreadyExists:
             return await self.get(ObjectKey(namespace, name))
 
-    async def remove(self, wanted: Wanted, pod_uid: ObjectUID) -> Status:
+    async def remove(self, wanted: RequiredClaim, pod_uid: ObjectUID) -> Status:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
         async with self._lock(wanted.key):
             current = await self.get(wanted.key)
@@ -98,7 +98,7 @@ class Claims:
         return Status.ok() if done is None else done
 
     async def _carry_out(
-        self, wanted: Wanted, claim: Object | None, next_of: Callable[[Object], Write | Status]
+        self, wanted: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
     ) -> Status | None:
         """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
         failures = 0
@@ -138,6 +138,6 @@ class Claims:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-def busy(wanted: Wanted) -> Status:
+def busy(wanted: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
     return Status(Code.INFRA, (f"{wanted.label} changes faster than it can be written",))

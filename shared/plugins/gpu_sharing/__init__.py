@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from shared.api import names
-from shared.api.bindrequest import BindRequest, Demand, ResourceType
+from shared.api.bindrequest import AllocationKind, BindRequest, ResourceType
 from shared.api.field_error import FieldError
 from shared.api.gpu_share import direct_env_map, memory_limit
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
@@ -27,10 +27,10 @@ from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import PODS
 from shared.plugins.gpu_sharing.admission import prepare, share_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.idle import IdleGroups
 from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.owner import GroupController
 from shared.plugins.gpu_sharing.pod import ReservationSpec
 from shared.plugins.gpu_sharing.reservation import (
     Answer,
@@ -42,8 +42,8 @@ from shared.plugins.gpu_sharing.reservation import (
     Pending,
 )
 from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removals, request_fault, share_maps, share_of
-from shared.plugins.gpu_sharing.site import Site
-from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, Sweep
+from shared.plugins.gpu_sharing.site import ReservationClient
+from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, OrphanScan
 from shared.plugins.gpu_sharing.watches import group_of, groups_of, slim_other, slim_reservation, slim_user
 from shared.runtime.tasks import uncut
 
@@ -84,8 +84,8 @@ class GpuSharing(Plugin):
 
     # --- facts about a request ---
 
-    def serves(self, request: BindRequest) -> Collection[Demand]:
-        return (Demand.FRACTION,) if self._sharing.enabled else ()
+    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+        return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
     def leaves_effects(self, request: BindRequest) -> bool:
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
@@ -105,11 +105,11 @@ class GpuSharing(Plugin):
             fake=sharing.fake_gpus,
             settings=self.args,
         )
-        self._site = Site(handle.client, spec, self.args.scale_adjust_namespace)
+        self._site = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
-        self._idle = Idle()
-        self._owner = GroupOwner(handle, self._site, sharing.agent_timeout, self._metrics, self._idle)
-        self._sweep = Sweep(self._site, self._owner, self._metrics)
+        self._idle = IdleGroups()
+        self._owner = GroupController(handle, self._site, sharing.agent_timeout, self._metrics, self._idle)
+        self._sweep = OrphanScan(self._site, self._owner, self._metrics)
         self._sweep_soon = handle.worker("sweep", self._sweep.run)
 
     async def start(self) -> None:

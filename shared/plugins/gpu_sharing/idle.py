@@ -13,7 +13,7 @@ from shared.plugins.gpu_sharing.reservation import may_be_on
 from shared.plugins.gpu_sharing.watches import group_of, groups_of
 
 
-class Idle:
+class IdleGroups:
     """Follows the watches of reservation pods and of sharing pods."""
 
     def __init__(self) -> None:

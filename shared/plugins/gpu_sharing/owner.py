@@ -26,7 +26,7 @@ from shared.api.meta import ObjectKey, ObjectRef, ObjectUID
 from shared.framework.binding.handle import Handle
 from shared.kube.accounting import api_time
 from shared.kube.errors import KubeError
-from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.idle import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.recovery import PAUSE, Abandon, Await, Reserve, next_step, running
 from shared.plugins.gpu_sharing.reservation import (
@@ -44,7 +44,7 @@ from shared.plugins.gpu_sharing.reservation import (
     silent,
     unused,
 )
-from shared.plugins.gpu_sharing.site import Site
+from shared.plugins.gpu_sharing.site import ReservationClient
 
 log = logging.getLogger(__name__)
 
@@ -70,18 +70,23 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Query:
     """A question to a group's reconcile: a claim, or None for a release."""
 
     claim: Claim | None
     answer: "asyncio.Future[Answer | None]"
 
 
-class GroupOwner:
+class GroupController:
     """Answers for all groups of the cluster while this process is the leader."""
 
     def __init__(
-        self, handle: Handle, site: Site, agent_timeout: timedelta, metrics: SharingMetrics, idle: Idle
+        self,
+        handle: Handle,
+        site: ReservationClient,
+        agent_timeout: timedelta,
+        metrics: SharingMetrics,
+        idle: IdleGroups,
     ) -> None:
         self._site = site
         self._idle = idle
@@ -91,7 +96,7 @@ class GroupOwner:
         self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
         self._claims: dict[str, dict[ObjectKey, Claim]] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
-        self._asked: dict[str, list[_Asked]] = {}
+        self._asked: dict[str, list[_Query]] = {}
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
         # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
@@ -362,7 +367,7 @@ class GroupOwner:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
     async def _ask(self, group: str, claim: Claim | None) -> Answer | None:
-        question = _Asked(claim, asyncio.get_running_loop().create_future())
+        question = _Query(claim, asyncio.get_running_loop().create_future())
         self._asked.setdefault(group, []).append(question)
         self.look([group])
         # The caller waits for the worker's API requests, so this counts as API time.

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ReservationClient:
     """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
 
     client: KubeClient

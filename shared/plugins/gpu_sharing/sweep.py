@@ -17,10 +17,10 @@ from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.owner import GroupController
 from shared.plugins.gpu_sharing.reservation import Reservation
 from shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
-from shared.plugins.gpu_sharing.site import Site
+from shared.plugins.gpu_sharing.site import ReservationClient
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ SHARING = f"{names.LABEL_GPU_SHARING}=true"
 RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 
 
-class Sweep:
+class OrphanScan:
     """One resync per call; the first one of a leadership also labels pods of other binders."""
 
-    def __init__(self, site: Site, owner: GroupOwner, metrics: SharingMetrics) -> None:
+    def __init__(self, site: ReservationClient, owner: GroupController, metrics: SharingMetrics) -> None:
         self._site = site
         self._owner = owner
         self._metrics = metrics

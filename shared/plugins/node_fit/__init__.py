@@ -18,7 +18,7 @@ from shared.framework.plugin import Plugin
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.errors import ApiError, Expired, NotFound
 from shared.kube.resources import NODES, PODS
-from shared.plugins.node_fit.holds import Hold, Holds, unseen
+from shared.plugins.node_fit.holds import AssumedPod, AssumedPods, unseen
 from shared.plugins.node_fit.metrics import FitMetrics
 from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
 
@@ -36,7 +36,7 @@ class NodeFit(Plugin):
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._holds = Holds()
+        self._holds = AssumedPods()
 
     async def setup(self, handle: "Handle") -> None:
         self._metrics = FitMetrics(handle.metrics)
@@ -67,7 +67,7 @@ class NodeFit(Plugin):
         status, short = verdict(found, wanted, occupied(others), total(promised))
         self._metrics.misfit(short)
         if status.code is Code.OK:
-            self._holds.put(c.request.key, Hold(node, own, wanted))
+            self._holds.put(c.request.key, AssumedPod(node, own, wanted))
         else:
             self._holds.drop(c.request.key)
         return status

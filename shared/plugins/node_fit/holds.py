@@ -16,7 +16,7 @@ from shared.plugins.node_fit.rules import Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class AssumedPod:
     """The resources assumed for one pod."""
 
     node: str
@@ -25,35 +25,35 @@ class Hold:
 
 
 @dataclass(eq=False, slots=True)
-class Check:
+class FitCheck:
     """A check in progress, and the pods that held resources on the node at any time since it began."""
 
     node: str
     promised: dict[ObjectUID, Amounts] = field(default_factory=dict)
 
 
-class Holds:
+class AssumedPods:
     """Holds by request, and the checks in progress."""
 
     def __init__(self) -> None:
-        self._holds: dict[ObjectKey, Hold] = {}
-        self._checks: set[Check] = set()
+        self._holds: dict[ObjectKey, AssumedPod] = {}
+        self._checks: set[FitCheck] = set()
 
     def __len__(self) -> int:
         return len(self._holds)
 
-    def begin(self, node: str) -> Check:
+    def begin(self, node: str) -> FitCheck:
         """Begin a check of a node. The caller must call ``end``, also on failure."""
         promised = {hold.pod: hold.needs for hold in self._holds.values() if hold.node == node}
-        check = Check(node, promised)
+        check = FitCheck(node, promised)
         self._checks.add(check)
         return check
 
-    def end(self, check: Check) -> None:
+    def end(self, check: FitCheck) -> None:
         """End the check."""
         self._checks.discard(check)
 
-    def put(self, request: ObjectKey, hold: Hold) -> None:
+    def put(self, request: ObjectKey, hold: AssumedPod) -> None:
         """Hold resources for the request, replacing its earlier hold."""
         self._holds[request] = hold
         for check in self._checks:

@@ -15,8 +15,8 @@ from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Plugin, Preflig
 from shared.framework.status import Status
 from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from shared.plugins.volume_binding.assumptions import Assumptions
-from shared.plugins.volume_binding.look import Looks, Remembered, Subject
+from shared.plugins.volume_binding.assumptions import AssumeCache
+from shared.plugins.volume_binding.look import PodVolumes, Subject, VolumeBinder
 from shared.plugins.volume_binding.metrics import VolumeMetrics
 from shared.plugins.volume_binding.storage import Storage, slim_class, slim_volume
 from shared.plugins.volume_binding.volumes import mounts_claims
@@ -34,8 +34,8 @@ class VolumeBinding(Plugin):
 
     async def setup(self, handle: "Handle") -> None:
         self._storage = Storage(handle.client, handle.clock)
-        self._assumptions = Assumptions()
-        self._looks = Looks(
+        self._assumptions = AssumeCache()
+        self._looks = VolumeBinder(
             handle.client,
             self._storage,
             self._assumptions,
@@ -56,7 +56,7 @@ class VolumeBinding(Plugin):
         """Return OK once every PVC of the pod has a volume that is usable on the node."""
         if c.pod is None or c.node is None:
             return Status.retry("pod or node is not in sight")
-        remembered = c.state.setdefault("remembered", Remembered())
+        remembered = c.state.setdefault("remembered", PodVolumes())
         return await self._looks.settle(Subject(c.request.key, c.pod, c.node, remembered))
 
     async def forget(self, key: ObjectKey) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.volumes import Claim
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim
 
 # The reconcile follows the event immediately. Older entries are discarded: later events may have been filtered out.
 FRESH_S = 2.0
@@ -17,11 +17,11 @@ FRESH_S = 2.0
 @dataclass(slots=True)
 class _Awaited:
     uid: ObjectUID
-    shown: Claim | None = None
+    shown: PersistentVolumeClaim | None = None
     at: float = 0.0
 
 
-class Arrivals:
+class BoundClaimCache:
     """Awaited PVCs. ``now`` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -32,7 +32,7 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._awaited)
 
-    def expect(self, request: ObjectKey, claims: Iterable[Claim]) -> None:
+    def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
         """Register the PVCs that the request waits for to be bound."""
         for claim in claims:
             self._awaited[claim.key] = _Awaited(claim.uid)
@@ -42,14 +42,14 @@ class Arrivals:
         """Return whether ``show`` would use the PVC."""
         return key in self._awaited
 
-    def show(self, claim: Claim) -> None:
+    def show(self, claim: PersistentVolumeClaim) -> None:
         """Record the state of a PVC from a watch event."""
         awaited = self._awaited.get(claim.key)
         if awaited is not None:
             arrived = claim.bound and not claim.deleting and claim.uid == awaited.uid
             awaited.shown, awaited.at = (claim, self._now()) if arrived else (None, 0.0)
 
-    def take(self, key: ObjectKey) -> Claim | None:
+    def take(self, key: ObjectKey) -> PersistentVolumeClaim | None:
         """Return the PVC if an event has just reported it bound, once; it is not awaited any more."""
         awaited = self._awaited.get(key)
         if awaited is None or awaited.shown is None:

@@ -8,7 +8,7 @@ request ends. Other processes are excluded by the API server's resourceVersion; 
 from shared.api.meta import ObjectKey, ObjectUID
 
 
-class Assumptions:
+class AssumeCache:
     """Volumes by PVC and PVCs by volume, each with the requests that rely on it."""
 
     def __init__(self) -> None:

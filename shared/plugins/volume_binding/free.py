@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from shared.api import names
 from shared.api.meta import Object, ObjectKey
 from shared.api.selectors import Node, required_value
-from shared.plugins.volume_binding.volumes import Claim, Needs, Volume
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, VolumeSpec
 
 # Index key: the PVC that the volume is reserved for; else its properties and the only hostname where it is usable,
 # None if it is usable on others too.
-_Place = ObjectKey | tuple[Needs, str | None]
+_Place = ObjectKey | tuple[VolumeSpec, str | None]
 
 
 class FreeVolumes:
@@ -30,7 +30,7 @@ class FreeVolumes:
             volume: Volume = new["volume"]
             self._at.setdefault(_place(volume), {})[volume.name] = volume
 
-    def candidates(self, claims: Iterable[Claim], node: Node) -> Iterator[Volume]:
+    def candidates(self, claims: Iterable[PersistentVolumeClaim], node: Node) -> Iterator[Volume]:
         """Yield every volume that one of the PVCs could use on the node, and perhaps others; some twice."""
         for claim in claims:
             places: set[_Place] = {

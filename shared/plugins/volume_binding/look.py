@@ -19,14 +19,14 @@ from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES
-from shared.plugins.volume_binding.assumptions import Assumptions
+from shared.plugins.volume_binding.assumptions import AssumeCache
 from shared.plugins.volume_binding.metrics import DYNAMIC, STATIC, VolumeMetrics
 from shared.plugins.volume_binding.rules import (
-    Asked,
-    AskProvisioner,
+    BindVolume,
     Bound,
-    HandedBack,
-    TakeVolume,
+    Provision,
+    ProvisioningRejected,
+    ProvisioningStarted,
     Unbound,
     capacity_hint,
     choose,
@@ -39,7 +39,14 @@ from shared.plugins.volume_binding.rules import (
     waits_for_volumes,
 )
 from shared.plugins.volume_binding.storage import Storage
-from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, read_claim, read_volume, wanted_claims
+from shared.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    Volume,
+    read_claim,
+    read_volume,
+    wanted_claims,
+)
 
 # Consecutive evaluations while other writers change the same objects; they write a few times each.
 LOOKS = 5
@@ -48,7 +55,7 @@ _PATIENCE_S = 4.0
 
 
 @dataclass(slots=True)
-class Remembered:
+class PodVolumes:
     """State kept between the evaluations of one request. Losing it costs at most one repeated write."""
 
     asked: dict[ObjectUID, float] = field(default_factory=dict)  # by PVC: since when requested here
@@ -66,10 +73,10 @@ class Subject:
     request: ObjectKey
     pod: Object
     node: Object
-    remembered: Remembered
+    remembered: PodVolumes
 
 
-class _LookAgain(Exception):  # noqa: N818 - not an error: another writer was faster
+class _Retry(Exception):  # noqa: N818 - not an error: another writer was faster
     """What was read is stale; evaluate again. ``live``: with live reads instead of the cache."""
 
     def __init__(self, *, live: bool = False) -> None:
@@ -77,14 +84,14 @@ class _LookAgain(Exception):  # noqa: N818 - not an error: another writer was fa
         self.live = live
 
 
-class Looks:
+class VolumeBinder:
     """Evaluates and writes, for all requests."""
 
     def __init__(
         self,
         client: KubeClient,
         storage: Storage,
-        assumptions: Assumptions,
+        assumptions: AssumeCache,
         metrics: VolumeMetrics,
         bind_timeout: timedelta | None,
     ) -> None:
@@ -101,14 +108,14 @@ class Looks:
         for looks_before in range(LOOKS):
             try:
                 return await self._look(subject, wanted, live=live)
-            except _LookAgain as again:
+            except _Retry as again:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or again.live or looks_before > 0
             except (Forbidden, Invalid) as error:
                 return refusal(error.message)
         return Status.wait("the pod's claims or their volumes keep changing", *(one.ref for one in wanted))
 
-    async def _look(self, subject: Subject, wanted: Sequence[Wanted], *, live: bool) -> Status:
+    async def _look(self, subject: Subject, wanted: Sequence[PodVolume], *, live: bool) -> Status:
         node, claims = await asyncio.gather(self._storage.node(subject.node), self._storage.claims(wanted))
         if node is None:
             name = subject.node["metadata"]["name"]
@@ -123,17 +130,17 @@ class Looks:
         pending = [verdict for verdict in verdicts if isinstance(verdict, Status)]
         if pending:
             return replace(merge_waits(pending), plugin="")
-        asked = [verdict.claim for verdict in verdicts if isinstance(verdict, Asked)]
+        asked = [verdict.claim for verdict in verdicts if isinstance(verdict, ProvisioningStarted)]
         unbound = [verdict for verdict in verdicts if isinstance(verdict, Unbound)]
         choices = await self._choose(subject, unbound, node, live=live) if unbound else []
         if isinstance(choices, Status):
             return choices
-        taking = [choice for choice in choices if isinstance(choice, TakeVolume)]
+        taking = [choice for choice in choices if isinstance(choice, BindVolume)]
         # Before the first write: the watch event of its effect may precede the write's own response.
         self._storage.expect(subject.request, [*asked, *(choice.claim for choice in choices)])
         taking = [replace(take, volume=await self._take(take, subject.remembered)) for take in taking]
         for choice in choices:
-            if isinstance(choice, AskProvisioner):
+            if isinstance(choice, Provision):
                 asked.append(await self._ask(choice.claim, node, subject.remembered))
         if not taking and not asked:
             return Status.ok()
@@ -141,19 +148,21 @@ class Looks:
         return waits_for_volumes(taking, asked, hints, self._bind_timeout)
 
     async def _judged(
-        self, wanted: Wanted, claim: Claim | None, subject: Subject, node: Node
-    ) -> Status | Bound | Asked | Unbound:
+        self, wanted: PodVolume, claim: PersistentVolumeClaim | None, subject: Subject, node: Node
+    ) -> Status | Bound | ProvisioningStarted | Unbound:
         verdict = judge_claim(wanted, claim, subject.pod)
-        if not isinstance(verdict, Claim):
+        if not isinstance(verdict, PersistentVolumeClaim):
             return verdict
         cls = await self._storage.class_of(verdict)
         judged = judge_unbound(verdict, cls, node, verdict.uid in subject.remembered.asked)
-        if isinstance(judged, HandedBack):
+        if isinstance(judged, ProvisioningRejected):
             self._metrics.handed_back.inc()
             return judged.status
         return judged
 
-    async def _conflict(self, bound: Sequence[Claim], node: Node, remembered: Remembered) -> Status | None:
+    async def _conflict(
+        self, bound: Sequence[PersistentVolumeClaim], node: Node, remembered: PodVolumes
+    ) -> Status | None:
         """Return the failure of a bound PVC whose volume cannot be used on the node; None if there is none."""
         unverified = [claim for claim in bound if claim.volume_name not in remembered.verified]
         volumes = await self._storage.volumes([claim.volume_name for claim in unverified])
@@ -168,12 +177,12 @@ class Looks:
 
     async def _choose(
         self, subject: Subject, unbound: Sequence[Unbound], node: Node, *, live: bool
-    ) -> list[TakeVolume | AskProvisioner] | Status:
+    ) -> list[BindVolume | Provision] | Status:
         chosen = await self._chosen_before(unbound, subject.remembered)
         if isinstance(chosen, Status):
             if not live:
                 # The PVC was read before the volume: it may have been bound to another volume in between.
-                raise _LookAgain(live=True)
+                raise _Retry(live=True)
             return chosen
         claims = [wants.claim for wants in unbound]
         mirrored = None if live else self._storage.mirrored_volumes(claims, node)
@@ -184,15 +193,15 @@ class Looks:
         if isinstance(choices, Status):
             if choices.code is Code.FATAL and mirrored is not None:
                 # The cache may lack a volume, and this failure would be terminal.
-                raise _LookAgain(live=True)
+                raise _Retry(live=True)
             return choices
         for choice in choices:
-            if isinstance(choice, TakeVolume):
+            if isinstance(choice, BindVolume):
                 self._assumptions.assume(subject.request, choice.claim.uid, choice.volume.name)
                 subject.remembered.verified.add(choice.volume.name)
         return choices
 
-    async def _chosen_before(self, unbound: Sequence[Unbound], remembered: Remembered) -> list[Volume] | Status:
+    async def _chosen_before(self, unbound: Sequence[Unbound], remembered: PodVolumes) -> list[Volume] | Status:
         """Return, live, the volumes assumed by an earlier evaluation that are still available.
 
         A Status reports that a volume which this request had reserved was withdrawn since.
@@ -212,13 +221,13 @@ class Looks:
                 self._assumptions.withdraw(claim.uid)
         return standing
 
-    def _is_taken(self, volume: Volume, claim: Claim) -> bool:
+    def _is_taken(self, volume: Volume, claim: PersistentVolumeClaim) -> bool:
         ours = self._assumptions.volume_of(claim.uid)
         return self._assumptions.is_taken(volume.name, claim.uid) or ours not in (None, volume.name)
 
     # --- write ---
 
-    async def _take(self, take: TakeVolume, remembered: Remembered) -> Volume:
+    async def _take(self, take: BindVolume, remembered: PodVolumes) -> Volume:
         """Reserve the volume for the PVC; returns the volume as stored."""
         patch = claim_ref_patch(take.volume, take.claim)
         if patch is None:
@@ -229,13 +238,13 @@ class Looks:
         remembered.taken[take.claim.uid] = take.volume.name
         return read_volume(stored)
 
-    async def _ask(self, claim: Claim, node: Node, remembered: Remembered) -> Claim:
+    async def _ask(self, claim: PersistentVolumeClaim, node: Node, remembered: PodVolumes) -> PersistentVolumeClaim:
         since = self._client.clock.monotonic()
         stored = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
         remembered.written[claim.uid] = (DYNAMIC, since)
         return read_claim(stored)
 
-    def _observe(self, bound: Sequence[Claim], remembered: Remembered) -> None:
+    def _observe(self, bound: Sequence[PersistentVolumeClaim], remembered: PodVolumes) -> None:
         """Observe the time until PVCs were bound whose volumes this process had requested."""
         for claim in bound:
             written = remembered.written.pop(claim.uid, None)
@@ -247,9 +256,11 @@ class Looks:
         try:
             return await self._client.patch(resource, key.namespace, key.name, patch)
         except (Conflict, NotFound) as error:
-            raise _LookAgain from error
+            raise _Retry from error
 
-    async def _hints(self, asked: Sequence[Claim], node: Node, remembered: Remembered) -> dict[str, str]:
+    async def _hints(
+        self, asked: Sequence[PersistentVolumeClaim], node: Node, remembered: PodVolumes
+    ) -> dict[str, str]:
         """Record when provisioning was first observed; returns hints by PVC name for those that take long."""
         now = self._client.clock.monotonic()
         for claim in asked:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from shared.api.selectors import Node, selector_admits
-from shared.plugins.volume_binding.volumes import Claim, Volume
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 AVAILABLE = "Available"
 # A new volume; the PV controller sets its phase shortly after.
@@ -29,7 +29,9 @@ class Found:
     soon: Volume | None = None
 
 
-def find_volume(claim: Claim, node: Node, volumes: Iterable[Volume], taken: Callable[[Volume], bool]) -> Found:
+def find_volume(
+    claim: PersistentVolumeClaim, node: Node, volumes: Iterable[Volume], taken: Callable[[Volume], bool]
+) -> Found:
     """Return the volume for the PVC. ``taken``: assumed for another PVC, whatever the API object shows."""
     best: Volume | None = None
     soon: Volume | None = None
@@ -52,7 +54,7 @@ def find_volume(claim: Claim, node: Node, volumes: Iterable[Volume], taken: Call
     return Found(best, soon if best is None else None)
 
 
-def _fits(claim: Claim, node: Node, volume: Volume) -> bool:
+def _fits(claim: PersistentVolumeClaim, node: Node, volume: Volume) -> bool:
     return (
         claim.access_modes <= volume.access_modes
         and volume.reaches(node)

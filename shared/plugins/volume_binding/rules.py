@@ -24,54 +24,54 @@ from shared.api.selectors import Node, selector_admits, topologies_admit
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE
 from shared.plugins.volume_binding.matching import find_volume
-from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, PodVolume, StorageClass, Volume
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The PVC is bound."""
 
-    claim: Claim
+    claim: PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProvisioningStarted:
     """Provisioning for the PVC is requested on this node."""
 
-    claim: Claim
+    claim: PersistentVolumeClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Unbound:
     """The PVC has no volume; the pod's node determines which it gets."""
 
-    claim: Claim
-    cls: Class
+    claim: PersistentVolumeClaim
+    cls: StorageClass
 
 
 @dataclass(frozen=True, slots=True)
-class HandedBack:
+class ProvisioningRejected:
     """The provisioner has rejected the node by removing the selected-node annotation; terminal for this decision."""
 
     status: Status
 
 
 @dataclass(frozen=True, slots=True)
-class TakeVolume:
+class BindVolume:
     """Reserve this volume for the PVC."""
 
-    claim: Claim
+    claim: PersistentVolumeClaim
     volume: Volume
 
 
 @dataclass(frozen=True, slots=True)
-class AskProvisioner:
+class Provision:
     """Request provisioning for the PVC."""
 
-    claim: Claim
+    claim: PersistentVolumeClaim
 
 
-Choice = TakeVolume | AskProvisioner
+Choice = BindVolume | Provision
 
 
 def elsewhere(why: str) -> Status:
@@ -92,7 +92,9 @@ def waits(
 # --- PVCs ---
 
 
-def judge_claim(wanted: Wanted, claim: Claim | None, pod: Object) -> Status | Bound | Claim:
+def judge_claim(
+    wanted: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
+) -> Status | Bound | PersistentVolumeClaim:
     """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
     name = wanted.claim.name
     if claim is None:
@@ -111,7 +113,7 @@ def judge_claim(wanted: Wanted, claim: Claim | None, pod: Object) -> Status | Bo
     return Bound(claim) if claim.bound else claim
 
 
-def _not_made_for(wanted: Wanted, claim: Claim, pod: Object) -> Status | None:
+def _not_made_for(wanted: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
     """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
     owner, name = claim.owner or {}, wanted.claim.name
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
@@ -127,14 +129,14 @@ def _not_made_for(wanted: Wanted, claim: Claim, pod: Object) -> Status | None:
 
 
 def judge_unbound(
-    claim: Claim, cls: Class | None, node: Node, asked_before: bool
-) -> Status | HandedBack | Asked | Unbound:
+    claim: PersistentVolumeClaim, cls: StorageClass | None, node: Node, asked_before: bool
+) -> Status | ProvisioningRejected | ProvisioningStarted | Unbound:
     """Check a PVC without a volume. ``asked_before``: provisioning here was already requested for this pod."""
     if cls is None or not cls.delayed or claim.volume_name:
         return _bound_by_others(claim, cls)
     name = claim.key.name
     if claim.selected_node == node.name:
-        return _against_provisioning(claim, cls, node) or Asked(claim)
+        return _against_provisioning(claim, cls, node) or ProvisioningStarted(claim)
     if claim.selected_node:
         return elsewhere(f"a volume for claim {name} is being made for node {claim.selected_node}")
     if asked_before:
@@ -142,11 +144,11 @@ def judge_unbound(
             f"the provisioner {cls.provisioner} cannot make a volume for claim {name} on node {node.name}: "
             "it has handed the decision back"
         )
-        return HandedBack(elsewhere(why))
+        return ProvisioningRejected(elsewhere(why))
     return Unbound(claim, cls)
 
 
-def _against_provisioning(claim: Claim, cls: Class, node: Node) -> Status | None:
+def _against_provisioning(claim: PersistentVolumeClaim, cls: StorageClass, node: Node) -> Status | None:
     """Return the failure of a PVC that cannot be provisioned on the node; None if it can."""
     if not cls.provisions:
         why = (
@@ -162,7 +164,7 @@ def _against_provisioning(claim: Claim, cls: Class, node: Node) -> Status | None
     return None
 
 
-def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
+def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> Status:
     """Return the WAIT for a PVC that is bound independently of its pods."""
     name, class_name, on = claim.key.name, claim.needs.class_name, [claim.ref]
     if claim.volume_name:
@@ -180,7 +182,7 @@ def _bound_by_others(claim: Claim, cls: Class | None) -> Status:
 # --- volumes ---
 
 
-def judge_taken(claim: Claim, volume: Volume) -> Status | None:
+def judge_taken(claim: PersistentVolumeClaim, volume: Volume) -> Status | None:
     """Return the failure of a volume reserved by this request whose claimRef has changed; None if it has not."""
     if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
         return None
@@ -190,7 +192,7 @@ def judge_taken(claim: Claim, volume: Volume) -> Status | None:
     )
 
 
-def judge_volume(claim: Claim, volume: Volume | None, node: Node) -> Status:
+def judge_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
     """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
     name = claim.key.name
     if volume is None:
@@ -208,7 +210,7 @@ def choose(
     unbound: Sequence[Unbound],
     node: Node,
     volumes: Iterable[Volume],
-    taken: Callable[[Volume, Claim], bool],
+    taken: Callable[[Volume, PersistentVolumeClaim], bool],
 ) -> list[Choice] | Status:
     """Choose for all the PVCs or for none: a write for only some of them would serve no bind.
 
@@ -223,12 +225,12 @@ def choose(
         found = find_volume(claim, node, volumes, lambda v, c=claim: v.name in mine or taken(v, c))  # type: ignore[misc]
         if found.volume is not None:
             mine.add(found.volume.name)
-            choices.append(TakeVolume(claim, found.volume))
+            choices.append(BindVolume(claim, found.volume))
         elif cls.provisions:
             against = _against_provisioning(claim, cls, node)
             if against is not None:
                 return against
-            choices.append(AskProvisioner(claim))
+            choices.append(Provision(claim))
         elif found.soon is not None:
             why = f"volume {found.soon.name} would do for claim {claim.key.name} but is not available yet"
             return waits([why], [found.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
@@ -237,7 +239,7 @@ def choose(
     return choices
 
 
-def _no_volume(claim: Claim, node: Node) -> str:
+def _no_volume(claim: PersistentVolumeClaim, node: Node) -> str:
     wants = f"class {claim.needs.class_name}, at least {claim.size.normalize():f} bytes"
     modes = ", ".join(sorted(claim.access_modes))
     return f"no free volume for claim {claim.key.name} ({wants}, {modes}) can be used on node {node.name}"
@@ -246,7 +248,7 @@ def _no_volume(claim: Claim, node: Node) -> str:
 # --- writes ---
 
 
-def claim_ref_patch(volume: Volume, claim: Claim) -> dict[str, Any] | None:
+def claim_ref_patch(volume: Volume, claim: PersistentVolumeClaim) -> dict[str, Any] | None:
     """Return the merge patch that reserves the volume for the PVC; None if it is reserved.
 
     With the UID the controller binds the two immediately; without it only at its next resync.
@@ -268,7 +270,7 @@ def claim_ref_patch(volume: Volume, claim: Claim) -> dict[str, Any] | None:
     return {"metadata": metadata, "spec": {"claimRef": reference}}
 
 
-def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
+def selected_node_patch(claim: PersistentVolumeClaim, node: Node) -> dict[str, Any]:
     """Return the merge patch that requests provisioning on the node; other annotations are kept."""
     return {
         "metadata": {
@@ -283,7 +285,10 @@ def selected_node_patch(claim: Claim, node: Node) -> dict[str, Any]:
 
 
 def waits_for_volumes(
-    taking: Sequence[TakeVolume], asked: Sequence[Claim], hints: Mapping[str, str], timeout: timedelta | None
+    taking: Sequence[BindVolume],
+    asked: Sequence[PersistentVolumeClaim],
+    hints: Mapping[str, str],
+    timeout: timedelta | None,
 ) -> Status:
     """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
     reasons = [f"claim {take.claim.key.name} is being bound to volume {take.volume.name}" for take in taking]
@@ -295,7 +300,7 @@ def waits_for_volumes(
     return waits(reasons, [*on, *(claim.ref for claim in asked)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-def capacity_hint(claim: Claim, node: Node, capacities: Iterable[Object]) -> str:
+def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable[Object]) -> str:
     """Return a text if the driver's published capacities do not admit the PVC's volume; empty if they do.
 
     Reported only, never decided on: capacities lag behind, and a driver may accept more than it publishes.

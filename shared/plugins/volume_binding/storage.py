@@ -24,10 +24,18 @@ from shared.kube.resources import (
     PERSISTENTVOLUMES,
     STORAGECLASSES,
 )
-from shared.plugins.volume_binding.arrivals import Arrivals
+from shared.plugins.volume_binding.arrivals import BoundClaimCache
 from shared.plugins.volume_binding.free import FreeVolumes
 from shared.plugins.volume_binding.matching import is_free
-from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
+from shared.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    StorageClass,
+    Volume,
+    read_claim,
+    read_class,
+    read_volume,
+)
 from shared.runtime.clock import Clock
 from shared.runtime.shared_read import SharedReads
 
@@ -57,7 +65,7 @@ class Storage:
         self._client = client
         self._volumes: Reflector | None = None
         self._free = FreeVolumes()
-        self._arrivals = Arrivals(clock.monotonic)
+        self._arrivals = BoundClaimCache(clock.monotonic)
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
@@ -88,7 +96,7 @@ class Storage:
 
     # --- lifecycle of a request ---
 
-    def expect(self, request: ObjectKey, claims: Iterable[Claim]) -> None:
+    def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
         """Register the PVCs that the request waits for to be bound."""
         self._arrivals.expect(request, claims)
 
@@ -109,7 +117,7 @@ class Storage:
 
     # --- reads ---
 
-    async def claims(self, wanted: Collection[Wanted]) -> list[Claim | None]:
+    async def claims(self, wanted: Collection[PodVolume]) -> list[PersistentVolumeClaim | None]:
         """Return the PVCs from live reads, or from the event that has just reported them bound."""
         return list(await asyncio.gather(*(self._claim(one.claim) for one in wanted)))
 
@@ -117,7 +125,7 @@ class Storage:
         """Return the volumes from live reads."""
         return list(await asyncio.gather(*(self._volume(name) for name in volumes)))
 
-    def mirrored_volumes(self, claims: Collection[Claim], node: Node) -> list[Volume] | None:
+    def mirrored_volumes(self, claims: Collection[PersistentVolumeClaim], node: Node) -> list[Volume] | None:
         """Return the cached free volumes that the PVCs can use on the node; None before the first complete list."""
         if self._volumes is None or not self._volumes.synced.is_set():
             return None
@@ -131,14 +139,14 @@ class Storage:
         found = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
         return [volume for volume in found if is_free(volume) or volume.claim in claims]
 
-    async def class_of(self, claim: Claim) -> Class | None:
+    async def class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """Return the PVC's class, cached or else live."""
         name = claim.needs.class_name
         if not name:
             return None
         seen = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
         if seen is not None:
-            mirrored: Class = seen["class"]
+            mirrored: StorageClass = seen["class"]
             return mirrored
         try:
             return read_class(await self._client.get(STORAGECLASSES, "", name))
@@ -168,7 +176,7 @@ class Storage:
             return False
         return bool((driver.get("spec") or {}).get("storageCapacity"))
 
-    async def _claim(self, key: ObjectKey) -> Claim | None:
+    async def _claim(self, key: ObjectKey) -> PersistentVolumeClaim | None:
         arrived = self._arrivals.take(key)
         if arrived is not None:
             return arrived

@@ -25,7 +25,7 @@ _FILESYSTEM = "Filesystem"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PodVolume:
     """A PVC that a pod mounts: by name, or created for its generic ephemeral volume ``volume``."""
 
     claim: ObjectKey
@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class VolumeSpec:
     """The properties of a volume and of a PVC that must be equal; size and access modes are compared separately."""
 
     class_name: str
@@ -48,13 +48,13 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PersistentVolumeClaim:
     """A PersistentVolumeClaim."""
 
     key: ObjectKey
     uid: ObjectUID
     version: ResourceVersion
-    needs: Needs
+    needs: VolumeSpec
     size: Decimal
     access_modes: frozenset[str]
     selector: Mapping[str, Any] | None
@@ -83,7 +83,7 @@ class Volume:
     name: str
     uid: ObjectUID
     version: ResourceVersion
-    needs: Needs
+    needs: VolumeSpec
     size: Decimal
     access_modes: frozenset[str]
     labels: Labels
@@ -98,7 +98,7 @@ class Volume:
         """A reference to wait for a change of the volume after this version."""
         return ObjectRef("v1", "PersistentVolume", ObjectKey("", self.name), self.uid, self.version)
 
-    def is_for(self, claim: Claim) -> bool:
+    def is_for(self, claim: PersistentVolumeClaim) -> bool:
         """Return whether the volume is bound to or reserved for the PVC, also if only by its name."""
         return self.claim == claim.key and self.claim_uid in ("", claim.uid)
 
@@ -108,7 +108,7 @@ class Volume:
 
 
 @dataclass(frozen=True, slots=True)
-class Class:
+class StorageClass:
     """A StorageClass. ``delayed``: its volumeBindingMode is WaitForFirstConsumer."""
 
     name: str
@@ -122,16 +122,16 @@ class Class:
         return self.provisioner not in ("", names.NO_PROVISIONER)
 
 
-def wanted_claims(pod: Object) -> list[Wanted]:
+def wanted_claims(pod: Object) -> list[PodVolume]:
     """Return the PVCs that the pod mounts, each once."""
     metadata = pod["metadata"]
     namespace, pod_name = metadata.get("namespace", ""), metadata["name"]
-    wanted: dict[ObjectKey, Wanted] = {}
+    wanted: dict[ObjectKey, PodVolume] = {}
     for volume, claim, ephemeral in _mounted(pod):
         key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
         # A PVC that is mounted both ways is treated as the ephemeral volume's: it must be owned by the pod.
         if ephemeral or key not in wanted:
-            wanted[key] = Wanted(key, volume, ephemeral)
+            wanted[key] = PodVolume(key, volume, ephemeral)
     return list(wanted.values())
 
 
@@ -148,11 +148,11 @@ def _mounted(pod: Object) -> Iterator[tuple[str, str, bool]]:
             yield volume["name"], volume["persistentVolumeClaim"]["claimName"], False
 
 
-def read_claim(raw: Object) -> Claim:
+def read_claim(raw: Object) -> PersistentVolumeClaim:
     """Parse a PersistentVolumeClaim."""
     spec, annotations = raw.get("spec") or {}, raw["metadata"].get("annotations") or {}
     owners = raw["metadata"].get("ownerReferences") or ()
-    return Claim(
+    return PersistentVolumeClaim(
         key=key_of(raw),
         uid=uid_of(raw),
         version=version_of(raw),
@@ -189,9 +189,9 @@ def read_volume(raw: Object) -> Volume:
     )
 
 
-def read_class(raw: Object) -> Class:
+def read_class(raw: Object) -> StorageClass:
     """Parse a StorageClass."""
-    return Class(
+    return StorageClass(
         name=raw["metadata"]["name"],
         provisioner=raw.get("provisioner") or "",
         delayed=raw.get("volumeBindingMode") == "WaitForFirstConsumer",
@@ -199,7 +199,9 @@ def read_class(raw: Object) -> Class:
     )
 
 
-def _needs(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Needs:
+def _needs(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> VolumeSpec:
     # The annotation predates the field and takes precedence.
     class_name = annotations.get(names.BETA_STORAGE_CLASS, spec.get("storageClassName"))
-    return Needs(class_name or "", spec.get("volumeMode") or _FILESYSTEM, spec.get("volumeAttributesClassName") or "")
+    return VolumeSpec(
+        class_name or "", spec.get("volumeMode") or _FILESYSTEM, spec.get("volumeAttributesClassName") or ""
+    )

@@ -11,7 +11,7 @@ from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.api.field_error import FieldError, annotation_path
 from shared.api.meta import Object
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import Namespaces, Settings
 from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
@@ -116,7 +116,7 @@ def owned(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str,
     return raw
 
 
-def rules(judgement: Judgement) -> list[str]:
+def rules(judgement: Verdict) -> list[str]:
     return [fault.rule for fault in judgement.errors]
 
 

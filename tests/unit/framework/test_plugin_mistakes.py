@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.api.bindrequest import Demand
+from shared.api.bindrequest import AllocationKind
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Status, Suggestion
 from shared.testing.recording import Calls, RecordingPlugin
@@ -167,7 +167,7 @@ def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> Non
 
 def test_a_mistake_in_serves_takes_nothing_from_other_plugins() -> None:
     run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], Seen())
-    assert run.served(context().request).demands == frozenset(Demand)
+    assert run.served(context().request).demands == frozenset(AllocationKind)
 
 
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])

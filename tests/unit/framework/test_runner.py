@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.bindrequest import Demand, decode_bind_request
+from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, pre_bind_groups
@@ -18,7 +18,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import RUN, RUN_PARALLEL, SKIP, SKIP_PARALLEL, Budgets, Plugin, PluginConfig, Preflight
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
-from shared.kube.errors import ApiStatus, TooManyRequests, Unreachable
+from shared.kube.errors import ApiStatus, ConnectionFailed, TooManyRequests
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.recording import Calls, RecordingPlugin
 
@@ -155,7 +155,7 @@ async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
 async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str) -> None:
-    run, seen = runner(RecordingPlugin("a", [], {point: raises(Unreachable("connection refused"))}))
+    run, seen = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
     status = await whole(run, context())
     assert status.code is Code.INFRA
     assert seen.raised == []
@@ -203,7 +203,7 @@ async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     assert "b: rollback raised RuntimeError: stuck" in status.message
 
 
-AWAY, BUSY = Unreachable("away"), TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7)))
+AWAY, BUSY = ConnectionFailed("away"), TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7)))
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_a_method_that_is_not_overridden_is_not_called() -> None:
 
 def test_served_is_what_all_plugins_serve_together() -> None:
     run, _ = runner(RecordingPlugin("a", []))
-    assert Demand.FRACTION in run.served(context().request).demands
+    assert AllocationKind.FRACTION in run.served(context().request).demands
 
 
 def test_effects_are_asked_of_every_plugin() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.kube.availability import Availability
-from shared.kube.errors import ApiStatus, LostReply, Unreachable, from_status
+from shared.kube.errors import ApiStatus, ConnectionFailed, NoResponse, from_status
 
 pytestmark = pytest.mark.looptime
 
@@ -34,14 +34,14 @@ class Probed:
         self.probes += 1
         if self.hangs:
             await asyncio.Event().wait()
-        error = None if self.answers else Unreachable("refused")
+        error = None if self.answers else ConnectionFailed("refused")
         self.view.observe(error)
         if error is not None:
             raise error
 
     def fail(self, times: int) -> None:
         for _ in range(times):
-            self.view.observe(LostReply("reset"))
+            self.view.observe(NoResponse("reset"))
 
     def recovered(self) -> None:
         self.recoveries += 1

@@ -57,8 +57,8 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(errors.Unreachable("x"), False, id="nothing was sent"),
-        pytest.param(errors.LostReply("x"), True, id="sent, and then nothing"),
+        pytest.param(errors.ConnectionFailed("x"), False, id="nothing was sent"),
+        pytest.param(errors.NoResponse("x"), True, id="sent, and then nothing"),
         pytest.param(from_response(429, {}, b""), False, id="turned away before anything was done"),
         pytest.param(from_response(401, {}, b""), False, id="not let in"),
         pytest.param(from_response(504, {}, b""), True, id="a timeout inside the API server"),

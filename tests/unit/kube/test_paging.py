@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.kube.errors import ApiStatus, Expired, KubeError, LostReply, TooManyRequests
+from shared.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
 from shared.kube.paging import read_pages
 
 pytestmark = pytest.mark.looptime
@@ -43,7 +43,7 @@ async def test_all_pages_in_order() -> None:
 
 
 async def test_a_page_that_does_not_come_is_asked_for_again_and_nothing_else_is() -> None:
-    server = Server(at_a=[LostReply("lost"), LostReply("lost")], at_b=[LostReply("lost")])
+    server = Server(at_a=[NoResponse("lost"), NoResponse("lost")], at_b=[NoResponse("lost")])
     assert await server.read() == ["one", "two", "three"]
     assert server.asked == ["", "a", "a", "a", "b", "b"]
 
@@ -56,9 +56,11 @@ async def test_a_wait_that_was_asked_for_is_kept() -> None:
 @pytest.mark.parametrize(
     ("server", "error", "asked"),
     [
-        pytest.param(Server(at_=[LostReply("lost")]), LostReply, [""], id="the first page: the reader's own matter"),
+        pytest.param(
+            Server(at_=[NoResponse("lost")]), NoResponse, [""], id="the first page: the reader's own matter"
+        ),
         pytest.param(Server(at_a=[EXPIRED]), Expired, ["", "a"], id="the API server has forgotten the list"),
-        pytest.param(Server(at_a=[LostReply("lost")] * 9), LostReply, ["", *["a"] * 6], id="it never comes"),
+        pytest.param(Server(at_a=[NoResponse("lost")] * 9), NoResponse, ["", *["a"] * 6], id="it never comes"),
     ],
 )
 async def test_what_ends_a_list(server: Server, error: type[KubeError], asked: list[str]) -> None:

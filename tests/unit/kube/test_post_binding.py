@@ -10,12 +10,12 @@ import pytest
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.kube.binding import BindingResult, BindOutcome, post_binding
 from shared.kube.client import KubeClient
-from shared.kube.errors import ApiStatus, InfrastructureError, KubeError, LostReply, Unreachable, from_status
+from shared.kube.errors import ApiStatus, ConnectionFailed, InfrastructureError, KubeError, NoResponse, from_status
 from shared.testing.clock import SteppedClock
 
 pytestmark = pytest.mark.looptime
 
-LOST = LostReply("reset")
+LOST = NoResponse("reset")
 TIMEOUT = from_status(ApiStatus(504, "Timeout", "etcd"))
 STOPPING_SERVER = from_status(ApiStatus(503, "ServiceUnavailable", "shutting down", retry_after=timedelta(seconds=1)))
 MAINTENANCE = from_status(ApiStatus(503, "ServiceUnavailable", "away", retry_after=timedelta(seconds=30)))
@@ -51,7 +51,7 @@ async def post(client: KubeClient, stopping: asyncio.Event | None = None) -> Bin
         pytest.param([LOST, BOUND_ALREADY], 2, BindOutcome.LOOK, None, id="the first was applied"),
         pytest.param([LOST, LOST], 2, BindOutcome.UNKNOWN, None, id="there is no third"),
         pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="nor after timeouts of the API server"),
-        pytest.param([LOST, Unreachable("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),
+        pytest.param([LOST, ConnectionFailed("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),
         pytest.param([LOST, WEBHOOK_DOWN], 2, BindOutcome.UNKNOWN, None, id="the second meets a webhook"),
         pytest.param([LOST, OVERLOADED], 2, BindOutcome.UNKNOWN, 7, id="the second is turned away"),
         pytest.param([STOPPING_SERVER, STOPPING_SERVER], 2, BindOutcome.UNKNOWN, 1, id="a short Retry-After"),
@@ -78,7 +78,7 @@ async def test_the_second_post_waits_for_as_long_as_a_5xx_asks() -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        pytest.param(Unreachable("refused"), id="no connection"),
+        pytest.param(ConnectionFailed("refused"), id="no connection"),
         pytest.param(OVERLOADED, id="turned away"),
         pytest.param(WEBHOOK_DOWN, id="a webhook that cannot be called"),
     ],

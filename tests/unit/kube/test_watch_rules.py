@@ -6,10 +6,10 @@ import pytest
 from shared.kube.errors import (
     ApiStatus,
     Cause,
+    ConnectionFailed,
     InfrastructureError,
     KubeError,
-    LostReply,
-    Unreachable,
+    NoResponse,
     from_response,
     from_status,
 )
@@ -23,7 +23,7 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(LostReply("reset"), False, id="a broken connection is resumed"),
+        pytest.param(NoResponse("reset"), False, id="a broken connection is resumed"),
         pytest.param(from_status(ApiStatus(429)), False, id="so is one that was turned away"),
         pytest.param(from_status(ApiStatus(500)), False, id="and one that met an internal error"),
         pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="but no place in the future"),
@@ -64,12 +64,12 @@ def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) ->
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        pytest.param(aiohttp.ConnectionTimeoutError("slow"), Unreachable, id="no connection in time"),
-        pytest.param(TimeoutError(), LostReply, id="no answer in time"),
-        pytest.param(aiohttp.SocketTimeoutError("quiet"), LostReply, id="an answer that stopped"),
-        pytest.param(aiohttp.ServerDisconnectedError(), LostReply, id="closed in place of an answer"),
-        pytest.param(aiohttp.ClientPayloadError("cut"), LostReply, id="closed in the middle of one"),
-        pytest.param(ConnectionResetError("reset"), LostReply, id="a bare socket error"),
+        pytest.param(aiohttp.ConnectionTimeoutError("slow"), ConnectionFailed, id="no connection in time"),
+        pytest.param(TimeoutError(), NoResponse, id="no answer in time"),
+        pytest.param(aiohttp.SocketTimeoutError("quiet"), NoResponse, id="an answer that stopped"),
+        pytest.param(aiohttp.ServerDisconnectedError(), NoResponse, id="closed in place of an answer"),
+        pytest.param(aiohttp.ClientPayloadError("cut"), NoResponse, id="closed in the middle of one"),
+        pytest.param(ConnectionResetError("reset"), NoResponse, id="a bare socket error"),
     ],
 )
 def test_translation(error: Exception, expected: type[InfrastructureError]) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from reconciler.binding.deferred import AT_MOST, Afterwards, Bound, still_to_finish
-from reconciler.binding.read import Sight
-from reconciler.binding.state import Memory
+from reconciler.binding.deferred import AT_MOST, Bound, DeferredCompletions, still_to_finish
+from reconciler.binding.read import Snapshot
+from reconciler.binding.state import RequestState
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.testing.builders import bind_request, stored
@@ -21,7 +21,7 @@ def request(version: str = "7", uid: str = "request-uid", **changes: Any) -> Bin
 
 
 def bound() -> Bound:
-    return Bound(Sight(request().key, request()), datetime(2026, 1, 1, tzinfo=UTC), context())
+    return Bound(Snapshot(request().key, request()), datetime(2026, 1, 1, tzinfo=UTC), context())
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def bound() -> Bound:
 )
 def test_a_finish_is_put_off_where_others_are_not_bound_yet(in_line: int, kept: int, put_off: bool) -> None:
     waiting = [5]
-    afterwards = Afterwards(lambda: waiting[0], workers=4)
+    afterwards = DeferredCompletions(lambda: waiting[0], workers=4)
     for number in range(kept):
         assert afterwards.put_off(ObjectKey("default", f"before-{number}"), bound())
     waiting[0] = in_line
@@ -49,7 +49,7 @@ def test_a_finish_is_put_off_where_others_are_not_bound_yet(in_line: int, kept: 
 
 
 def test_nothing_is_kept_over_the_end_of_a_term() -> None:
-    afterwards = Afterwards(lambda: 100, workers=4)
+    afterwards = DeferredCompletions(lambda: 100, workers=4)
     afterwards.put_off(ObjectKey("default", "mine"), bound())
     afterwards.clear()
     assert len(afterwards) == 0
@@ -71,7 +71,7 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     ],
 )
 def test_what_is_finished_later_is_the_request_as_it_is_now(shown: BindRequest | None, version: str | None) -> None:
-    memory = Memory(ObjectUID("request-uid"))
+    memory = RequestState(ObjectUID("request-uid"))
     memory.wrote(request(), request("8"))
     found = still_to_finish(memory, shown)
     assert (found and found.resource_version) == version
@@ -79,4 +79,4 @@ def test_what_is_finished_later_is_the_request_as_it_is_now(shown: BindRequest |
 
 def test_what_is_done_or_forgotten_is_not_finished() -> None:
     assert still_to_finish(None, request()) is None
-    assert still_to_finish(Memory(ObjectUID("request-uid"), done=True), request()) is None
+    assert still_to_finish(RequestState(ObjectUID("request-uid"), done=True), request()) is None

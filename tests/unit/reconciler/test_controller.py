@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from reconciler.binding.requeue import Again
-from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.requeue import Result
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.controller import Controller, Term
-from reconciler.informers import Listed, Stores
+from reconciler.informers import Informers, Listed
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
@@ -41,9 +41,9 @@ class SoonAgain:
     def begin(self, *_: object) -> None:
         """Nothing to remember."""
 
-    async def reconcile(self, _: ObjectKey) -> Again:
+    async def reconcile(self, _: ObjectKey) -> Result:
         self.looks += 1
-        return Again(timedelta(seconds=1))
+        return Result(timedelta(seconds=1))
 
     def withdraw(self) -> None:
         """Nothing to withdraw."""
@@ -66,7 +66,7 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     monkeypatch.setattr(WorkQueue, "add_after", broken)
     with pytest.raises(AttributeError, match="the timer is none"):
         await controller.lead(
-            cast(Reconciler, work), cast(Stores, OneUnfinished()), Sleepers({}), Term(drain=timedelta(seconds=5))
+            cast(Reconciler, work), cast(Informers, OneUnfinished()), WaitIndex({}), Term(drain=timedelta(seconds=5))
         )
     assert work.looks == looks_before + 1
     assert work.ended

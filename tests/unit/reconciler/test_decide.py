@@ -16,14 +16,14 @@ from reconciler.decide.decide import (
     Look,
     Pin,
     Requeue,
-    RollBack,
+    Rollback,
     Wait,
     decide,
     must_cancel,
 )
 from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Policy, Target, Times
 from shared.api import names
-from shared.api.bindrequest import BindRequest, Demand, decode_bind_request
+from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.status import Reason, Suggestion
 from shared.testing.builders import bind_request, stored
@@ -33,7 +33,7 @@ NOW = CREATED + timedelta(minutes=1)
 POLICY = Policy(scheduler_names=("bowline",), wait_timeout=timedelta(seconds=600))
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
 NODE = NodeView(deleting=False)
-SERVED = frozenset({Demand.REGULAR})
+SERVED = frozenset({AllocationKind.REGULAR})
 
 
 def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
@@ -64,11 +64,11 @@ ON_NODE = replace(POD, node="node-0")
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(seen(Absent.UNSEEN), Look(Target.REQUEST), id="an unseen request is asked for"),
+        pytest.param(seen(Absent.NOT_IN_CACHE), Look(Target.REQUEST), id="an unseen request is asked for"),
         pytest.param(seen(Absent.GONE), Forget(), id="a request that is gone is forgotten"),
         pytest.param(
             seen(request(**OURS, **DELETING)),
-            RollBack("the request was deleted"),
+            Rollback("the request was deleted"),
             id="deleting with our finalizer is rolled back",
         ),
         pytest.param(
@@ -77,19 +77,19 @@ ON_NODE = replace(POD, node="node-0")
             id="deleting with our finalizer, pod on our node: nothing is undone",
         ),
         pytest.param(
-            seen(request(**OURS, **DELETING), pod=Absent.UNSEEN),
+            seen(request(**OURS, **DELETING), pod=Absent.NOT_IN_CACHE),
             Look(Target.POD),
             id="no rollback without a look at the pod",
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
-            RollBack("the request was deleted"),
+            Rollback("the request was deleted"),
             id="a namesake on our node does not stop the rollback",
         ),
         pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS)),
-            RollBack("the request has failed for good", Reason.REJECTED),
+            Rollback("the request has failed for good", Reason.REJECTED),
             id="failed with our finalizer goes on rolling back",
         ),
         pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never tried again"),
@@ -99,13 +99,15 @@ ON_NODE = replace(POD, node="node-0")
         ),
         pytest.param(seen(request(uid="")), Pin(POD.uid), id="a request without UID is pinned to the pod of now"),
         pytest.param(
-            seen(request(uid=""), pod=Absent.UNSEEN), Look(Target.POD), id="pinning asks the API server for the pod"
+            seen(request(uid=""), pod=Absent.NOT_IN_CACHE),
+            Look(Target.POD),
+            id="pinning asks the API server for the pod",
         ),
-        pytest.param(seen(pod=Absent.UNSEEN), Look(Target.POD), id="an unseen pod is asked for"),
+        pytest.param(seen(pod=Absent.NOT_IN_CACHE), Look(Target.POD), id="an unseen pod is asked for"),
         pytest.param(seen(pod=ON_NODE), Finish(), id="pod on the selected node is success"),
         pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Finish(), id="on the node though deleting: success"),
         pytest.param(seen(pod=replace(ON_NODE, finished=True)), Finish(), id="on the node though ended: success"),
-        pytest.param(seen(node=Absent.UNSEEN), Look(Target.NODE), id="an unseen node is asked for"),
+        pytest.param(seen(node=Absent.NOT_IN_CACHE), Look(Target.NODE), id="an unseen node is asked for"),
         pytest.param(
             seen(times=Times(retry_in=timedelta(seconds=5))),
             Requeue(timedelta(seconds=5)),
@@ -284,7 +286,7 @@ def test_a_wait_expires_only_after_a_live_look() -> None:
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
     failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
-    assert decide(seen(failed), POLICY) == RollBack("the request has failed for good", Reason.DEVICE_CONFLICT)
+    assert decide(seen(failed), POLICY) == Rollback("the request has failed for good", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:
@@ -326,7 +328,7 @@ def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, 
     ("standing", "pod", "expected"),
     [
         pytest.param(request(), POD, False, id="all as it was"),
-        pytest.param(Absent.UNSEEN, Absent.UNSEEN, False, id="absence from stores proves nothing"),
+        pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
         pytest.param(Absent.GONE, POD, True, id="request gone"),
         pytest.param(request(**DELETING), POD, True, id="request deleting"),
         pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),

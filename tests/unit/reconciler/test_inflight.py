@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.in_flight import Posts, existed_before, in_flight_for
+from reconciler.decide.in_flight import UnacknowledgedBindings, existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectUID
@@ -15,9 +15,9 @@ from shared.testing.builders import bind_request, stored
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
-NONE = Posts(None, None, LIMIT)
-UNKNOWN = Posts(20 * SECOND, None, LIMIT)
-INHERITED = Posts(None, 50 * SECOND, LIMIT)
+NONE = UnacknowledgedBindings(None, None, LIMIT)
+UNKNOWN = UnacknowledgedBindings(20 * SECOND, None, LIMIT)
+INHERITED = UnacknowledgedBindings(None, 50 * SECOND, LIMIT)
 
 
 def request(**status: Any) -> BindRequest:
@@ -32,7 +32,9 @@ def request(**status: Any) -> BindRequest:
         pytest.param(request(), POD, replace(UNKNOWN, unknown_for=LIMIT), 0, id="its time is over"),
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
         pytest.param(request(), POD, replace(INHERITED, leading_for=3 * LIMIT), 0, id="that time is over too"),
-        pytest.param(request(), POD, Posts(20 * SECOND, 50 * SECOND, LIMIT), 40, id="the last one counts"),
+        pytest.param(
+            request(), POD, UnacknowledgedBindings(20 * SECOND, 50 * SECOND, LIMIT), 40, id="the last one counts"
+        ),
         pytest.param(
             request(conditions=[{"type": "RolledBack", "status": "False"}]),
             POD,
@@ -48,7 +50,7 @@ def request(**status: Any) -> BindRequest:
     ],
 )
 def test_how_long_a_binding_may_take_effect(
-    req: BindRequest, pod: PodView | Absent, posts: Posts, seconds: int
+    req: BindRequest, pod: PodView | Absent, posts: UnacknowledgedBindings, seconds: int
 ) -> None:
     assert in_flight_for(req, pod, posts) == seconds * SECOND
 

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from reconciler.binding.state import Memories, Memory
+from reconciler.binding.state import RequestState, RequestStates
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.testing.builders import bind_request, stored
@@ -12,7 +12,7 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
     return decode_bind_request(stored(bind_request(uid="pod-uid"), uid=uid, version=str(number)))
 
 
-def shown(memory: Memory, number: int) -> tuple[str, bool]:
+def shown(memory: RequestState, number: int) -> tuple[str, bool]:
     """Which version counts when the store shows this one, and whether the API server is to be asked."""
     memory.ask_live = False
     newest = memory.newest(version(number))
@@ -20,8 +20,8 @@ def shown(memory: Memory, number: int) -> tuple[str, bool]:
     return newest.resource_version, memory.ask_live
 
 
-def memory_of_writes(*versions: int) -> Memory:
-    memory = Memory(ObjectUID("request-uid"))
+def memory_of_writes(*versions: int) -> RequestState:
+    memory = RequestState(ObjectUID("request-uid"))
     for before, after in pairwise(versions):
         memory.wrote(version(before), version(after))
     return memory
@@ -51,14 +51,14 @@ def test_a_version_that_nobody_knows_is_asked_about() -> None:
 
 
 def test_what_was_looked_at_counts_until_the_watch_shows_it() -> None:
-    memory = Memory(ObjectUID("request-uid"))
+    memory = RequestState(ObjectUID("request-uid"))
     memory.saw(version(1), version(5))
     assert shown(memory, 1) == ("5", False)
     assert shown(memory, 5) == ("5", False)
 
 
 def test_a_look_that_shows_nothing_new_is_not_remembered() -> None:
-    memory = Memory(ObjectUID("request-uid"))
+    memory = RequestState(ObjectUID("request-uid"))
     memory.saw(version(1), version(1))
     assert shown(memory, 2) == ("2", False)
 
@@ -68,7 +68,7 @@ def test_what_no_watch_shows_is_asked_about() -> None:
 
 
 def test_fault_09_a_namesake_starts_with_nothing() -> None:
-    memories = Memories()
+    memories = RequestStates()
     first = memories.of(version(1, "first"))
     first.done = True
     assert memories.of(version(2, "first")) is first
@@ -78,7 +78,7 @@ def test_fault_09_a_namesake_starts_with_nothing() -> None:
 
 
 def test_a_cleared_memory_tells_what_it_was_about() -> None:
-    memories = Memories()
+    memories = RequestStates()
     memories.of(version(1, "first"))
     assert memories.clear() == [(ObjectKey("default", "pod"), "first")]
     assert len(memories) == 0

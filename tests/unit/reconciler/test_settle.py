@@ -9,12 +9,12 @@ import pytest
 from reconciler.decide.decide import Fail, Finish, pending_failure
 from reconciler.decide.observed import Times
 from reconciler.decide.outcome import (
-    Infrastructure,
     Limits,
-    LookAgain,
     Outcome,
+    OutcomeAction,
+    RequeueNow,
     RetryAt,
-    Settlement,
+    TransientFailure,
     Waiting,
     backoff,
     bound_condition,
@@ -47,7 +47,7 @@ def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
     return decode_bind_request(stored(bind_request(uid="pod-uid", **spec)) | {"status": status or {}})
 
 
-def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> Settlement:
+def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
     return settle(req or request(), Outcome(status, STARTED), LIMITS, times, NOW, NOW - times.waited)
 
 
@@ -130,11 +130,11 @@ def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
 
 def test_infrastructure_costs_nothing() -> None:
     end = settled(Status(Code.INFRA, ("503",), retry_after=timedelta(seconds=3)))
-    assert end == Infrastructure("503", timedelta(seconds=3))
+    assert end == TransientFailure("503", timedelta(seconds=3))
 
 
 def test_cancelled_looks_again() -> None:
-    assert settled(Status(Code.CANCELLED)) == LookAgain()
+    assert settled(Status(Code.CANCELLED)) == RequeueNow()
 
 
 def test_skip_never_looks_like_success() -> None:

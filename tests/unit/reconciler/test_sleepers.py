@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.binding.wait_index import Sleep, Sleepers, Watched
+from reconciler.binding.wait_index import Sleep, WaitIndex, Watched
 from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store
@@ -15,12 +15,12 @@ def ref(version: str = "", kind: str = "ConfigMap", name: str = "data") -> Objec
     return ObjectRef("v1", kind, ObjectKey("default", name), ObjectUID(""), ResourceVersion(version))
 
 
-def watching(*versions: str) -> tuple[Sleepers, Store]:
+def watching(*versions: str) -> tuple[WaitIndex, Store]:
     """Sleepers over one store of ConfigMaps that holds ``data`` in the version given, if one is."""
     store = Store()
     for version in versions:
         store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": version}})
-    return Sleepers({CONFIGMAPS: [store], PODS: []}), store
+    return WaitIndex({CONFIGMAPS: [store], PODS: []}), store
 
 
 @pytest.mark.parametrize(

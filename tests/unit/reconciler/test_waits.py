@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from reconciler.binding.complete import Endings
-from reconciler.binding.state import Memory
-from reconciler.binding.wait_index import Sleepers
+from reconciler.binding.complete import Completer
+from reconciler.binding.state import RequestState
+from reconciler.binding.wait_index import WaitIndex
 from reconciler.binding.waits import TOLD_QPS, Waits, decided_wait
 from reconciler.decide.decide import Wait, WaitCause
 from reconciler.decide.outcome import QUIET_WAIT, Event
@@ -46,10 +46,10 @@ class Crowd:
 
     def __init__(self, count: int, jitter: float = 0.0) -> None:
         self.told = Told()
-        self._waits = Waits(cast(Endings, self.told), Sleepers({}), lambda: jitter, self._monotonic)
+        self._waits = Waits(cast(Completer, self.told), WaitIndex({}), lambda: jitter, self._monotonic)
         self._now = BEGAN
         self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
-        self._memories = [Memory(request.uid) for request in self._requests]
+        self._memories = [RequestState(request.uid) for request in self._requests]
 
     def _monotonic(self) -> float:
         return self._now.total_seconds()

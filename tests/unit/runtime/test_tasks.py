@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.tasks import Stop, StopStep, Supervisor, all_done, stop_in_order, uncut
+from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, all_done, stop_in_order, uncut
 
 
 async def forever() -> None:
@@ -64,14 +64,14 @@ async def test_an_error_of_the_block_itself_comes_out_unwrapped() -> None:
 async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
     done: list[str] = []
 
-    def step(name: str, run: float | Exception) -> StopStep:
+    def step(name: str, run: float | Exception) -> ShutdownStep:
         async def row() -> None:
             if isinstance(run, Exception):
                 raise run
             await asyncio.sleep(run)
             done.append(name)
 
-        return StopStep(name, "because", row, timedelta(seconds=10))
+        return ShutdownStep(name, "because", row, timedelta(seconds=10))
 
     await stop_in_order([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
     assert done == ["first", "last"]

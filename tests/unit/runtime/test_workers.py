@@ -12,7 +12,7 @@ from shared.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 
-Looks = list[tuple[str, float]]
+VolumeBinder = list[tuple[str, float]]
 
 
 def reported(_: str) -> None:
@@ -24,7 +24,7 @@ def cannot_be_reported(_: str) -> None:
 
 
 def started(
-    queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], looks: Looks
+    queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], looks: VolumeBinder
 ) -> "asyncio.Task[None]":
     """A worker whose looks end as told, one after the other, and in the end with None."""
 
@@ -49,7 +49,7 @@ def started(
 )
 async def test_a_key_is_looked_at_again(answer: object, due: float) -> None:
     queue: WorkQueue[str] = WorkQueue(backoff=Backoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5))
-    looks: Looks = []
+    looks: VolumeBinder = []
     worker = started(queue, {"a": [answer]}, reported, looks)
     queue.add("a")
     await asyncio.sleep(100)
@@ -62,7 +62,7 @@ async def test_a_key_is_looked_at_again(answer: object, due: float) -> None:
 
 async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    looks: Looks = []
+    looks: VolumeBinder = []
     answers: dict[str, list[object]] = {"a": [ValueError("a fault")]}
     workers = [started(queue, answers, cannot_be_reported, looks) for _ in range(3)]
     noticed = asyncio.create_task(first_failure(workers))

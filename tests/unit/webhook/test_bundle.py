@@ -10,7 +10,7 @@ from localcluster.certs import Authority
 from tests.unit.webhook.tls import DAY, NOW, authority
 from webhook.tls.bundle import Call, bundle_patch, calls, mismatches, published_by_us, trusted_by_all
 from webhook.tls.ca import to_pem
-from webhook.tls.ca_bundle import KEPT, Overlap
+from webhook.tls.ca_bundle import KEPT, BundleOverlap
 
 ONE, TWO = authority().certificate, authority().certificate
 A, B = to_pem([ONE]), to_pem([TWO])
@@ -87,7 +87,7 @@ def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
 
 def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
     old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
-    mine, theirs, late = Overlap(), Overlap(), KEPT.total_seconds()
+    mine, theirs, late = BundleOverlap(), BundleOverlap(), KEPT.total_seconds()
     assert mine.of([new], [], 0) == (new,)
     assert mine.of([new], [old], 0) == (new, old)
     assert theirs.of([old], [new, old], 0) == theirs.of([old], [old, new], 0) == (new, old), "nobody has to write"
@@ -99,7 +99,7 @@ def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
 
 def test_a_file_that_is_replaced_leaves_its_former_authority_for_a_while() -> None:
     old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
-    overlap = Overlap()
+    overlap = BundleOverlap()
     assert overlap.of([old], [old], 0) == (old,)
     late = 2 * KEPT.total_seconds()
     assert overlap.of([new], [old], late) == (new, old)

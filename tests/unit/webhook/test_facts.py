@@ -17,11 +17,11 @@ from shared.kube.reflector import EventType
 from shared.runtime.clock import SystemClock
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
-from webhook.cluster_info import Wanted, wanted_facts
+from webhook.cluster_info import EnabledSources, wanted_facts
 from webhook.hooks import Hook
 from webhook.inventory import inventory_of, slim_node
-from webhook.requested import RequestedPods, slim_request
-from webhook.review import NO_FACTS, Facts, decode_review, encode_answer, judge
+from webhook.requested import PodsWithBindRequest, slim_request
+from webhook.review import NO_FACTS, ClusterInfo, decode_review, encode_answer, judge
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 
@@ -74,15 +74,19 @@ class Judges(Plugin):
 @pytest.mark.parametrize(
     ("inventory", "plugins", "wanted"),
     [
-        pytest.param(False, [], Wanted(False, False), id="nobody asks"),
-        pytest.param(True, [], Wanted(True, False), id="whoever runs it asks for the inventory"),
-        pytest.param(False, [Judges], Wanted(False, True), id="a plugin that judges bindings asks for the requests"),
+        pytest.param(False, [], EnabledSources(False, False), id="nobody asks"),
+        pytest.param(True, [], EnabledSources(True, False), id="whoever runs it asks for the inventory"),
+        pytest.param(
+            False, [Judges], EnabledSources(False, True), id="a plugin that judges bindings asks for the requests"
+        ),
     ],
 )
-def test_only_what_somebody_asks_for_is_looked_at(inventory: bool, plugins: list[Any], wanted: Wanted) -> None:
+def test_only_what_somebody_asks_for_is_looked_at(
+    inventory: bool, plugins: list[Any], wanted: EnabledSources
+) -> None:
     found = wanted_facts(inventory, [plugin(PluginConfig(), Settings()) for plugin in plugins])
     assert found == wanted
-    assert bool(found) is (found != Wanted(False, False))
+    assert bool(found) is (found != EnabledSources(False, False))
 
 
 # --- requests ---
@@ -119,7 +123,7 @@ class NoClient:
 
 
 def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
-    requested = RequestedPods(cast(KubeClient, NoClient()))
+    requested = PodsWithBindRequest(cast(KubeClient, NoClient()))
     key = ObjectKey("team", "p")
     seen = [slim_request(request(name)) for name in ("a", "b")]
 
@@ -141,7 +145,7 @@ def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
 # --- through the review ---
 
 
-def answered(hook: Hook, document: Any, chain: AdmissionChain, facts: Facts = NO_FACTS) -> dict[str, Any]:
+def answered(hook: Hook, document: Any, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS) -> dict[str, Any]:
     decoded = decode_review(encoded(document))
     response: dict[str, Any] = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain, facts)))["response"]
     return response
@@ -152,7 +156,7 @@ def judging() -> AdmissionChain:
 
 
 BINDING = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
-KNOWN = Facts(requested={ObjectKey("team", "p")})
+KNOWN = ClusterInfo(requested={ObjectKey("team", "p")})
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,7 @@ KNOWN = Facts(requested={ObjectKey("team", "p")})
         pytest.param(review({"metadata": {"name": 7}}, kind="Binding", name=""), KNOWN, True, id="named by a number"),
     ],
 )
-def test_a_binding_is_judged_by_what_is_known(document: Any, facts: Facts, allowed: bool) -> None:
+def test_a_binding_is_judged_by_what_is_known(document: Any, facts: ClusterInfo, allowed: bool) -> None:
     response = answered(Hook.VALIDATE_BINDINGS, document, judging(), facts)
     assert response["allowed"] is allowed
     if not allowed:
@@ -251,7 +255,7 @@ def test_a_pod_is_warned_of_what_no_node_has() -> None:
     limits = {"limits": {"nvidia.com/gpu": "9"}}
     asked = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
     document = review(asked)
-    known = answered(Hook.VALIDATE_PODS, document, built_in(), Facts(Inventory(8, 0)))
+    known = answered(Hook.VALIDATE_PODS, document, built_in(), ClusterInfo(Inventory(8, 0)))
     assert known["allowed"]
     assert known["auditAnnotations"]["rules"] == "gpu_request/whole-inventory"
     assert "warnings" not in answered(Hook.VALIDATE_PODS, document, built_in())

@@ -8,7 +8,7 @@ import pytest
 from shared.api.meta import ObjectKey
 from webhook.options import parse_options
 from webhook.tls.files import FilePaths
-from webhook.tls.rotation import Lives
+from webhook.tls.rotation import CertLifetimes
 
 
 def test_without_arguments_everything_has_a_default() -> None:
@@ -19,7 +19,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
     assert options.former_ca_secret is None
-    assert options.lives == Lives(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
+    assert options.lives == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
     assert options.drain == timedelta(seconds=8)
 
@@ -46,7 +46,7 @@ def test_what_is_given_is_taken() -> None:
     assert (options.ca_file, options.self_signed) == (Path("b"), False)
     assert options.webhook_configurations == ("x", "y")
     assert options.drain == timedelta(milliseconds=500)
-    assert options.lives == Lives(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
+    assert options.lives == CertLifetimes(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
     assert (options.ca_secret.name, options.former_ca_secret) == ("s", ObjectKey("default", "f"))
 
 

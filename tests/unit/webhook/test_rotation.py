@@ -17,7 +17,7 @@ from webhook.tls.rotation import (
     RENEW_AT,
     Action,
     CaState,
-    Lives,
+    CertLifetimes,
     Observed,
     after,
     leaf_due,
@@ -25,7 +25,7 @@ from webhook.tls.rotation import (
     rotate,
 )
 
-LIVES = Lives(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
+LIVES = CertLifetimes(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
 YOUNG, NEXT, FORMER, STRANGER = authority(NOW - DAY), authority(NOW - DAY), authority(NOW - YEAR / 2), authority(NOW)
 DUE = authority(NOW - YEAR * RENEW_AT)
 NEARLY = authority(NOW - YEAR * RENEW_AT + timedelta(minutes=1))

@@ -12,7 +12,7 @@ from reconciler.observe.traces import traceparent
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.field_error import FieldError
-from shared.framework.admission import Judgement
+from shared.framework.admission import Verdict
 from shared.testing.builders import bind_request, stored
 from shared.testing.clock import START
 from tests.spans import SENT, Kept
@@ -36,7 +36,7 @@ def test_a_request_that_is_created_carries_the_trace_beside_what_else_is_patched
     if annotations is not None:
         raw["metadata"]["annotations"] = dict(annotations)
     before = deepcopy(raw)
-    other = Judgement(patch=({"op": "add", "path": "/spec/podUID", "value": "u"},))
+    other = Verdict(patch=({"op": "add", "path": "/spec/podUID", "value": "u"},))
     raw["spec"]["podUID"] = "u"  # as the chain leaves it
     judgement = traced(Kept(), Hook.MUTATE_BIND_REQUESTS, review(raw), other, CALL)
     patched = jsonpatch.apply_patch(before, list(judgement.patch))
@@ -48,15 +48,13 @@ def test_a_request_that_is_created_carries_the_trace_beside_what_else_is_patched
 @pytest.mark.parametrize(
     ("hook", "operation", "judgement"),
     [
-        pytest.param(Hook.VALIDATE_BIND_REQUESTS, "CREATE", Judgement(), id="a hook that cannot patch"),
-        pytest.param(Hook.MUTATE_BIND_REQUESTS, "UPDATE", Judgement(), id="a request that exists"),
-        pytest.param(Hook.MUTATE_PODS, "CREATE", Judgement(), id="a pod"),
-        pytest.param(
-            Hook.MUTATE_BIND_REQUESTS, "CREATE", Judgement((FieldError("x/y", "a", 1, "b"),)), id="a refusal"
-        ),
+        pytest.param(Hook.VALIDATE_BIND_REQUESTS, "CREATE", Verdict(), id="a hook that cannot patch"),
+        pytest.param(Hook.MUTATE_BIND_REQUESTS, "UPDATE", Verdict(), id="a request that exists"),
+        pytest.param(Hook.MUTATE_PODS, "CREATE", Verdict(), id="a pod"),
+        pytest.param(Hook.MUTATE_BIND_REQUESTS, "CREATE", Verdict((FieldError("x/y", "a", 1, "b"),)), id="a refusal"),
     ],
 )
-def test_nothing_else_is_changed_but_all_is_told(hook: Hook, operation: str, judgement: Judgement) -> None:
+def test_nothing_else_is_changed_but_all_is_told(hook: Hook, operation: str, judgement: Verdict) -> None:
     tracer = Kept()
     assert traced(tracer, hook, review(bind_request(), operation), judgement, CALL) == judgement
     ((span, _),) = tracer.spans
@@ -69,9 +67,9 @@ def test_nothing_else_is_changed_but_all_is_told(hook: Hook, operation: str, jud
 
 def test_a_trace_that_the_creator_or_the_api_server_began_goes_on() -> None:
     tracer, raw = Kept(), bind_request()
-    traced(tracer, Hook.VALIDATE_PODS, review(raw), Judgement(), (*CALL[:2], "from the API server"))
+    traced(tracer, Hook.VALIDATE_PODS, review(raw), Verdict(), (*CALL[:2], "from the API server"))
     raw["metadata"]["annotations"] = {names.TRACEPARENT: "from the scheduler"}
-    traced(tracer, Hook.VALIDATE_PODS, review(raw), Judgement(), (*CALL[:2], "from the API server"))
+    traced(tracer, Hook.VALIDATE_PODS, review(raw), Verdict(), (*CALL[:2], "from the API server"))
     odd = replace(review(raw), object={"metadata": {"annotations": {names.TRACEPARENT: 7}}})
-    traced(tracer, Hook.VALIDATE_PODS, odd, Judgement(), CALL)
+    traced(tracer, Hook.VALIDATE_PODS, odd, Verdict(), CALL)
     assert [parent for _, parent in tracer.spans] == ["from the API server", "from the scheduler", ""]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import ALLOWED, AdmissionChain, Judgement
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import Settings, WorkloadEntry
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import BUILT_IN, READY
@@ -37,7 +37,7 @@ def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return {**one, **other, **both}
 
 
-def judgement(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Judgement:
+def judgement(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
     chain: AdmissionChain = marking(settings=settings)
     info = AdmissionInfo(operation="CREATE" if old is None else "UPDATE", namespace="team", kind=kind)
     return judge_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.api.bindrequest import Demand, decode_bind_request
+from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
 from shared.framework.plugin import PluginConfig
@@ -39,5 +39,5 @@ def test_the_pod_is_told_what_it_received(received: dict[str, str], told: str) -
 
 def test_it_serves_what_needs_no_device_of_its_own_making_and_leaves_nothing_to_undo() -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
-    assert set(plugin.serves(context().request)) == {Demand.REGULAR, Demand.MIG}
+    assert set(plugin.serves(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
     assert not plugin.leaves_effects(context().request)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shared.framework.admission import AdmissionChain, Judgement
+from shared.framework.admission import AdmissionChain, Verdict
 from shared.framework.config import PluginEntry, Settings
 from shared.framework.plugin import AdmissionInfo, PluginConfig
 from shared.framework.registry import Registry
@@ -189,7 +189,7 @@ def whole_chain() -> AdmissionChain:
     return AdmissionChain(Registry(BUILTINS).build(settings), settings)
 
 
-def judge(raw: dict[str, Any]) -> Judgement:
+def judge(raw: dict[str, Any]) -> Verdict:
     chain, info = whole_chain(), AdmissionInfo(namespace="team", seed="s")
     first = chain.admit_pod(raw, info)
     return first if not first.allowed else chain.validate_pod(raw, None, AdmissionInfo(namespace="team", final=True))
@@ -276,7 +276,7 @@ def test_an_ephemeral_container_is_no_way_in(container: dict[str, Any], rules: l
 def test_other_schedulers_pods_are_left_alone() -> None:
     raw = pod(schedulerName="default-scheduler", ephemeralContainers=[env({"name": NAME, "value": "all"})])
     chain = AdmissionChain([plugin()], Settings())
-    assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Judgement()
+    assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Verdict()
 
 
 # --- words ---

@@ -5,7 +5,7 @@ from typing import Any
 from shared.api import names
 from shared.api.bindrequest import BindRequestSpec
 from shared.api.meta import ObjectKey
-from shared.plugins.dynamic_resources.rules import Wanted
+from shared.plugins.dynamic_resources.rules import RequiredClaim
 
 POD_UID = "pod-uid"
 
@@ -64,9 +64,9 @@ def owned(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
     return {"ownerReferences": [owner]}
 
 
-def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> Wanted:
+def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> RequiredClaim:
     """What the request says of the claim."""
-    return Wanted("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
+    return RequiredClaim("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
 
 
 def spec(*given: tuple[str, dict[str, Any] | None]) -> BindRequestSpec:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.api import names
-from shared.api.bindrequest import BindRequest, Demand, ExtendedResourceClaimAllocation, decode_bind_request
+from shared.api.bindrequest import AllocationKind, BindRequest, ExtendedResourceClaimAllocation, decode_bind_request
 from shared.api.meta import ObjectKey
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
@@ -54,7 +54,7 @@ def test_only_requests_with_allocations_leave_effects(spec: dict[str, Any], leav
 
 
 def test_both_forms_of_allocation_are_served() -> None:
-    assert set(PLUGIN.serves(request(**CLAIMS, **EXTENDED))) == {Demand.CLAIMS, Demand.EXTENDED_CLAIM}
+    assert set(PLUGIN.serves(request(**CLAIMS, **EXTENDED))) == {AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM}
 
 
 def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> None:
@@ -91,7 +91,7 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     asked = request(extendedResourceClaimAllocation=block)
     assert asked.faults == ()
     assert asked.spec is not None
-    assert asked.spec.demands == {Demand.REGULAR}
+    assert asked.spec.demands == {AllocationKind.REGULAR}
     assert not PLUGIN.leaves_effects(asked)
 
 

@@ -14,7 +14,7 @@ from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
     Finalizers,
-    Wanted,
+    RequiredClaim,
     missing,
     next_release,
     next_removal,
@@ -207,7 +207,7 @@ AGAINST = [
 
 @pytest.mark.parametrize(("stored", "one", "verdict", "words"), AGAINST)
 def test_what_can_never_be_taken_is_final(
-    stored: dict[str, Any], one: Wanted, verdict: tuple[Code, Reason, Suggestion | None], words: str
+    stored: dict[str, Any], one: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
     answer = next_take(stored, one, pod(), NOW)
     assert isinstance(answer, Status)
@@ -264,7 +264,7 @@ def test_what_an_entry_without_devices_gives_back(stored: dict[str, Any], expect
 def test_entries_are_told_apart_from_claims_without_one() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
     found = wanted_claims(asking, spec(("a", None)))
-    assert [w.allocation for w in found if isinstance(w, Wanted)] == [{}, None]
+    assert [w.allocation for w in found if isinstance(w, RequiredClaim)] == [{}, None]
 
 
 def test_an_entry_without_devices_is_fine_for_a_claim_not_needed() -> None:
@@ -433,7 +433,7 @@ def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
         ],
     )
     found = wanted_claims(asking, spec(("b", allocation())))
-    assert [(w.key.name, w.allocation, w.of_pod) for w in found if isinstance(w, Wanted)] == [
+    assert [(w.key.name, w.allocation, w.of_pod) for w in found if isinstance(w, RequiredClaim)] == [
         ("shared", None, False),
         ("pod-b-x7", allocation(), True),
     ]
@@ -448,7 +448,7 @@ def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> No
     assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
         ("Pod", ObjectKey("ns", "pod"), "7")
     ]
-    assert isinstance(second, Wanted)
+    assert isinstance(second, RequiredClaim)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.api.meta import Object
-from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.idle import IdleGroups
 from shared.plugins.gpu_sharing.reservation import may_be_on, reservation_name
 from shared.plugins.gpu_sharing.watches import slim_reservation, slim_user
 
@@ -25,7 +25,7 @@ def user(name: str, *groups: str) -> Object:
 
 
 def test_a_device_is_idle_from_its_last_user_on_until_its_reservation_goes() -> None:
-    idle = Idle()
+    idle = IdleGroups()
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))
     idle.user_changed(None, user("b", "g"))
@@ -39,7 +39,7 @@ def test_a_device_is_idle_from_its_last_user_on_until_its_reservation_goes() -> 
 
 
 def test_the_watches_have_no_common_order() -> None:
-    idle = Idle()
+    idle = IdleGroups()
     idle.user_changed(None, user("a", "g", "h"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h"))
@@ -51,7 +51,7 @@ def test_the_watches_have_no_common_order() -> None:
 
 
 def test_a_change_that_changes_no_group_changes_nothing() -> None:
-    idle = Idle()
+    idle = IdleGroups()
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))
     idle.reservation_changed(reservation("g"), reservation("g"))
@@ -60,7 +60,7 @@ def test_a_change_that_changes_no_group_changes_nothing() -> None:
 
 
 def test_other_nodes_devices_are_none_of_the_nodes() -> None:
-    idle = Idle()
+    idle = IdleGroups()
     idle.reservation_changed(None, reservation("g", "node-1"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h", "node-1"))

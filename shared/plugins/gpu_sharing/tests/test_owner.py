@@ -15,14 +15,14 @@ from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.framework.status import Code, Suggestion
 from shared.kube.accounting import TimeAccount, accounting
-from shared.kube.errors import ApiStatus, Forbidden, LostReply
+from shared.kube.errors import ApiStatus, Forbidden, NoResponse
 from shared.plugins.gpu_sharing import unfit
-from shared.plugins.gpu_sharing.idle import Idle
+from shared.plugins.gpu_sharing.idle import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupOwner
+from shared.plugins.gpu_sharing.owner import GroupController
 from shared.plugins.gpu_sharing.pod import ReservationSpec
 from shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
-from shared.plugins.gpu_sharing.site import Site
+from shared.plugins.gpu_sharing.site import ReservationClient
 from shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
 from shared.runtime.clock import Clock, SystemClock
 from shared.testing.clock import SteppedClock
@@ -32,7 +32,7 @@ TIMEOUT = timedelta(seconds=40)
 
 
 @dataclass(frozen=True, slots=True)
-class FailingSite(Site):
+class FailingSite(ReservationClient):
     """Has an error in place of every answer."""
 
     error: Exception | None = None
@@ -67,7 +67,7 @@ class SetClock(SteppedClock):
         return super().now() + self.by
 
 
-class SilentSite(Site):
+class SilentSite(ReservationClient):
     """Has one reservation, whose agent says nothing."""
 
     async def reservations(self, group: str = "") -> list[Reservation]:
@@ -81,7 +81,7 @@ class SilentSite(Site):
 
 
 @dataclass(frozen=True, slots=True)
-class CountingSite(Site):
+class CountingSite(ReservationClient):
     """Has one reservation that has told its device and one user on it; keeps what is asked and removed."""
 
     asked: list[str] = field(default_factory=list)
@@ -99,20 +99,22 @@ def sharing(name: str) -> Any:
     return {"metadata": {"name": name, "namespace": "ns", "labels": {"runai-gpu-group": "g1"}}}
 
 
-def owner(passes: Passes, error: Exception) -> GroupOwner:
+def owner(passes: Passes, error: Exception) -> GroupController:
     return owner_of(passes, FailingSite(NOBODY, ReservationSpec("res", "image"), "", error), SystemClock())
 
 
-def owner_of(passes: Passes, site: Site, clock: Clock, idle: Idle | None = None) -> GroupOwner:
+def owner_of(
+    passes: Passes, site: ReservationClient, clock: Clock, idle: IdleGroups | None = None
+) -> GroupController:
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
     handle = Handle(Settings(), NOBODY, clock, passes.worker, metrics)
-    return GroupOwner(handle, site, TIMEOUT, SharingMetrics(metrics), idle or Idle())
+    return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
 
 
 @pytest.mark.parametrize(
     ("error", "reported"),
     [
-        pytest.param(LostReply("no answer"), False, id="the API server's trouble: whoever asked comes again"),
+        pytest.param(NoResponse("no answer"), False, id="the API server's trouble: whoever asked comes again"),
         pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
     ],
 )
@@ -128,9 +130,9 @@ async def test_whoever_asked_is_told_of_a_pass_that_failed(error: Exception, rep
 
 async def test_a_look_that_failed_is_repeated_by_its_queue() -> None:
     passes = Passes()
-    owner(passes, LostReply("no answer")).look(["g1"])
+    owner(passes, NoResponse("no answer")).look(["g1"])
     (result,) = await passes.results()
-    assert isinstance(result, LostReply)
+    assert isinstance(result, NoResponse)
 
 
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
@@ -155,7 +157,7 @@ class NoPasses(Passes):
 
 @pytest.mark.looptime
 async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
-    waiting = owner(NoPasses(), LostReply("unused"))
+    waiting = owner(NoPasses(), NoResponse("unused"))
     account = TimeAccount(asyncio.get_running_loop().time)
     with accounting(account), pytest.raises(TimeoutError):
         async with asyncio.timeout(30):
@@ -164,7 +166,7 @@ async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
 
 
 async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_user() -> None:
-    passes, idle = Passes(), Idle()
+    passes, idle = Passes(), IdleGroups()
     site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
     for name in ("a", "b"):
@@ -181,7 +183,7 @@ async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_
 
 
 async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
-    passes, idle = Passes(), Idle()
+    passes, idle = Passes(), IdleGroups()
     site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
     idle.user_changed(None, sharing("a"))
@@ -211,7 +213,7 @@ class ForbiddenClient:
 
 async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
     client: Any = ForbiddenClient()
-    assert await Site(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
+    assert await ReservationClient(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
 
 
 def test_a_wait_for_a_scaling_pod_is_short_and_leaves_the_choice_to_the_scheduler() -> None:

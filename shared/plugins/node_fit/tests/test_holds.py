@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.node_fit.holds import Hold, Holds, unseen
+from shared.plugins.node_fit.holds import AssumedPod, AssumedPods, unseen
 
 A, B = ObjectKey("team", "a"), ObjectKey("team", "b")
 UID_A, UID_B = ObjectUID("uid-a"), ObjectUID("uid-b")
@@ -12,24 +12,24 @@ NOBODY: frozenset[ObjectUID] = frozenset()
 
 
 def test_a_look_counts_what_was_promised_before_it() -> None:
-    holds = Holds()
-    holds.put(A, Hold("n", UID_A, NEEDS))
+    holds = AssumedPods()
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
     assert unseen(holds.begin("n").promised, NOBODY, UID_B) == [NEEDS]
     assert unseen(holds.begin("other").promised, NOBODY, UID_B) == []
 
 
 def test_race_1_promised_while_another_looks() -> None:
-    holds = Holds()
+    holds = AssumedPods()
     check = holds.begin("n")
-    holds.put(A, Hold("n", UID_A, NEEDS))
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
     assert unseen(check.promised, NOBODY, UID_B) == [NEEDS]
 
 
 def test_race_2_promised_bound_and_forgotten_while_another_looks() -> None:
     # B has listed the node's pods before A was bound; A's promise is given up before B judges.
-    holds = Holds()
+    holds = AssumedPods()
     check = holds.begin("n")
-    holds.put(A, Hold("n", UID_A, NEEDS))
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
     holds.drop(A)
     assert unseen(check.promised, NOBODY, UID_B) == [NEEDS]
     holds.end(check)
@@ -37,33 +37,33 @@ def test_race_2_promised_bound_and_forgotten_while_another_looks() -> None:
 
 
 def test_race_3_given_up_while_another_looks() -> None:
-    holds = Holds()
-    holds.put(A, Hold("n", UID_A, NEEDS))
+    holds = AssumedPods()
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
     check = holds.begin("n")
     holds.drop(A)
     assert unseen(check.promised, NOBODY, UID_B) == [NEEDS], "it may have been bound after the list"
 
 
 def test_a_pod_is_counted_once_and_never_against_itself() -> None:
-    holds = Holds()
-    holds.put(A, Hold("n", UID_A, NEEDS))
+    holds = AssumedPods()
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
     check = holds.begin("n")
     assert unseen(check.promised, frozenset({UID_A}), UID_B) == [], "the list shows it"
     assert unseen(check.promised, NOBODY, UID_A) == []
 
 
 def test_a_request_made_anew_for_another_node_gives_the_first_one_up() -> None:
-    holds = Holds()
-    holds.put(A, Hold("n", UID_A, NEEDS))
-    holds.put(A, Hold("m", UID_A, NEEDS))
+    holds = AssumedPods()
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
+    holds.put(A, AssumedPod("m", UID_A, NEEDS))
     assert unseen(holds.begin("n").promised, NOBODY, UID_B) == []
     assert unseen(holds.begin("m").promised, NOBODY, UID_B) == [NEEDS]
 
 
 def test_nothing_is_left_when_all_have_gone() -> None:
-    holds = Holds()
-    holds.put(A, Hold("n", UID_A, NEEDS))
-    holds.put(B, Hold("n", UID_B, NEEDS))
+    holds = AssumedPods()
+    holds.put(A, AssumedPod("n", UID_A, NEEDS))
+    holds.put(B, AssumedPod("n", UID_B, NEEDS))
     holds.drop(A)
     holds.drop(A)
     assert len(holds) == 1

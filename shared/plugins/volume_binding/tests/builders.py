@@ -4,11 +4,19 @@ from typing import Any
 
 from shared.api.meta import ObjectKey
 from shared.api.selectors import Node
-from shared.plugins.volume_binding.volumes import Claim, Class, Volume, Wanted, read_claim, read_class, read_volume
+from shared.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    StorageClass,
+    Volume,
+    read_claim,
+    read_class,
+    read_volume,
+)
 
 NODE = Node("node-0", {"kubernetes.io/hostname": "node-0", "zone": "a", "rank": "5"})
-WANTED = Wanted(ObjectKey("ns", "data"), "v", ephemeral=False)
-SCRATCH = Wanted(ObjectKey("ns", "pod-scratch"), "scratch", ephemeral=True)
+WANTED = PodVolume(ObjectKey("ns", "data"), "v", ephemeral=False)
+SCRATCH = PodVolume(ObjectKey("ns", "pod-scratch"), "scratch", ephemeral=True)
 POD = {"metadata": {"name": "pod", "namespace": "ns", "uid": "pod-uid"}, "spec": {}}
 
 
@@ -41,7 +49,7 @@ def raw_claim(
     }
 
 
-def claim(name: str = "data", **fields: Any) -> Claim:
+def claim(name: str = "data", **fields: Any) -> PersistentVolumeClaim:
     """Return the same, read."""
     return read_claim(raw_claim(name, **fields))
 
@@ -72,7 +80,7 @@ def volume(name: str = "v", **fields: Any) -> Volume:
 
 def cls(
     provisioner: str = "kubernetes.io/no-provisioner", mode: str = "WaitForFirstConsumer", **fields: Any
-) -> Class:
+) -> StorageClass:
     """Return the class ``late``."""
     raw = {"metadata": {"name": "late"}, "provisioner": provisioner, "volumeBindingMode": mode, **fields}
     return read_class(raw)

@@ -6,9 +6,9 @@ import pytest
 
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.arrivals import FRESH_S, Arrivals
+from shared.plugins.volume_binding.arrivals import FRESH_S, BoundClaimCache
 from shared.plugins.volume_binding.tests.builders import claim
-from shared.plugins.volume_binding.volumes import Claim
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 UNBOUND = claim()
@@ -26,7 +26,7 @@ class Time:
 
 
 def test_a_claim_that_is_waited_for_is_taken_once() -> None:
-    arrivals = Arrivals(Time())
+    arrivals = BoundClaimCache(Time())
     arrivals.expect(A, [UNBOUND])
     assert arrivals.take(UNBOUND.key) is None
     assert arrivals.awaits(BOUND.key)
@@ -38,7 +38,7 @@ def test_a_claim_that_is_waited_for_is_taken_once() -> None:
 
 
 def test_what_nobody_waits_for_is_not_kept() -> None:
-    arrivals = Arrivals(Time())
+    arrivals = BoundClaimCache(Time())
     assert not arrivals.awaits(BOUND.key)
     arrivals.show(BOUND)
     assert arrivals.take(BOUND.key) is None
@@ -53,8 +53,8 @@ def test_what_nobody_waits_for_is_not_kept() -> None:
         pytest.param(replace(BOUND, deleting=True), id="being deleted"),
     ],
 )
-def test_only_a_bound_claim_is_taken(shown: Claim) -> None:
-    arrivals = Arrivals(Time())
+def test_only_a_bound_claim_is_taken(shown: PersistentVolumeClaim) -> None:
+    arrivals = BoundClaimCache(Time())
     arrivals.expect(A, [UNBOUND])
     arrivals.show(shown)
     assert arrivals.take(UNBOUND.key) is None
@@ -65,7 +65,7 @@ def test_only_a_bound_claim_is_taken(shown: Claim) -> None:
 
 def test_a_look_that_comes_late_has_to_ask() -> None:
     time = Time()
-    arrivals = Arrivals(time)
+    arrivals = BoundClaimCache(time)
     arrivals.expect(A, [UNBOUND])
     arrivals.show(BOUND)
     time.now += FRESH_S + 0.001
@@ -74,7 +74,7 @@ def test_a_look_that_comes_late_has_to_ask() -> None:
 
 
 def test_a_wait_that_begins_anew_takes_nothing_from_before() -> None:
-    arrivals = Arrivals(Time())
+    arrivals = BoundClaimCache(Time())
     arrivals.expect(A, [UNBOUND])
     arrivals.show(BOUND)
     arrivals.expect(A, [UNBOUND])
@@ -82,7 +82,7 @@ def test_a_wait_that_begins_anew_takes_nothing_from_before() -> None:
 
 
 def test_requests_that_are_done_wait_for_nothing() -> None:
-    arrivals = Arrivals(Time())
+    arrivals = BoundClaimCache(Time())
     other = claim("other")
     arrivals.expect(A, [UNBOUND])
     arrivals.expect(B, [other])

@@ -1,14 +1,14 @@
 """Who is about to write which volume, over the lives of requests."""
 
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.volume_binding.assumptions import Assumptions
+from shared.plugins.volume_binding.assumptions import AssumeCache
 
 A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 ONE, TWO = ObjectUID("claim-1"), ObjectUID("claim-2")
 
 
 def test_a_volume_is_taken_for_other_claims_until_its_request_is_done() -> None:
-    table = Assumptions()
+    table = AssumeCache()
     table.assume(A, ONE, "v")
     assert table.volume_of(ONE) == "v"
     assert table.is_taken("v", TWO)
@@ -19,7 +19,7 @@ def test_a_volume_is_taken_for_other_claims_until_its_request_is_done() -> None:
 
 
 def test_a_claim_of_two_requests_keeps_its_volume_until_both_are_done() -> None:
-    table = Assumptions()
+    table = AssumeCache()
     table.assume(A, ONE, "v")
     table.assume(B, ONE, "v")
     table.forget(A)
@@ -29,7 +29,7 @@ def test_a_claim_of_two_requests_keeps_its_volume_until_both_are_done() -> None:
 
 
 def test_another_choice_for_a_claim_frees_the_first() -> None:
-    table = Assumptions()
+    table = AssumeCache()
     table.assume(A, ONE, "v")
     table.assume(A, ONE, "w")
     assert not table.is_taken("v", TWO)
@@ -37,7 +37,7 @@ def test_another_choice_for_a_claim_frees_the_first() -> None:
 
 
 def test_a_withdrawn_choice_is_nobodys_and_may_be_withdrawn_and_forgotten_again() -> None:
-    table = Assumptions()
+    table = AssumeCache()
     table.assume(A, ONE, "v")
     table.assume(B, ONE, "v")
     table.withdraw(ONE)

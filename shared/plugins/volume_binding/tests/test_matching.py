@@ -6,10 +6,10 @@ import pytest
 
 from shared.plugins.volume_binding.matching import find_volume
 from shared.plugins.volume_binding.tests.builders import NODE, claim, reference, volume
-from shared.plugins.volume_binding.volumes import Claim, Volume
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 
-def found(wanted: Claim, *volumes: Volume, taken: str = "") -> tuple[str, str]:
+def found(wanted: PersistentVolumeClaim, *volumes: Volume, taken: str = "") -> tuple[str, str]:
     """Return the names of what is to be taken and of what may do soon."""
     result = find_volume(wanted, NODE, volumes, lambda v: v.name == taken)
     return (result.volume.name if result.volume else "", result.soon.name if result.soon else "")

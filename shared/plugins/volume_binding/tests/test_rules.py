@@ -9,11 +9,11 @@ from shared.api.meta import ObjectKey
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import PREREQUISITE
 from shared.plugins.volume_binding.rules import (
-    Asked,
-    AskProvisioner,
+    BindVolume,
     Bound,
-    HandedBack,
-    TakeVolume,
+    Provision,
+    ProvisioningRejected,
+    ProvisioningStarted,
     Unbound,
     capacity_hint,
     choose,
@@ -26,7 +26,13 @@ from shared.plugins.volume_binding.rules import (
     waits_for_volumes,
 )
 from shared.plugins.volume_binding.tests.builders import NODE, POD, SCRATCH, WANTED, claim, cls, reference, volume
-from shared.plugins.volume_binding.volumes import Claim, Volume, Wanted, mounts_claims, wanted_claims
+from shared.plugins.volume_binding.volumes import (
+    PersistentVolumeClaim,
+    PodVolume,
+    Volume,
+    mounts_claims,
+    wanted_claims,
+)
 
 CSI = "csi.example.com"
 DONE = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -71,7 +77,7 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
     )
-    assert wanted_claims(pod) == [Wanted(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
+    assert wanted_claims(pod) == [PodVolume(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
     assert mounts_claims(pod)
 
 
@@ -144,7 +150,7 @@ FOREIGN = (
         ),
     ],
 )
-def test_a_claim_that_ends_the_look(wanted: Wanted, found: Claim | None, expected: Any) -> None:
+def test_a_claim_that_ends_the_look(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
     status = judge_claim(wanted, found, POD)
     assert told(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
@@ -215,10 +221,12 @@ def test_a_bound_claim_and_one_to_look_into() -> None:
         ),
     ],
 )
-def test_an_unbound_claim_that_ends_the_look(found: Claim, its_class: Any, asked_before: bool, expected: Any) -> None:
+def test_an_unbound_claim_that_ends_the_look(
+    found: PersistentVolumeClaim, its_class: Any, asked_before: bool, expected: Any
+) -> None:
     judged = judge_unbound(found, its_class, NODE, asked_before)
-    assert isinstance(judged, HandedBack) == (asked_before and not found.selected_node)
-    assert told(judged.status if isinstance(judged, HandedBack) else judged) == expected
+    assert isinstance(judged, ProvisioningRejected) == (asked_before and not found.selected_node)
+    assert told(judged.status if isinstance(judged, ProvisioningRejected) else judged) == expected
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -264,8 +272,8 @@ def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: 
 
 def test_an_unbound_claim_to_go_on_with() -> None:
     asked = claim(annotations={SELECTED: "node-0"})
-    assert judge_unbound(asked, cls(CSI), NODE, asked_before=False) == Asked(asked)
-    assert judge_unbound(asked, cls(CSI), NODE, asked_before=True) == Asked(asked)
+    assert judge_unbound(asked, cls(CSI), NODE, asked_before=False) == ProvisioningStarted(asked)
+    assert judge_unbound(asked, cls(CSI), NODE, asked_before=True) == ProvisioningStarted(asked)
     assert judge_unbound(claim(), cls(), NODE, asked_before=False) == Unbound(claim(), cls())
 
 
@@ -310,7 +318,7 @@ def chosen(*unbound: Unbound, volumes: tuple[Volume, ...] = (), taken: str = "")
     if isinstance(result, Status):
         return told(result)
     return [
-        (choice.claim.key.name, choice.volume.name if isinstance(choice, TakeVolume) else "asked")
+        (choice.claim.key.name, choice.volume.name if isinstance(choice, BindVolume) else "asked")
         for choice in result
     ]
 
@@ -415,7 +423,7 @@ def test_a_volume_is_asked_for_by_one_annotation() -> None:
 
 
 def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
-    take = TakeVolume(claim("a"), volume())
+    take = BindVolume(claim("a"), volume())
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
     assert (status.code, status.message) == (
         Code.WAIT,
@@ -489,4 +497,4 @@ def test_what_the_driver_says_of_its_room(published: list[dict[str, Any]], hint:
 
 def test_a_volume_of_another_node_does_not_keep_one_from_being_made() -> None:
     result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
-    assert result == [AskProvisioner(claim())]
+    assert result == [Provision(claim())]
