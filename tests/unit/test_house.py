@@ -57,6 +57,31 @@ def test_every_decision_is_in_the_index_and_every_link_exists() -> None:
     assert sorted(linked) == sorted(path.name for path in folder.glob("[0-9]*.md"))
 
 
+def test_the_map_lists_every_module() -> None:
+    """A new module gets a row in AGENTS.md below its folder's heading; a removed or moved one loses its row."""
+    listed, folder = set(), ""
+    for line in (ROOT / "AGENTS.md").read_text().splitlines():
+        if heading := re.match(r"### `(.+)/`$", line):
+            folder = heading[1]
+        elif row := re.match(r"\| `([^`/]+\.py)` \| \S", line):
+            listed.add(f"{folder}/{row[1]}")
+    existing = {str(path.relative_to(ROOT)) for path in modules() if not is_only_a_docstring(path)}
+    assert not existing - listed, "modules without a row"
+    assert not listed - existing, "rows of modules that do not exist"
+
+
+def test_the_files_that_answer_questions_exist() -> None:
+    answers = re.findall(r"\? \| `([^`]+)` \|", (ROOT / "AGENTS.md").read_text())
+    assert len(answers) > 15
+    assert [answer for answer in answers if not (ROOT / answer).is_file()] == []
+
+
+def is_only_a_docstring(path: Path) -> bool:
+    """Return whether a module only describes its folder, or only starts it."""
+    tree = ast.parse(path.read_text())
+    return path.name == "__main__.py" or (path.name == "__init__.py" and len(tree.body) == 1)
+
+
 def prose_of(source: str) -> str:
     """Return the docstrings and comments of a module."""
     definitions = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
