@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from localcluster.errors import LocalClusterError, StartError
-from localcluster.ports import free_ports, says_port_taken
+from localcluster.flags import LOOPBACK
+from localcluster.ports import free_port, free_ports, ports_of_listeners, says_port_taken
 from localcluster.process import Launch, Process, ProcessRecord
 from localcluster.state import load_state, save_state, state_of
 
@@ -163,6 +165,24 @@ def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:
 
 def test_free_ports_are_distinct() -> None:
     assert len(set(free_ports(20))) == 20
+
+
+def test_no_outgoing_connection_is_given_a_port_that_was_found_free() -> None:
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        listener.listen()
+        with socket.create_connection(listener.getsockname()) as outgoing:
+            assert outgoing.getsockname()[1] not in ports_of_listeners()
+    assert set(free_ports(20)) <= set(ports_of_listeners())
+
+
+def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    [taken, free] = free_ports(2)
+    draws = iter([taken, free])
+    monkeypatch.setattr("localcluster.ports.random.choice", lambda _: next(draws))
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, taken))
+        assert free_port() == free
 
 
 @pytest.mark.parametrize(
