@@ -17,7 +17,7 @@ from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.gates import GATES
 from shared.framework.options import start_with
-from shared.framework.plugin import Plugin
+from shared.framework.plugin import Plugin, point_label
 from shared.framework.registry import Registry
 from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
@@ -160,7 +160,7 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep
 
 def _reporter(metrics: WebhookMetrics) -> Callable[[str, str, Exception], None]:
     def report(plugin: str, point: str, error: Exception) -> None:
-        metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
+        metrics.plugin_errors.labels(plugin=plugin, point=point_label(point)).inc()
         log.error("plugin failed", extra={"plugin": plugin, "point": point}, exc_info=error)
 
     return report

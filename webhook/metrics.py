@@ -5,6 +5,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.framework.plugin import point_label
 from shared.runtime.metrics import ADMISSION_BUCKETS, preset
 from webhook.hooks import Hook
 from webhook.tls.rotation import Action
@@ -18,7 +19,7 @@ POINTS = (
     "validate_binding",
     "mutate_bind_request",
     "validate_bind_request",
-    "leaves_effects",
+    "has_side_effects",
 )
 
 
@@ -58,7 +59,7 @@ class WebhookMetrics:
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
         preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
-        preset(self.plugin_errors, plugin=plugins, point=POINTS)
+        preset(self.plugin_errors, plugin=plugins, point=tuple(map(point_label, POINTS)))
         preset(self.crashes, hook=Hook)
         preset(self.not_enforced, hook=Hook)
         # Updated for every review; looking a series up by its labels costs more than the increment. This also presets

@@ -158,11 +158,11 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo 
         operation=cast(Operation, review.operation),
         namespace=review.namespace,
         kind=review.kind,
-        final=hook.is_final,
+        is_validating_webhook=hook.is_final,
         inventory=facts.inventory,
-        seed=review.uid,
+        request_uid=review.uid,
         user=review.user,
-        requested=facts.requested,
+        pods_with_bindrequest=facts.requested,
     )
     try:
         return hook.call(chain, review, review.object, info)

@@ -103,7 +103,7 @@ class Attempts:
         memory.unsaved = None
         memory.attempting = True
         started = self._clock.now()
-        if self._runner.leaves_effects(request):
+        if self._runner.has_side_effects(request):
             sight.request = request = await self._held(request, memory)
             memory.effects = request
             memory.rolled_back = False

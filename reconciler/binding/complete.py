@@ -252,7 +252,7 @@ def _may_pass(memory: RequestState, done: Status) -> timedelta | None:
 
     A single lost reply is not reported. A lasting failure is: the scheduler waits for the result.
     """
-    if done.code is not Code.INFRA or memory.rollback_troubles >= QUIET_FAILURES:
+    if done.code is not Code.TRANSIENT or memory.rollback_troubles >= QUIET_FAILURES:
         return None
     memory.rollback_troubles += 1
     return _pause(done)

@@ -239,7 +239,7 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
     unserved = sorted(request.spec.demands - seen.served)
     if unserved:
         why = f"no enabled plugin serves {', '.join(unserved)}; enable one, or let the scheduler ask for less"
-        return Fail(Reason.NO_PLUGIN, "; ".join((why, *seen.serves_errors)))
+        return Fail(Reason.NO_PLUGIN, "; ".join((why, *seen.plugin_errors)))
     if not policy.schedules(pod.scheduler):
         ours = ", ".join(policy.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"

@@ -74,7 +74,7 @@ class Observed:
     served: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
-    serves_errors: tuple[str, ...] = ()  # of plugins whose ``serves`` failed
+    plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
 
 
 @dataclass(frozen=True, slots=True)

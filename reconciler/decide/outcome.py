@@ -116,7 +116,7 @@ def settle(
             return _retry(request, outcome, limits, now)
         case Code.FATAL:
             return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
-        case Code.INFRA:
+        case Code.TRANSIENT:
             return TransientFailure(_by(status), status.retry_after)
         case Code.CANCELLED:
             return RequeueNow()

@@ -55,13 +55,13 @@ def extended(streak: Streak | None, now: float, last_success: float, deferred: b
 
 def is_transient(status: Status) -> bool:
     """Return whether a result may be transient. A 403 may come from an authorizer that has just started."""
-    return status.code is Code.INFRA or (status.code is Code.FATAL and status.reason is Reason.RBAC_MISSING)
+    return status.code is Code.TRANSIENT or (status.code is Code.FATAL and status.reason is Reason.RBAC_MISSING)
 
 
 def classified(status: Status, streak: Streak) -> Status:
     """Return what a transient result of an attempt counts as: transient, or a failure of the request's own."""
-    if status.code is Code.INFRA:
+    if status.code is Code.TRANSIENT:
         return replace(status, code=Code.RETRY) if streak.own else status
     if streak.seconds < REPORT_AFTER_S:
-        return Status(Code.INFRA, status.reasons, status.plugin)
+        return Status(Code.TRANSIENT, status.reasons, status.plugin)
     return status

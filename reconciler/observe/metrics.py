@@ -9,6 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from reconciler.observe.passes import BETWEEN, OWN
+from shared.framework.plugin import point_label
 from shared.framework.status import Code, Reason
 from shared.runtime.metrics import BIND_BUCKETS, preset
 
@@ -91,7 +92,7 @@ class ReconcilerMetrics:
             preset(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
             preset(self.overdue, plugin=(plugin,), point=(point,))
         for point, plugins in acting.items():
-            preset(self.plugin_errors, plugin=plugins, point=(point,))
+            preset(self.plugin_errors, plugin=plugins, point=(point_label(point),))
         # labels() costs more than counting, and the same few combinations recur.
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 

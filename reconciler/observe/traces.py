@@ -11,7 +11,7 @@ from shared.api.bindrequest import BindRequest
 from shared.framework.status import Code
 from shared.runtime.tracing import Span
 
-_FAULTS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.INFRA.value))
+_FAULTS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.TRANSIENT.value))
 
 
 def traceparent(request: BindRequest) -> str:

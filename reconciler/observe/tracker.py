@@ -17,6 +17,7 @@ from reconciler.observe.traces import attempt_span, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
+from shared.framework.plugin import point_label
 from shared.framework.status import Code, Status
 from shared.runtime.clock import Clock
 from shared.runtime.logging import add_to_scope, log_scope
@@ -78,7 +79,7 @@ class Observation:
             current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
-            level = logging.DEBUG if status.code is Code.INFRA else logging.INFO
+            level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
             c.log.log(
                 level,
                 "attempt ended",
@@ -89,7 +90,7 @@ class Observation:
         """Record a transient failure; another reconcile follows."""
         current = self.passes.get(key)
         if current is not None:
-            current.outcome, current.why = Code.INFRA.value, why
+            current.outcome, current.why = Code.TRANSIENT.value, why
 
     # --- plugins: shared.framework.binding.runner.Observer ---
 
@@ -120,10 +121,10 @@ class Observation:
     def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None:
         """Count and log an exception, or a result of a wrong type, of a plugin.
 
-        Functions called outside an attempt, such as ``serves``, run in every reconcile of every request, without a
-        backoff: their errors are logged once a minute per plugin and point.
+        Functions called outside an attempt, such as ``supported_allocations``, run in every reconcile of every
+        request, without a backoff: their errors are logged once a minute per plugin and point.
         """
-        self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
+        self.metrics.plugin_errors.labels(plugin=plugin, point=point_label(point)).inc()
         if context is None:
             now = self._clock.monotonic()
             if now < self._next_log.get((plugin, point), now):
@@ -147,7 +148,7 @@ class Observation:
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
             # Several plugins that wait together are one wait, attributed to the first.
             self.waiting[current.key] = current.plugin.partition(",")[0] or OWN
-        elif current.outcome != Code.INFRA.value and current.decision:
+        elif current.outcome != Code.TRANSIENT.value and current.decision:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
         self.journal.add(current, seconds)

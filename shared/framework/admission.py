@@ -242,17 +242,17 @@ class AdmissionChain:
         if uid and not decoded.spec.pod_uid:
             request.set(uid, "spec", "podUID")
         if names.FINALIZER not in decoded.finalizers and any(
-            self._leaves_effects(plugin, decoded) for plugin in self._plugins
+            self._has_side_effects(plugin, decoded) for plugin in self._plugins
         ):
             request.append(names.FINALIZER, "metadata", "finalizers")
 
     # --- an exception of a plugin is a defect of the plugin, not of the object ---
 
-    def _leaves_effects(self, plugin: Plugin, request: BindRequest) -> bool:
+    def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
-            return plugin.leaves_effects(request)
+            return plugin.has_side_effects(request)
         except Exception as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
-            self._on_error(plugin.name, "leaves_effects", error)
+            self._on_error(plugin.name, "has_side_effects", error)
             return True
 
     def _guarded_mutation(

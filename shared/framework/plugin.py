@@ -10,8 +10,8 @@ whether its effect already exists.
 
 Exceptions are counted and logged with the plugin's name. In admission, the changes of a mutate method that raises are
 undone and the object continues; a validate method that raises denies the object. In binding, an exception is a RETRY,
-an ``InfrastructureError`` of shared.kube an INFRA, a result of the wrong type a FATAL; a call that exceeds its budget
-is a RETRY, or an INFRA if the API server took the time.
+an ``InfrastructureError`` of shared.kube a TRANSIENT, a result of the wrong type a FATAL; a call that exceeds its
+budget is a RETRY, or a TRANSIENT if the API server took the time.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -51,23 +51,24 @@ class Inventory:
 class AdmissionInfo:
     """The admission request that the object is part of.
 
-    - ``final``: true in the validating hook of live objects, after all mutation, where a plugin also reports that its
-      own mutation is missing; false for templates, offline lint and the mutating hook.
+    - ``is_validating_webhook``: true in the validating hook of live objects, after all mutation, where a plugin also
+      reports that its own mutation is missing; false for templates, offline lint and the mutating hook.
     - ``kind``: the submitted object's kind, which for a template is not Pod.
     - ``inventory``: None where it is not known.
-    - ``seed``: unique per request; generated values are derived from it, so that the chain stays pure. Empty offline.
+    - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
+      offline.
     - ``user``: the requesting user. Empty offline.
-    - ``requested``: the pods with a known unfinished BindRequest. Empty offline.
+    - ``pods_with_bindrequest``: the pods with a known unfinished BindRequest. Empty offline.
     """
 
     operation: Literal["CREATE", "UPDATE"] = "CREATE"
     namespace: str = ""
     kind: str = "Pod"
-    final: bool = False
+    is_validating_webhook: bool = False
     inventory: Inventory | None = None
-    seed: str = ""
+    request_uid: str = ""
     user: str = ""
-    requested: Container[ObjectKey] = frozenset()
+    pods_with_bindrequest: Container[ObjectKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +151,13 @@ class Plugin:
 
     # --- properties of a request: pure, called by both processes ---
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the demands of the request that this plugin fulfils. Unserved demands end the request as
         Failed/NoPlugin.
         """
         return ()
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         """Return whether pre_bind may leave side effects in the API that only rollback removes."""
         return False
 
@@ -179,11 +180,11 @@ class Plugin:
 
     # --- binding (reconciler) ---
 
-    def preflight(self, c: "BindContext") -> Preflight:
+    def preflight(self, ctx: "BindContext") -> Preflight:
         """Return whether pre_bind has anything to do for this request; cheap, no I/O."""
         return RUN
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Prepare what the pod needs on its node.
 
         OK continues, WAIT suspends the attempt until an object changes, RETRY uses an attempt and is repeated after a
@@ -191,23 +192,23 @@ class Plugin:
         """
         return Status.ok()
 
-    def before_bind(self, c: "BindContext") -> Mapping[str, str]:
+    def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
         """Return annotations for the pod; the Binding carries them in the same transaction."""
         return {}
 
-    async def bind(self, c: "BindContext") -> Status:
+    async def bind(self, ctx: "BindContext") -> Status:
         """Bind the pod, or return SKIP to leave it to the next plugin."""
         return Status.skip()
 
-    async def post_bind(self, c: "BindContext") -> None:
+    async def post_bind(self, ctx: "BindContext") -> None:
         """Clean up after a bind; cannot change the outcome.
 
         Called once for each completion: again after a crash before Succeeded is written, not again after its own
         error or timeout. Mandatory work belongs in pre_bind or bind.
         """
 
-    async def rollback(self, c: "BindContext", why: Status) -> Status:
-        """Undo pre_bind, from ``c.state`` or from the API objects; retried until it returns OK or SKIP."""
+    async def rollback(self, ctx: "BindContext", why: Status) -> Status:
+        """Undo pre_bind, from ``ctx.state`` or from the API objects; retried until it returns OK or SKIP."""
         return Status.ok()
 
     async def forget(self, key: ObjectKey) -> None:
@@ -215,7 +216,7 @@ class Plugin:
 
     # --- operations (reconciler) ---
 
-    def on_failure(self, c: "BindContext", status: Status) -> Status | None:
+    def on_failure(self, ctx: "BindContext", status: Status) -> Status | None:
         """Return a reclassified failure, or the same with a suggestion; None keeps it unchanged."""
         return None
 
@@ -231,3 +232,16 @@ class Plugin:
 def overrides(plugin: Plugin, method: str) -> bool:
     """Return whether the plugin's class overrides the method of ``Plugin``."""
     return getattr(type(plugin), method) is not getattr(Plugin, method)
+
+
+# The label values of metrics keep the names that these methods had first.
+_POINT_LABELS = {
+    "supported_allocations": "serves",
+    "has_side_effects": "leaves_effects",
+    "binding_annotations": "before_bind",
+}
+
+
+def point_label(method: str) -> str:
+    """Return the value of the metric label ``point`` for a method of ``Plugin``."""
+    return _POINT_LABELS.get(method, method)

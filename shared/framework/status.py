@@ -14,14 +14,14 @@ from shared.api.meta import ObjectRef
 
 
 class Code(StrEnum):
-    """The result of a call; ``INFRA`` and ``CANCELLED`` are set by the framework only."""
+    """The result of a call; ``TRANSIENT`` and ``CANCELLED`` are set by the framework only."""
 
     OK = "OK"
     SKIP = "SKIP"  # not handled by this plugin; between a plugin and the Runner only
     WAIT = "WAIT"  # the decision is valid, but another component must act first
     RETRY = "RETRY"  # failed, may succeed on retry; uses an attempt
     FATAL = "FATAL"  # this decision can never succeed; the scheduler must decide again
-    INFRA = "INFRA"  # the API server gave no decision; uses no attempt
+    TRANSIENT = "INFRA"  # the API server gave no decision; uses no attempt
     CANCELLED = "CANCELLED"  # the request was withdrawn during the attempt
 
 
@@ -59,7 +59,7 @@ class Status:
     reasons: tuple[str, ...] = ()
     plugin: str = ""
     reason: Reason | None = None
-    retry_after: timedelta | None = None  # RETRY, INFRA: not sooner than this; WAIT: poll at this interval
+    retry_after: timedelta | None = None  # RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval
     wake_on: tuple[ObjectRef, ...] = ()  # WAIT: requeue when one of these changes
     timeout: timedelta | None = None  # WAIT: how long this wait may last; None: the setting binding.waitTimeout
     suggestion: Suggestion | None = None  # reported with a terminal failure, also with a wait that expires

@@ -54,10 +54,10 @@ class RecordingPlugin(Plugin):
         faults: Iterable[FieldError] = self._called("validate_bind_request", ())
         return faults
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         return self._effects
 
     async def setup(self, handle: Handle) -> None:
@@ -72,32 +72,32 @@ class RecordingPlugin(Plugin):
     async def teardown(self) -> None:
         self._called("teardown", None)
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         answer: Preflight = self._called("preflight", RUN)
         return answer
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         answer: Status = self._called("pre_bind", Status.ok())
         return answer
 
-    def before_bind(self, c: BindContext) -> Mapping[str, str]:
-        answer: Mapping[str, str] = self._called("before_bind", {})
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
+        answer: Mapping[str, str] = self._called("binding_annotations", {})
         return answer
 
-    async def bind(self, c: BindContext) -> Status:
+    async def bind(self, ctx: BindContext) -> Status:
         answer: Status = self._called("bind", Status.skip())
         return answer
 
-    async def post_bind(self, c: BindContext) -> None:
+    async def post_bind(self, ctx: BindContext) -> None:
         self._called("post_bind", None)
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
         answer: Status = self._called("rollback", Status.ok())
         return answer
 
     async def forget(self, key: ObjectKey) -> None:
         self._called("forget", None)
 
-    def on_failure(self, c: BindContext, status: Status) -> Status | None:
+    def on_failure(self, ctx: BindContext, status: Status) -> Status | None:
         answer: Status | None = self._called("on_failure", None)
         return answer

@@ -192,7 +192,7 @@ async def test_a_reservation_that_goes_while_it_is_made_is_asked_for_again(case:
     client = VanishingClient(await load_access(cluster.kubeconfig))
     async with client:
         plugin = await new_plugin(client, devices, passes)
-        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.INFRA
+        assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.TRANSIENT
         assert (await plugin.pre_bind(await case.context(made, **share_of(case)))).code is Code.WAIT
         await asyncio.gather(*passes.running)
 

@@ -78,10 +78,10 @@ async def bound_volume(storage: Storage, claim: str) -> str:
     return storage.volume_of(claim)
 
 
-async def settled(plugin: VolumeBinding, c: BindContext) -> Status:
+async def settled(plugin: VolumeBinding, ctx: BindContext) -> Status:
     """Look as often as it takes until there is more to say than that the controller is at it."""
     async with asyncio.timeout(DEADLINE_S):
-        while (status := await plugin.pre_bind(c)).code is Code.WAIT:  # noqa: ASYNC110 - nobody wakes it here
+        while (status := await plugin.pre_bind(ctx)).code is Code.WAIT:  # noqa: ASYNC110 - nobody wakes it here
             await asyncio.sleep(0.02)
     return status
 
@@ -97,8 +97,8 @@ def test_pods_without_claims_are_left_out(storage: Storage) -> None:
     plugin = VolumeBinding(BindTimeoutConfig(), Settings())
     assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
-    assert not plugin.leaves_effects(context(storage, "one", "data").request)
-    assert not plugin.serves(context(storage, "one", "data").request)
+    assert not plugin.has_side_effects(context(storage, "one", "data").request)
+    assert not plugin.supported_allocations(context(storage, "one", "data").request)
 
 
 async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: Storage, client: KubeClient) -> None:

@@ -96,32 +96,32 @@ class Scripted(Plugin):
         """Of which requests that point was called, in order."""
         return [uid for called, _, uid in self.calls if called == point]
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         return self.effects
 
     def event_sources(self) -> Iterable[EventSource]:
         return self.sources
 
-    async def pre_bind(self, c: BindContext) -> Status:
-        self._called("pre_bind", c)
-        return await self.on_pre_bind(c) if self.on_pre_bind is not None else Status.ok()
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._called("pre_bind", ctx)
+        return await self.on_pre_bind(ctx) if self.on_pre_bind is not None else Status.ok()
 
-    async def bind(self, c: BindContext) -> Status:
-        return await self.on_bind(c) if self.on_bind is not None else Status.skip()
+    async def bind(self, ctx: BindContext) -> Status:
+        return await self.on_bind(ctx) if self.on_bind is not None else Status.skip()
 
-    async def post_bind(self, c: BindContext) -> None:
-        self._called("post_bind", c)
+    async def post_bind(self, ctx: BindContext) -> None:
+        self._called("post_bind", ctx)
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
-        self._called("rollback", c)
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        self._called("rollback", ctx)
         self.reasons.append(why)
-        return await self.on_rollback(c) if self.on_rollback is not None else Status.ok()
+        return await self.on_rollback(ctx) if self.on_rollback is not None else Status.ok()
 
-    def _called(self, point: str, c: BindContext) -> None:
-        self.calls.append((point, c.request.key.name, c.request.uid))
+    def _called(self, point: str, ctx: BindContext) -> None:
+        self.calls.append((point, ctx.request.key.name, ctx.request.uid))
 
 
 @dataclass
@@ -336,7 +336,7 @@ class Hold:
         self.answer = answer or Status.ok()
         self.cancelled = False
 
-    async def __call__(self, c: BindContext) -> Status:
+    async def __call__(self, ctx: BindContext) -> Status:
         self.reached.set()
         try:
             await self.go.wait()

@@ -30,9 +30,9 @@ class Impatient(Scripted):
     budgets = Budgets(call_s=2, rollback_s=2)
 
 
-async def asks(c: BindContext) -> Status:
+async def asks(ctx: BindContext) -> Status:
     with suppress(NotFound):
-        await c.client.get(CONFIGMAPS, c.request.key.namespace, "answer")
+        await ctx.client.get(CONFIGMAPS, ctx.request.key.namespace, "answer")
     return Status.ok()
 
 
@@ -64,11 +64,11 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
 
 
 async def test_a_limit_on_writes_uses_no_attempt_however_long_its_queue(stage: Stage) -> None:
-    async def writes(c: BindContext) -> Status:
+    async def writes(ctx: BindContext) -> Status:
         for number in range(6):
-            body = {"metadata": {"name": f"{c.request.key.name}-{number}"}}
+            body = {"metadata": {"name": f"{ctx.request.key.name}-{number}"}}
             with suppress(AlreadyExists):
-                await c.client.create(CONFIGMAPS, c.request.key.namespace, body)
+                await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body)
         return Status.ok()
 
     # The last of 24 writes has its turn after 4.6 seconds, more than twice the budget of a call.

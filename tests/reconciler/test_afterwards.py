@@ -21,8 +21,8 @@ class Held(Scripted):
         super().__init__(effects=True)
         self.go = asyncio.Event()
 
-    async def post_bind(self, c: BindContext) -> None:
-        await super().post_bind(c)
+    async def post_bind(self, ctx: BindContext) -> None:
+        await super().post_bind(ctx)
         await self.go.wait()
 
 

@@ -24,15 +24,15 @@ class Annotates(Scripted):
         super().__init__(**acts)
         self.seen: dict[str, list[BindContext]] = {"bind": [], "post_bind": []}
 
-    def before_bind(self, c: BindContext) -> Mapping[str, str]:
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         return ADDED
 
-    async def bind(self, c: BindContext) -> Status:
-        self.seen["bind"].append(c)
+    async def bind(self, ctx: BindContext) -> Status:
+        self.seen["bind"].append(ctx)
         return Status.skip()
 
-    async def post_bind(self, c: BindContext) -> None:
-        self.seen["post_bind"].append(c)
+    async def post_bind(self, ctx: BindContext) -> None:
+        self.seen["post_bind"].append(ctx)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ async def test_post_bind_has_the_context_of_its_bind(stage: Stage, workers: int)
 
 
 async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage) -> None:
-    async def writes(c: BindContext) -> Status:
-        assert c.pod is not None
-        assert c.node is not None
-        for raw in (c.pod, c.node, c.request.raw):
+    async def writes(ctx: BindContext) -> Status:
+        assert ctx.pod is not None
+        assert ctx.node is not None
+        for raw in (ctx.pod, ctx.node, ctx.request.raw):
             raw["metadata"].setdefault("labels", {})["written"] = "here"
-        if c.attempt == 1:
+        if ctx.attempt == 1:
             return Status.retry("once more")
         return Status.wait("to be looked at")
 

@@ -24,8 +24,8 @@ from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 
 
-async def fails_first(c: BindContext) -> Status:
-    return Status.retry("no luck") if c.attempt == 1 else Status.ok()
+async def fails_first(ctx: BindContext) -> Status:
+    return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
 
 
 async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
@@ -59,7 +59,7 @@ def _is_labelled(stores: Informers, key: ObjectKey, label: str) -> bool:
 
 @pytest.mark.parametrize("reason", [Reason.DEVICE_CONFLICT, Reason.VOLUME_CONFLICT])
 async def test_fault_17_18_a_conflict_is_final_and_the_scheduler_is_told(stage: Stage, reason: Reason) -> None:
-    async def conflicts(c: BindContext) -> Status:
+    async def conflicts(ctx: BindContext) -> Status:
         return Status.fatal("it is not free", reason, Suggestion.RESCHEDULE_ELSEWHERE)
 
     plugin = Scripted(pre_bind=conflicts)
@@ -118,8 +118,8 @@ async def test_fault_19_a_missing_right_is_final_and_named(crd_cluster: Cluster,
 async def test_fault_20_watches_go_on_while_every_worker_is_busy(stage: Stage) -> None:
     hold = Hold()
 
-    async def first_is_slow(c: BindContext) -> Status:
-        return await hold(c) if c.request.key.name == "slow" else Status.ok()
+    async def first_is_slow(ctx: BindContext) -> Status:
+        return await hold(ctx) if ctx.request.key.name == "slow" else Status.ok()
 
     one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
     async with stage.working(Scripted(pre_bind=first_is_slow), binding=one) as working:
@@ -145,7 +145,7 @@ async def test_fault_20_watches_go_on_while_every_worker_is_busy(stage: Stage) -
 )
 async def test_fault_40_nothing_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
     class Annotates(Scripted):
-        def before_bind(self, c: BindContext) -> Mapping[str, str]:
+        def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
             return annotations
 
     plugin = Annotates(effects=True)
@@ -209,12 +209,12 @@ async def test_pre_bind_of_neighbours_runs_at_the_same_time(stage: Stage) -> Non
     """Two plugins, each of which goes on only when the other has begun."""
     both = asyncio.Barrier(2)
 
-    async def meets(c: BindContext) -> Status:
+    async def meets(ctx: BindContext) -> Status:
         await both.wait()
         return Status.ok()
 
     class Beside(Scripted):
-        def preflight(self, c: BindContext) -> Preflight:
+        def preflight(self, ctx: BindContext) -> Preflight:
             return RUN_PARALLEL
 
     class AlsoBeside(Beside):

@@ -95,11 +95,11 @@ async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
     registry = CollectorRegistry()
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, metrics=KubeMetrics(registry))
 
-    async def undo(c: BindContext) -> Status:
-        rounds.append(c.request.key.name)
+    async def undo(ctx: BindContext) -> Status:
+        rounds.append(ctx.request.key.name)
         return Status.ok() if len(rounds) == 4 else Status.retry("not yet")
 
-    async def fails(c: BindContext) -> Status:
+    async def fails(ctx: BindContext) -> Status:
         return Status.fatal("never")
 
     async with stage.working(Scripted(effects=True, pre_bind=fails, rollback=undo), options=options):
@@ -178,8 +178,8 @@ async def test_their_finished_requests_are_swept_too(stage: Stage) -> None:
     await stage.request_gone()
 
 
-async def fails_at_first(c: BindContext) -> Status:
-    return Status.retry("no luck") if c.attempt == 1 else Status.ok()
+async def fails_at_first(ctx: BindContext) -> Status:
+    return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
 
 
 def _is_seen(working: Working, namespace: str, version: str) -> bool:

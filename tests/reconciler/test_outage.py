@@ -87,7 +87,7 @@ async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_a
     async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
         reflectors = working.parts.stores.reflectors.values()
 
-        async def cuts(c: BindContext) -> Status:
+        async def cuts(ctx: BindContext) -> Status:
             plugin.on_rollback = None
             await wire.cut()
             raise ConnectionFailed("no connection")
@@ -129,12 +129,12 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
     async with stage.wire() as (wire, access):
         reads = 0
 
-        async def reads_a_map(c: BindContext) -> Status:
+        async def reads_a_map(ctx: BindContext) -> Status:
             nonlocal reads
             reads += 1
             if reads == 1:
                 await wire.cut()
-            found = await c.client.list_all(CONFIGMAPS, c.request.key.namespace)
+            found = await ctx.client.list_all(CONFIGMAPS, ctx.request.key.namespace)
             return Status.ok() if found == [] else Status.fatal("there are none")
 
         plugin = Scripted(pre_bind=reads_a_map, sources=[EventSource(CONFIGMAPS)])
@@ -153,8 +153,8 @@ async def test_fault_10_a_status_that_could_not_be_written_is_written_later_and_
     """The failure's write is lost on the way; nothing is tried again before it is written."""
     async with stage.wire() as (wire, access):
 
-        async def fails_and_cuts(c: BindContext) -> Status:
-            if c.attempt == 1:
+        async def fails_and_cuts(ctx: BindContext) -> Status:
+            if ctx.attempt == 1:
                 await wire.cut()
                 return Status.retry("no luck")
             return Status.ok()

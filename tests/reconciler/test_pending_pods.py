@@ -13,9 +13,9 @@ LARGE = [{"name": f"VARIABLE_{n}", "value": f"{n * 7919:x}" * 4} for n in range(
 async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_waited(stage: Stage) -> None:
     seen: dict[str, int] = {}
 
-    async def look(c: BindContext) -> Status:
-        assert c.pod is not None
-        seen[c.request.key.name] = len(c.pod["spec"]["containers"][0].get("env") or ())
+    async def look(ctx: BindContext) -> Status:
+        assert ctx.pod is not None
+        seen[ctx.request.key.name] = len(ctx.pod["spec"]["containers"][0].get("env") or ())
         return Status.ok()
 
     container = {"name": "main", "image": "example.com/image"}

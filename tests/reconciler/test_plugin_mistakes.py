@@ -24,8 +24,8 @@ def typo(*_: Any) -> Any:
         pytest.param("preflight", lambda *_: True, id="preflight returns True"),
         pytest.param("preflight", lambda *_: Status.ok(), id="preflight returns a Status"),
         pytest.param("preflight", typo, id="preflight raises"),
-        pytest.param("before_bind", lambda *_: None, id="before_bind returns None"),
-        pytest.param("before_bind", typo, id="before_bind raises"),
+        pytest.param("binding_annotations", lambda *_: None, id="binding_annotations returns None"),
+        pytest.param("binding_annotations", typo, id="binding_annotations raises"),
     ],
 )
 async def test_a_mistake_ends_the_request_failed_with_plugin_and_point(
@@ -66,7 +66,7 @@ async def test_a_plugin_that_raises_in_serves_fails_only_what_it_alone_serves(st
     class Author(Scripted):
         name = "author"
 
-        def serves(self, request: BindRequest) -> Any:
+        def supported_allocations(self, request: BindRequest) -> Any:
             raise KeyError("typo")
 
     async with stage.working(Author()):
@@ -80,12 +80,12 @@ async def test_a_plugin_that_raises_in_serves_fails_only_what_it_alone_serves(st
         await stage.phase("plain", "Succeeded")
         status = await stage.phase("share", "Failed")
     assert status["reason"].startswith("NoPlugin: no enabled plugin serves ")
-    assert "author: serves raised KeyError: 'typo'" in status["reason"]
+    assert "author: supported_allocations raised KeyError: 'typo'" in status["reason"]
 
 
 async def test_a_plugin_that_raises_in_leaves_effects_is_rolled_back(stage: Stage) -> None:
     class Author(Scripted):
-        def leaves_effects(self, request: BindRequest) -> bool:
+        def has_side_effects(self, request: BindRequest) -> bool:
             raise KeyError("typo")
 
     async def fails(_: Any) -> Status:

@@ -82,8 +82,8 @@ async def test_nothing_is_said_of_another_pod_of_the_name(stage: Stage) -> None:
 
 
 async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_that_it_was_not(stage: Stage) -> None:
-    async def fails_while_the_watch_hangs(c: BindContext) -> Status:
-        if c.attempt > 1:
+    async def fails_while_the_watch_hangs(ctx: BindContext) -> Status:
+        if ctx.attempt > 1:
             return Status.ok()
         await working.hang("pods")
         return Status.retry("no luck")
@@ -98,13 +98,13 @@ async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_th
 async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage: Stage) -> None:
     """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
 
-    async def spoils(c: BindContext) -> Status:
-        if c.attempt == 1:
+    async def spoils(ctx: BindContext) -> Status:
+        if ctx.attempt == 1:
             return Status.retry("no luck")
         await until_awaited(lambda: said(stage), bool)
         metadata = {"name": "pod", "annotations": {"not a name": "x"}}
         target = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
-        await c.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
+        await ctx.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
         return Status.ok()
 
     async with stage.working(Scripted(bind=spoils)) as working:
@@ -129,8 +129,8 @@ async def test_a_webhook_on_pods_status_costs_no_result(
     conditions = Match(("patch",), "pods", "status")
     proxy.add(Rule(answer, conditions))
 
-    async def cannot(c: BindContext) -> Status:
-        return Status.retry("no luck") if c.attempt == 1 else Status.fatal("no luck at all")
+    async def cannot(ctx: BindContext) -> Status:
+        return Status.retry("no luck") if ctx.attempt == 1 else Status.fatal("no luck at all")
 
     async with stage.working(Scripted(pre_bind=cannot), access=access) as working:
         await stage.create_pod()
@@ -151,8 +151,8 @@ async def test_a_webhook_on_pods_status_that_hangs_holds_no_worker(
     gate = Gate()
     proxy.add(Rule(Hold(gate), Match(("patch",), "pods", "status")))
 
-    async def cannot(c: BindContext) -> Status:
-        return Status.fatal("no luck") if c.request.key.name.startswith("bad") else Status.ok()
+    async def cannot(ctx: BindContext) -> Status:
+        return Status.fatal("no luck") if ctx.request.key.name.startswith("bad") else Status.ok()
 
     async with stage.working(Scripted(pre_bind=cannot), access=access, binding=Binding(workers=1)):
         for name in ("bad-1", "bad-2", "good"):

@@ -55,12 +55,12 @@ class Leaving(Scripted):
         self.refuses = 0
         self.lost = 0
 
-    async def _leave(self, c: BindContext) -> Status:
+    async def _leave(self, ctx: BindContext) -> Status:
         with suppress(AlreadyExists):
-            await c.client.create(CONFIGMAPS, c.request.key.namespace, configmap(c.request.key.name))
+            await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, configmap(ctx.request.key.name))
         return self.answer
 
-    async def _take(self, c: BindContext) -> Status:
+    async def _take(self, ctx: BindContext) -> Status:
         if self.refuses:
             self.refuses -= 1
             return Status.retry("it is still in use")
@@ -68,7 +68,7 @@ class Leaving(Scripted):
             self.lost -= 1
             raise NoResponse("the connection broke")
         with suppress(NotFound):
-            await c.client.delete(CONFIGMAPS, c.request.key.namespace, c.request.key.name)
+            await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, ctx.request.key.name)
         return Status.ok()
 
 
@@ -186,9 +186,9 @@ async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stag
 
 
 async def test_effects_are_rolled_back_also_when_the_finalizer_was_removed(stage: Stage) -> None:
-    async def unhold(c: BindContext) -> Status:
-        await plugin._leave(c)
-        await c.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
+    async def unhold(ctx: BindContext) -> Status:
+        await plugin._leave(ctx)
+        await ctx.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
         return Status.fatal("taken")
 
     plugin = Leaving(Status.ok())
@@ -308,7 +308,7 @@ async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) 
     plugin = Scripted(effects=True)
     async with stage.wire() as (wire, access):
 
-        async def loses_the_next_answer(c: BindContext) -> Status:
+        async def loses_the_next_answer(ctx: BindContext) -> Status:
             wire.lose_answers(1)
             return Status.skip()
 
@@ -323,8 +323,8 @@ async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) 
 
 
 async def test_fault_11_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
-    async def binds_and_fails(c: BindContext) -> Status:
-        await post_binding(c.client, c.request.pod_key, c.request.pod_uid, c.spec.selected_node, {})
+    async def binds_and_fails(ctx: BindContext) -> Status:
+        await post_binding(ctx.client, ctx.request.pod_key, ctx.request.pod_uid, ctx.spec.selected_node, {})
         return Status.fatal("and then something went wrong")
 
     plugin = Scripted(bind=binds_and_fails)
@@ -340,8 +340,8 @@ async def test_fault_11_a_bind_plugin_that_fails_after_it_has_bound_has_bound(st
 async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(stage: Stage, set_by: timedelta) -> None:
     """A Binding has no reply, then the request is deleted. Setting the clock does not change the time left."""
 
-    async def goes_unanswered(c: BindContext) -> Status:
-        c.posts.last_unknown = stage.clock.monotonic()
+    async def goes_unanswered(ctx: BindContext) -> Status:
+        ctx.posts.last_unknown = stage.clock.monotonic()
         return Status.retry("the Binding has no answer")
 
     plugin = Scripted(effects=True)
@@ -425,8 +425,8 @@ async def test_effects_of_an_attempt_that_the_webhook_did_not_announce_are_recor
     """The finalizer stands before the plugin is called: a crash in between leaves a record and no effect."""
     seen: list[bool] = []
 
-    async def look(c: BindContext) -> Status:
-        stored = await c.client.get(BINDREQUESTS, c.request.key.namespace, c.request.key.name)
+    async def look(ctx: BindContext) -> Status:
+        stored = await ctx.client.get(BINDREQUESTS, ctx.request.key.namespace, ctx.request.key.name)
         seen.append(names.FINALIZER in stored["metadata"].get("finalizers", ()))
         return Status.ok()
 

@@ -68,8 +68,8 @@ async def test_another_selector_of_the_same_release_waits_and_is_ready(stage: St
 async def test_a_request_that_changes_its_shard_keeps_what_was_prepared(stage: Stage) -> None:
     there = Hold()
 
-    async def prepares(c: BindContext) -> Status:
-        return Status.ok() if c.request.key.name != "moves" else await there(c)
+    async def prepares(ctx: BindContext) -> Status:
+        return Status.ok() if ctx.request.key.name != "moves" else await there(ctx)
 
     one, two = Scripted(effects=True), Scripted(effects=True, pre_bind=prepares)
     async with (

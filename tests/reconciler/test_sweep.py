@@ -82,8 +82,8 @@ async def decisionsleft(stage: Stage) -> list[str]:
 
 
 async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage: Stage) -> None:
-    async def by_name(c: BindContext) -> Status:
-        return Status.fatal("never") if c.request.key.name == "fails" else Status.ok()
+    async def by_name(ctx: BindContext) -> Status:
+        return Status.fatal("never") if ctx.request.key.name == "fails" else Status.ok()
 
     async with stage.working(Scripted(pre_bind=by_name)):
         for name in ("one", "two", "three", "fails"):

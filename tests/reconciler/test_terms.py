@@ -108,9 +108,9 @@ async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
 async def test_fault_32_memory_follows_what_there_is(stage: Stage) -> None:
     """Bound pods, finished and deleted requests leave nothing; failed ones as little as can be, while they exist."""
 
-    async def by_name(c: BindContext) -> Status:
-        name = c.request.key.name
-        c.state["kept"] = "something"
+    async def by_name(ctx: BindContext) -> Status:
+        name = ctx.request.key.name
+        ctx.state["kept"] = "something"
         if name.startswith("fails"):
             return Status.fatal("never")
         return Status.wait("for ever") if name.startswith("waits") else Status.ok()

@@ -21,11 +21,11 @@ from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 def needs(name: str) -> Scripted:
     """A plugin whose requests wait for a ConfigMap with ready=yes, by a look at the API server."""
 
-    async def look(c: BindContext) -> Status:
-        namespace = c.request.key.namespace
+    async def look(ctx: BindContext) -> Status:
+        namespace = ctx.request.key.namespace
         version = ResourceVersion("")
         try:
-            found = await c.client.get(CONFIGMAPS, namespace, name)
+            found = await ctx.client.get(CONFIGMAPS, namespace, name)
         except NotFound:
             pass
         else:
@@ -93,8 +93,8 @@ async def test_a_change_between_look_and_sleep_is_not_slept_through(stage: Stage
     async with stage.working(plugin) as working:
         shown = working.parts.reflectors["scripted/0"].store
 
-        async def looks_and_dawdles(c: BindContext) -> Status:
-            status = await look(c)
+        async def looks_and_dawdles(ctx: BindContext) -> Status:
+            status = await look(ctx)
             if not dawdled.is_set():
                 dawdled.set()
                 await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
@@ -182,7 +182,7 @@ async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Sta
 
 
 async def test_a_plugin_polls_at_its_own_interval_and_its_wait_has_a_timeout_of_its_own(stage: Stage) -> None:
-    async def polls(c: BindContext) -> Status:
+    async def polls(ctx: BindContext) -> Status:
         if len(plugin.points("pod")) > 3:
             stage.clock.passed += timedelta(hours=1)
         return Status.wait(
@@ -204,10 +204,10 @@ async def test_a_plugin_polls_at_its_own_interval_and_its_wait_has_a_timeout_of_
 
 @pytest.mark.parametrize("minutes", [10, -10])
 async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int) -> None:
-    async def by_name(c: BindContext) -> Status:
-        if c.request.key.name == "retries" and c.attempt == 1:
+    async def by_name(ctx: BindContext) -> Status:
+        if ctx.request.key.name == "retries" and ctx.attempt == 1:
             return Status.retry("no luck")
-        return await waits.on_pre_bind(c) if c.request.key.name == "waits" and waits.on_pre_bind else Status.ok()
+        return await waits.on_pre_bind(ctx) if ctx.request.key.name == "waits" and waits.on_pre_bind else Status.ok()
 
     waits = needs("data")
     plugin = Scripted(pre_bind=by_name, sources=waits.sources)
@@ -259,10 +259,10 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage) -> N
     go = asyncio.Event()
     waiting = Status.wait("somebody else's turn")
 
-    async def looks_slowly(c: BindContext) -> Status:
-        if c.request.key.name == "fresh":
+    async def looks_slowly(ctx: BindContext) -> Status:
+        if ctx.request.key.name == "fresh":
             return Status.ok()
-        if plugin.points(c.request.key.name).count("pre_bind") > 1:
+        if plugin.points(ctx.request.key.name).count("pre_bind") > 1:
             await go.wait()
         return waiting
 

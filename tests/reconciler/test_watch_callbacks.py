@@ -31,7 +31,7 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
         if new is not None and new["metadata"]["name"] == "raises":
             raise ValueError("nor its change")
 
-    async def until_ready(c: BindContext) -> Status:
+    async def until_ready(ctx: BindContext) -> Status:
         ready = any(found["ready"] for found in working.parts.reflectors["scripted/0"].store.values())
         return Status.ok() if ready else Status.wait("nothing is ready")
 

@@ -148,7 +148,7 @@ async def test_fault_34_a_withdrawn_decision_is_never_carried_out_even_if_the_wa
     """The request is deleted and remade with another node while its retry is due and no watch tells of it."""
     failed = asyncio.Event()
 
-    async def fails_once(c: BindContext) -> Status:
+    async def fails_once(ctx: BindContext) -> Status:
         if not failed.is_set():
             failed.set()
             return Status.retry("not now")
@@ -177,11 +177,11 @@ async def test_fault_34_a_request_remade_under_its_name_starts_when_the_old_one_
     hold = Hold()
     undone: list[str] = []
 
-    async def prepare(c: BindContext) -> Status:
-        return await hold(c) if c.request.selected_node == "gpu-node-0" else Status.ok()
+    async def prepare(ctx: BindContext) -> Status:
+        return await hold(ctx) if ctx.request.selected_node == "gpu-node-0" else Status.ok()
 
-    async def undo(c: BindContext) -> Status:
-        undone.append(c.request.selected_node)
+    async def undo(ctx: BindContext) -> Status:
+        undone.append(ctx.request.selected_node)
         return Status.ok() if len(undone) > 1 else Status.retry("not at once")
 
     plugin = Scripted(effects=True, pre_bind=prepare, rollback=undo)
@@ -229,8 +229,8 @@ async def test_a_rollback_that_a_lost_finalizer_leaves_is_not_cut_short_by_the_r
     hold = Hold()
     tries: list[str] = []
 
-    async def undo(c: BindContext) -> Status:
-        tries.append(c.request.key.name)
+    async def undo(ctx: BindContext) -> Status:
+        tries.append(ctx.request.key.name)
         return Status.ok() if len(tries) == 3 else Status.retry("not yet")
 
     plugin = Scripted(effects=True, pre_bind=hold, rollback=undo)
@@ -266,22 +266,22 @@ class Writes(Scripted):
 
     name = "writes"
 
-    def preflight(self, c: BindContext) -> Preflight:
-        return RUN_PARALLEL if c.request.key.name == "pod" else SKIP_PARALLEL
+    def preflight(self, ctx: BindContext) -> Preflight:
+        return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
 
-    async def pre_bind(self, c: BindContext) -> Status:
-        self._called("pre_bind", c)
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        self._called("pre_bind", ctx)
         body = {"metadata": {"name": "effect"}}
-        await uncut(c.client.create(CONFIGMAPS, c.request.key.namespace, body))
+        await uncut(ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body))
         return Status.ok()
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
         try:
-            await c.client.delete(CONFIGMAPS, c.request.key.namespace, "effect")
+            await ctx.client.delete(CONFIGMAPS, ctx.request.key.namespace, "effect")
         except NotFound:
-            self.calls.append(("nothing to undo", c.request.key.name, c.request.uid))
+            self.calls.append(("nothing to undo", ctx.request.key.name, ctx.request.uid))
         else:
-            self._called("rollback", c)
+            self._called("rollback", ctx)
         return Status.ok()
 
 
@@ -290,8 +290,8 @@ class Sibling(Scripted):
 
     name = "sibling"
 
-    def preflight(self, c: BindContext) -> Preflight:
-        return RUN_PARALLEL if c.request.key.name == "pod" else SKIP_PARALLEL
+    def preflight(self, ctx: BindContext) -> Preflight:
+        return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
 
 
 async def test_a_write_in_flight_is_undone_though_its_sibling_fails_and_the_request_is_deleted(

@@ -38,5 +38,5 @@ def test_every_budget_is_documented_with_its_default() -> None:
 
 
 def test_every_field_of_the_context_is_documented() -> None:
-    named = {name for cells in rows("field") for name in re.findall(r"`c\.(\w+)`", cells[0])}
+    named = {name for cells in rows("field") for name in re.findall(r"`ctx\.(\w+)`", cells[0])}
     assert named == {field.name for field in fields(BindContext)} | {"spec"}

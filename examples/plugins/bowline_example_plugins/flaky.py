@@ -34,19 +34,19 @@ class Flaky(Plugin):
         """Count what only this plugin knows; the framework counts its calls and their answers."""
         self._failures = handle.metrics.counter("failures_total", "Attempts that were failed on purpose.")
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         """Only pods with the annotation are slowed down by this plugin."""
-        return RUN if self._failures_wanted(c) else SKIP
+        return RUN if self._failures_wanted(ctx) else SKIP
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail while the attempt's number is not above the wanted failures."""
-        wanted = self._failures_wanted(c)
-        if c.attempt <= wanted:
+        wanted = self._failures_wanted(ctx)
+        if ctx.attempt <= wanted:
             self._failures.inc()
-            return Status.retry(f"failing on purpose, {wanted - c.attempt} more to come")
+            return Status.retry(f"failing on purpose, {wanted - ctx.attempt} more to come")
         return Status.ok()
 
-    def _failures_wanted(self, c: BindContext) -> int:
-        annotations = ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
+    def _failures_wanted(self, ctx: BindContext) -> int:
+        annotations = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
         text = annotations.get(self.args.annotation, "")
         return int(text) if text.isascii() and text.isdigit() else 0

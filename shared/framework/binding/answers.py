@@ -14,7 +14,7 @@ from shared.framework.plugin import Preflight
 from shared.framework.status import Code, Status
 
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
-FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.INFRA})
+FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 ANSWERS = FAILURES | {Code.OK, Code.SKIP}
 
 
@@ -53,7 +53,7 @@ def preflight(answer: Any) -> Preflight:
 
 
 def annotations(answer: Any) -> Mapping[str, str]:
-    """Check the result of before_bind."""
+    """Check the result of binding_annotations."""
     if not isinstance(answer, Mapping):
         raise _wrong(answer, "a mapping of annotations")
     for key, value in answer.items():
@@ -63,15 +63,15 @@ def annotations(answer: Any) -> Mapping[str, str]:
 
 
 def demands(answer: Any) -> frozenset[AllocationKind]:
-    """Check the result of serves."""
+    """Check the result of supported_allocations."""
     found = tuple(answer) if isinstance(answer, Iterable) else (answer,)
     if not all(isinstance(demand, AllocationKind) for demand in found):
-        raise _wrong(answer, "a collection of Demand")
+        raise _wrong(answer, "a collection of AllocationKind")
     return frozenset(found)
 
 
 def flag(answer: Any) -> bool:
-    """Check the result of leaves_effects."""
+    """Check the result of has_side_effects."""
     if not isinstance(answer, bool):
         raise _wrong(answer, "True or False")
     return answer
@@ -98,8 +98,8 @@ def routes(answer: Any) -> tuple[Route, ...]:
 
 def _with_code(answer: Status, allowed: Collection[Code]) -> Status:
     if answer.code not in allowed:
-        expected = ", ".join(code.value for code in Code if code in allowed)
-        raise WrongAnswer(f"returned a Status with code {answer.code.value}; expected one of {expected}")
+        expected = ", ".join(code.name for code in Code if code in allowed)
+        raise WrongAnswer(f"returned a Status with code {answer.code.name}; expected one of {expected}")
     return answer
 
 

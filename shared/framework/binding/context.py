@@ -34,7 +34,7 @@ class BindContext:
     own.
 
     - ``pod``, ``node`` and ``request.raw`` are copies for this attempt, shared by its plugins. Writing into them
-      changes neither the caches nor the API server: annotations for the pod are returned by ``before_bind``.
+      changes neither the caches nor the API server: annotations for the pod are returned by ``binding_annotations``.
     - ``pod`` is complete except for its managed fields; None only in a rollback whose pod no longer exists.
     - ``node`` is the node's metadata only, without labels except those of GPUs (``nvidia.com/gpu`` with a suffix):
       for anything else GET the node with ``client``. None only if the node does not exist.

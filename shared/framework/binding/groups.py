@@ -55,8 +55,8 @@ def merge_waits(waits: Sequence[Status]) -> Status:
 
 
 def merge_failures(failures: Sequence[Status]) -> Status:
-    """Merge several failures: all their reasons; INFRA if all are, else RETRY; the longest retry_after applies."""
-    code = Code.INFRA if all(status.code is Code.INFRA for status in failures) else Code.RETRY
+    """Merge several failures: all their reasons, the longest retry_after; TRANSIENT if all are, else RETRY."""
+    code = Code.TRANSIENT if all(status.code is Code.TRANSIENT for status in failures) else Code.RETRY
     return Status(
         code,
         tuple(f"{status.plugin}: {status.message}" for status in failures),

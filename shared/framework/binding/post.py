@@ -15,17 +15,17 @@ _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group 
 _QUOTA = "exceeded quota: "
 
 
-async def bind_by_post(c: BindContext) -> Status:
-    """Bind the pod to the selected node by a Binding that carries ``c.annotations`` and the pod's UID.
+async def bind_by_post(ctx: BindContext) -> Status:
+    """Bind the pod to the selected node by a Binding that carries ``ctx.annotations`` and the pod's UID.
 
     The API server stores a Binding's annotations unvalidated and then rejects every update of the pod, so they are
     validated here first.
     """
-    present = ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
-    faults = annotation_faults(c.annotations, present)
+    present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
+    faults = annotation_faults(ctx.annotations, present)
     if faults:
         return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in faults))
-    request, node = c.request, c.spec.selected_node
+    request, node = ctx.request, ctx.spec.selected_node
     is_sent = False
 
     def on_send() -> None:
@@ -34,21 +34,21 @@ async def bind_by_post(c: BindContext) -> Status:
 
     try:
         result = await post_binding(
-            c.client,
+            ctx.client,
             request.pod_key,
             request.pod_uid,
             node,
-            c.annotations,
-            stopping=c.posts.stopping,
+            ctx.annotations,
+            stopping=ctx.posts.stopping,
             on_send=on_send,
         )
     except asyncio.CancelledError:
         # A POST that has been sent may still be applied; a queued one is not sent any more.
         if is_sent:
-            c.posts.last_unknown = c.client.clock.monotonic()
+            ctx.posts.last_unknown = ctx.client.clock.monotonic()
         raise
-    c.posts.last_unknown = result.last_unknown
-    c.posts.acknowledged = result.outcome is BindOutcome.BOUND
+    ctx.posts.last_unknown = result.last_unknown
+    ctx.posts.acknowledged = result.outcome is BindOutcome.BOUND
     return binding_status(result)
 
 
@@ -67,7 +67,7 @@ def binding_status(result: BindingResult) -> Status:
         case BindOutcome.LOOK | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
-            return Status(Code.INFRA, (why,), retry_after=result.retry_after)
+            return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)
 
 
 def refusal(message: str) -> Status:

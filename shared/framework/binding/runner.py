@@ -33,7 +33,7 @@ class _States:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The demands of a request that plugins fulfil, and the errors of plugins whose ``serves`` failed."""
+    """The allocations of a request that plugins support, and the errors of plugins whose call failed."""
 
     demands: frozenset[AllocationKind]
     errors: tuple[str, ...] = ()
@@ -47,10 +47,10 @@ class Runner:
         self._observer = observer
         self._calls = PluginCalls(observer)
         self._states: dict[ObjectUID, _States] = {}
-        self._serves = self._overriding("serves")
-        self._leaves_effects = self._overriding("leaves_effects")
+        self._supported_allocations = self._overriding("supported_allocations")
+        self._has_side_effects = self._overriding("has_side_effects")
         self._pre_bind = self._overriding("pre_bind")
-        self._before_bind = self._overriding("before_bind")
+        self._binding_annotations = self._overriding("binding_annotations")
         self._bind = self._overriding("bind")
         self._post_bind = self._overriding("post_bind")
         self._rollback = self._overriding("rollback")[::-1]
@@ -63,22 +63,23 @@ class Runner:
         """Return the demands of the request that enabled plugins fulfil. A plugin whose call fails serves nothing."""
         demands: set[AllocationKind] = set()
         errors = []
-        for plugin in self._serves:
-            found = self._calls.answer(plugin, "serves", None, partial(plugin.serves, request), answers.demands)
+        for plugin in self._supported_allocations:
+            method = partial(plugin.supported_allocations, request)
+            found = self._calls.answer(plugin, "supported_allocations", None, method, answers.demands)
             if isinstance(found, Failed):
                 errors.append(f"{plugin.name}: {found.status.message}")
             else:
                 demands.update(found)
         return Served(frozenset(demands), tuple(errors))
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         """Return whether an attempt may leave side effects that only rollback removes.
 
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
-        for plugin in self._leaves_effects:
-            ask = partial(plugin.leaves_effects, request)
-            found = self._calls.answer(plugin, "leaves_effects", None, ask, answers.flag)
+        for plugin in self._has_side_effects:
+            ask = partial(plugin.has_side_effects, request)
+            found = self._calls.answer(plugin, "has_side_effects", None, ask, answers.flag)
             if isinstance(found, Failed) or found:
                 return True
         return False
@@ -90,66 +91,66 @@ class Runner:
 
     # --- extension points ---
 
-    def preflight(self, c: BindContext) -> tuple[Group, ...] | Status:
+    def preflight(self, ctx: BindContext) -> tuple[Group, ...] | Status:
         """Return the plugins whose pre_bind must run, by group; for most pods none. A Status is a failure."""
         found = []
         for plugin in self._pre_bind:
-            ask = partial(plugin.preflight, self._own(plugin, c))
-            answer = self._calls.answer(plugin, "preflight", c, ask, answers.preflight)
+            ask = partial(plugin.preflight, self._own(plugin, ctx))
+            answer = self._calls.answer(plugin, "preflight", ctx, ask, answers.preflight)
             if isinstance(answer, Failed):
-                return self._reclassified(c, answer.status)
+                return self._reclassified(ctx, answer.status)
             found.append((plugin, answer))
         return pre_bind_groups(found)
 
-    async def run_pre_bind(self, c: BindContext, groups: Sequence[Group]) -> Status:
+    async def run_pre_bind(self, ctx: BindContext, groups: Sequence[Group]) -> Status:
         """Run the groups in order. The first failure cancels the other calls of its group and ends the run.
 
         A WAIT lets the other calls of its group finish, then ends the run.
         """
         for group in groups:
-            status = await self._run_group(group, c)
+            status = await self._run_group(group, ctx)
             if status.code is not Code.OK:
-                return self._reclassified(c, status)
+                return self._reclassified(ctx, status)
         return Status.ok()
 
-    async def run_bind(self, c: BindContext) -> Status:
+    async def run_bind(self, ctx: BindContext) -> Status:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        for plugin in self._before_bind:
-            ask = partial(plugin.before_bind, self._own(plugin, c))
-            added = self._calls.answer(plugin, "before_bind", c, ask, answers.annotations)
+        for plugin in self._binding_annotations:
+            ask = partial(plugin.binding_annotations, self._own(plugin, ctx))
+            added = self._calls.answer(plugin, "binding_annotations", ctx, ask, answers.annotations)
             if isinstance(added, Failed):
-                return self._reclassified(c, added.status)
-            c.annotations.update(added)
+                return self._reclassified(ctx, added.status)
+            ctx.annotations.update(added)
         for plugin in self._bind:
-            method = partial(plugin.bind, self._own(plugin, c))
-            status = await self._calls.status(plugin, "bind", c, plugin.budgets.call_s, method, answers.status)
+            method = partial(plugin.bind, self._own(plugin, ctx))
+            status = await self._calls.status(plugin, "bind", ctx, plugin.budgets.call_s, method, answers.status)
             if status.code is not Code.SKIP:
-                return self._reclassified(c, status)
+                return self._reclassified(ctx, status)
         names = ", ".join(plugin.name for plugin in self._bind) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
-    async def run_post_bind(self, c: BindContext) -> None:
+    async def run_post_bind(self, ctx: BindContext) -> None:
         """Call every plugin after the pod is bound. Errors are counted; the pod stays bound.
 
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
         for plugin in self._post_bind:
-            method = partial(plugin.post_bind, self._own(plugin, c))
-            await self._calls.status(plugin, "post_bind", c, plugin.budgets.post_bind_s, method, answers.nothing)
+            method = partial(plugin.post_bind, self._own(plugin, ctx))
+            await self._calls.status(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, method, answers.nothing)
 
-    async def run_rollback(self, c: BindContext, why: Status) -> Status:
+    async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
 
-        INFRA if every failure is the API server's or the network's.
+        TRANSIENT if every failure is the API server's or the network's.
         """
         failures = []
         for plugin in self._rollback:
-            method = partial(plugin.rollback, self._own(plugin, c), why)
+            method = partial(plugin.rollback, self._own(plugin, ctx), why)
             status = await self._calls.status(
-                plugin, "rollback", c, plugin.budgets.rollback_s, method, answers.status
+                plugin, "rollback", ctx, plugin.budgets.rollback_s, method, answers.status
             )
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
@@ -168,18 +169,18 @@ class Runner:
     def _overriding(self, method: str) -> tuple[Plugin, ...]:
         return tuple(plugin for plugin in self._plugins if overrides(plugin, method))
 
-    def _own(self, plugin: Plugin, c: BindContext) -> BindContext:
+    def _own(self, plugin: Plugin, ctx: BindContext) -> BindContext:
         """Return the context with this plugin's own state."""
-        states = self._states.get(c.request.uid)
+        states = self._states.get(ctx.request.uid)
         if states is None:
-            states = self._states[c.request.uid] = _States(c.request.key)
-        return c.with_state(states.by_plugin.setdefault(plugin.name, {}))
+            states = self._states[ctx.request.uid] = _States(ctx.request.key)
+        return ctx.with_state(states.by_plugin.setdefault(plugin.name, {}))
 
-    async def _run_group(self, group: Group, c: BindContext) -> Status:
+    async def _run_group(self, group: Group, ctx: BindContext) -> Status:
         if len(group.plugins) == 1:
-            return await self._pre_bind_one(group.plugins[0], c)
+            return await self._pre_bind_one(group.plugins[0], ctx)
         tasks = [
-            asyncio.create_task(self._pre_bind_one(plugin, c), name=f"pre_bind {plugin.name}")
+            asyncio.create_task(self._pre_bind_one(plugin, ctx), name=f"pre_bind {plugin.name}")
             for plugin in group.plugins
         ]
         failure: Status | None = None
@@ -203,18 +204,18 @@ class Runner:
                 await asyncio.wait(pending)
         return failure or (merge_waits(waits) if waits else Status.ok())
 
-    async def _pre_bind_one(self, plugin: Plugin, c: BindContext) -> Status:
-        method = partial(plugin.pre_bind, self._own(plugin, c))
-        status = await self._calls.status(plugin, "pre_bind", c, plugin.budgets.call_s, method, answers.status)
+    async def _pre_bind_one(self, plugin: Plugin, ctx: BindContext) -> Status:
+        method = partial(plugin.pre_bind, self._own(plugin, ctx))
+        status = await self._calls.status(plugin, "pre_bind", ctx, plugin.budgets.call_s, method, answers.status)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
-    def _reclassified(self, c: BindContext, status: Status) -> Status:
+    def _reclassified(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._on_failure:
-            ask = partial(plugin.on_failure, self._own(plugin, c), status)
-            changed = self._calls.answer(plugin, "on_failure", c, ask, answers.failure)
+            ask = partial(plugin.on_failure, self._own(plugin, ctx), status)
+            changed = self._calls.answer(plugin, "on_failure", ctx, ask, answers.failure)
             # An invalid result is reported; the failure is kept.
             if isinstance(changed, Status):
                 status = changed.from_plugin(status.plugin)
@@ -223,7 +224,15 @@ class Runner:
 
 # All extension points of the reconciler, in the order of an attempt.
 POINTS = (
-    *("serves", "leaves_effects", "preflight", "pre_bind", "before_bind", "bind", "post_bind"),
+    *(
+        "supported_allocations",
+        "has_side_effects",
+        "preflight",
+        "pre_bind",
+        "binding_annotations",
+        "bind",
+        "post_bind",
+    ),
     *("on_failure", "rollback", "forget", "routes"),
 )
 

@@ -10,7 +10,7 @@ from shared.framework.plugin import AdmissionInfo
 
 def guard_faults(pod: ObjectKey, info: AdmissionInfo, allowed: Collection[str]) -> Iterator[FieldError]:
     """Yield an error if the user may not bind the pod. Requests missing in the watch cache guard nothing."""
-    if pod not in info.requested or info.user in allowed:
+    if pod not in info.pods_with_bindrequest or info.user in allowed:
         return
     message = (
         f"pod {pod} has a {names.KIND} and is bound by Bowline's reconciler, not by user {shown(info.user)}; leave "

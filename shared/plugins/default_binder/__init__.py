@@ -24,14 +24,14 @@ class DefaultBinder(Plugin):
 
     name = "default_binder"
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         """Return the allocation types that need only the Binding."""
         return SERVED
 
-    def before_bind(self, c: "BindContext") -> Mapping[str, str]:
+    def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
         """Return the annotation that records which resource type the pod received."""
-        return {RECEIVED_RESOURCE_TYPE: str(c.spec.received_resource_type or ResourceType.REGULAR)}
+        return {RECEIVED_RESOURCE_TYPE: str(ctx.spec.received_resource_type or ResourceType.REGULAR)}
 
-    async def bind(self, c: "BindContext") -> Status:
+    async def bind(self, ctx: "BindContext") -> Status:
         """Post the Binding with the pod's UID, so that another pod of the same name is never bound."""
-        return await bind_by_post(c)
+        return await bind_by_post(ctx)

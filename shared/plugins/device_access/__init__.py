@@ -68,5 +68,5 @@ def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
 def _faults(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
     for place in found:
         yield from faults(place)
-        if info.final:
+        if info.is_validating_webhook:
             yield from unprepared(place)

@@ -55,10 +55,10 @@ class DynamicResources(Plugin):
 
     # --- facts about a request ---
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return SERVED
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         """Return whether claims will be written; claims without an allocation in the request are only read."""
         return request.spec is not None and not SERVED.isdisjoint(request.spec.demands)
 
@@ -73,35 +73,35 @@ class DynamicResources(Plugin):
         """Drop all awaited claims: another process binds from here on."""
         self._discard(self._awaited.clear())
 
-    def preflight(self, c: "BindContext") -> Preflight:
+    def preflight(self, ctx: "BindContext") -> Preflight:
         """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
-        has_claims = bool(c.pod and c.pod["spec"].get("resourceClaims"))
-        extended = c.spec.extended_resource_claim_allocation is not None
-        return RUN_PARALLEL if has_claims or extended or self.leaves_effects(c.request) else SKIP_PARALLEL
+        has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
+        extended = ctx.spec.extended_resource_claim_allocation is not None
+        return RUN_PARALLEL if has_claims or extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
-        assert c.pod is not None  # noqa: S101 - an attempt always has a pod
+        assert ctx.pod is not None  # noqa: S101 - an attempt always has a pod
         # Before the first read, so that the watch keeps every later event of these claims.
-        self._discard(self._awaited.expect(c.request.key, claims_of(c.pod, c.spec)))
+        self._discard(self._awaited.expect(ctx.request.key, claims_of(ctx.pod, ctx.spec)))
         status = None
         try:
-            status = await self._preparation.take(c.pod, c.node, c.spec, c.state)
+            status = await self._preparation.take(ctx.pod, ctx.node, ctx.spec, ctx.state)
         except ClaimsNotServedError:
             status = NOT_SERVED
         except ApiError as error:
             status = refusal(error.message)
         finally:
             if status is None or status.code is not Code.WAIT:
-                self._discard(self._awaited.release(c.request.key))
+                self._discard(self._awaited.release(ctx.request.key))
         return status
 
-    async def rollback(self, c: "BindContext", why: Status) -> Status:
+    async def rollback(self, ctx: "BindContext", why: Status) -> Status:
         """Release the claims, unless the pod is bound or does not exist."""
-        if c.request.spec is None:
+        if ctx.request.spec is None:
             return Status.ok()
         try:
-            return await self._preparation.give_back(c.request, c.request.spec)
+            return await self._preparation.give_back(ctx.request, ctx.request.spec)
         except ClaimsNotServedError:
             return Status.ok()
         except ApiError as error:

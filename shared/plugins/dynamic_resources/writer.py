@@ -140,4 +140,4 @@ class Claims:
 
 def busy(wanted: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
-    return Status(Code.INFRA, (f"{wanted.label} changes faster than it can be written",))
+    return Status(Code.TRANSIENT, (f"{wanted.label} changes faster than it can be written",))

@@ -74,20 +74,20 @@ class GpuSharing(Plugin):
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
         """Add the names of the pod's ConfigMaps and the container's references to them."""
         if self._sharing.enabled:
-            prepare(pod, info.seed)
+            prepare(pod, info.request_uid)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
         if old is not None or not self._sharing.enabled:
             return ()
-        return share_faults(pod, is_final=info.final)
+        return share_faults(pod, is_final=info.is_validating_webhook)
 
     # --- facts about a request ---
 
-    def serves(self, request: BindRequest) -> Collection[AllocationKind]:
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return (AllocationKind.FRACTION,) if self._sharing.enabled else ()
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
         back.
         """
@@ -160,93 +160,93 @@ class GpuSharing(Plugin):
 
     # --- binding ---
 
-    def preflight(self, c: "BindContext") -> Preflight:
-        concerned = _is_share(c.request) or (self._sharing.enabled and self._idle.on(c.spec.selected_node))
+    def preflight(self, ctx: "BindContext") -> Preflight:
+        concerned = _is_share(ctx.request) or (self._sharing.enabled and self._idle.on(ctx.spec.selected_node))
         return RUN_PARALLEL if concerned else SKIP_PARALLEL
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
-        own = set(c.spec.selected_gpu_groups)
+        own = set(ctx.spec.selected_gpu_groups)
         try:
-            await self._owner.vacate(self._idle.on(c.spec.selected_node) - own)
+            await self._owner.vacate(self._idle.on(ctx.spec.selected_node) - own)
         except ApiError as error:
             return refusal(error.message)
-        return await self._share(c) if _is_share(c.request) else Status.ok()
+        return await self._share(ctx) if _is_share(ctx.request) else Status.ok()
 
-    async def _share(self, c: "BindContext") -> Status:
-        fault, share = request_fault(c.spec), share_of(c.pod or {"metadata": {}})
+    async def _share(self, ctx: "BindContext") -> Status:
+        fault, share = request_fault(ctx.spec), share_of(ctx.pod or {"metadata": {}})
         if fault is not None:
             return Status.fatal(fault, Reason.INVALID)
         if share is None:
             why = (
-                f"pod {c.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
+                f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
                 "share: it was created while the webhook was away; create it again"
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         try:
-            answers = await self._owner.claim([_claim(c, group) for group in c.spec.selected_gpu_groups])
-            _remember_awaited(c, answers)
+            answers = await self._owner.claim([_claim(ctx, group) for group in ctx.spec.selected_gpu_groups])
+            _remember_awaited(ctx, answers)
             missing = unfit(answers)
             if missing is not None:
                 return missing
             held = [answer.device for answer in answers if isinstance(answer, Held)]
-            return await uncut(self._give(c, share, dict(zip(c.spec.selected_gpu_groups, held, strict=True))))
+            return await uncut(self._give(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True))))
         except Conflict as error:
-            return Status(Code.INFRA, (error.message,))
+            return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
             return refusal(error.message)
 
-    async def _give(self, c: "BindContext", share: Share, devices: Mapping[str, str]) -> Status:
+    async def _give(self, ctx: "BindContext", share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
-        if c.state.get("given") == devices:
+        if ctx.state.get("given") == devices:
             return Status.ok()
-        groups, pod = c.spec.selected_gpu_groups, c.pod
+        groups, pod = ctx.spec.selected_gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
         if await self._site.label(pod, changes) is None:
-            return Status(Code.INFRA, (f"pod {c.request.pod_key} is gone or another one by now",))
-        received = c.spec.received_gpu
+            return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} is gone or another one by now",))
+        received = ctx.spec.received_gpu
         assert received is not None  # noqa: S101 - request_fault has rejected it
-        limit = memory_limit(pod, c.node, received.share)[0] if c.node is not None else ""
+        limit = memory_limit(pod, ctx.node, received.share)[0] if ctx.node is not None else ""
         maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
-        status = await write_maps(c.client, maps, pod)
+        status = await write_maps(ctx.client, maps, pod)
         if status.code is Code.OK:
-            c.state["given"] = devices
+            ctx.state["given"] = devices
         elif status.code is Code.FATAL:
             self._metrics.refused.inc()
         return status
 
-    async def post_bind(self, c: "BindContext") -> None:
+    async def post_bind(self, ctx: "BindContext") -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
-        if _is_share(c.request):
-            self._owner.settle(c.request.key)
+        if _is_share(ctx.request):
+            self._owner.settle(ctx.request.key)
 
-    async def rollback(self, c: "BindContext", why: Status) -> Status:
+    async def rollback(self, ctx: "BindContext", why: Status) -> Status:
         """Remove labels and ConfigMaps, and release the groups."""
-        if not self.leaves_effects(c.request) or c.request.spec is None:
+        if not self.has_side_effects(ctx.request) or ctx.request.spec is None:
             return Status.ok()
-        groups = c.spec.selected_gpu_groups
+        groups = ctx.spec.selected_gpu_groups
         try:
-            pod = await self._site.pod(c.request.pod_key)
-            if pod is not None and uid_of(pod) == c.request.pod_uid:
-                status = await self._take_back(c, pod)
+            pod = await self._site.pod(ctx.request.pod_key)
+            if pod is not None and uid_of(pod) == ctx.request.pod_uid:
+                status = await self._take_back(ctx, pod)
                 if status.code is not Code.OK:
                     return status
-            await self._owner.release(c.request.key, c.request.uid, groups)
+            await self._owner.release(ctx.request.key, ctx.request.uid, groups)
         except ApiError as error:
             return Status.retry(error.message)
         return Status.ok()
 
-    async def _take_back(self, c: "BindContext", pod: Object) -> Status:
-        removals = label_removals(pod["metadata"].get("labels") or {}, c.spec.selected_gpu_groups)
+    async def _take_back(self, ctx: "BindContext", pod: Object) -> Status:
+        removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.selected_gpu_groups)
         if removals and await self._site.label(pod, dict(removals), at_version=True) is None:
-            return Status.retry(f"pod {c.request.pod_key} has just been changed")
+            return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
         share = share_of(pod)
         if share is None or pod["spec"].get("nodeName"):
             # Bound by another binder, which owns the ConfigMaps now.
             return Status.ok()
         wanted = (share.capabilities, direct_env_map(share.capabilities))
-        return await remove_maps(c.client, wanted, c.request.key.namespace, c.request.pod_uid)
+        return await remove_maps(ctx.client, wanted, ctx.request.key.namespace, ctx.request.pod_uid)
 
     async def forget(self, key: ObjectKey) -> None:
         self._owner.forget(key)
@@ -256,22 +256,22 @@ def _is_share(request: BindRequest) -> bool:
     return request.spec is not None and request.spec.received_resource_type is ResourceType.FRACTION
 
 
-def _claim(c: "BindContext", group: str) -> Claim:
-    spec = (c.pod or {}).get("spec") or {}
+def _claim(ctx: "BindContext", group: str) -> Claim:
+    spec = (ctx.pod or {}).get("spec") or {}
     return Claim(
-        request=c.request.key,
-        request_uid=c.request.uid,
-        pod=c.request.pod_key,
-        node=c.spec.selected_node,
+        request=ctx.request.key,
+        request_uid=ctx.request.uid,
+        pod=ctx.request.pod_key,
+        node=ctx.spec.selected_node,
         group=group,
         tolerations=tuple(spec.get("tolerations") or ()),
-        awaited=c.state.get("awaited", {}).get(group, ObjectUID("")),
+        awaited=ctx.state.get("awaited", {}).get(group, ObjectUID("")),
     )
 
 
-def _remember_awaited(c: "BindContext", answers: list[Answer]) -> None:
+def _remember_awaited(ctx: "BindContext", answers: list[Answer]) -> None:
     """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
-    c.state["awaited"] = {
+    ctx.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
     }
 

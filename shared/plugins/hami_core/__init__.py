@@ -49,7 +49,7 @@ class HamiCore(Plugin):
         yield from portion_faults(pod)
         target = share_target(pod) if wants_share(pod) else None
         wanted = _env_entry(pod)
-        if not info.final or target is None or wanted is None:
+        if not info.is_validating_webhook or target is None or wanted is None:
             return
         if not _limits(target.container.get("env") or [], wanted):
             message = (
@@ -61,15 +61,15 @@ class HamiCore(Plugin):
 
     # --- binding ---
 
-    def preflight(self, c: "BindContext") -> Preflight:
-        return RUN if _is_share(c.request) else SKIP
+    def preflight(self, ctx: "BindContext") -> Preflight:
+        return RUN if _is_share(ctx.request) else SKIP
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""
-        received = c.spec.received_gpu
-        if c.pod is None or received is None or c.node is None:
+        received = ctx.spec.received_gpu
+        if ctx.pod is None or received is None or ctx.node is None:
             return Status.skip()
-        limit, fault = memory_limit(c.pod, c.node, received.share)
+        limit, fault = memory_limit(ctx.pod, ctx.node, received.share)
         if not limit:
             return Status.fatal(fault, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
         return Status.ok()

@@ -44,19 +44,19 @@ class NodeFit(Plugin):
     async def stop(self) -> None:
         self._holds.clear()
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Check the node with live reads; assume the pod on it if it fits."""
-        assert c.pod is not None  # noqa: S101 - an attempt has a pod
-        wanted = without(needs(c.pod), given_by_claim(c.spec))
-        node, own = c.spec.selected_node, c.request.pod_uid
+        assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
+        wanted = without(needs(ctx.pod), given_by_claim(ctx.spec))
+        node, own = ctx.spec.selected_node, ctx.request.pod_uid
         check = self._holds.begin(node)
         try:
-            found = await c.client.get(NODES, "", node)
-            pods = await c.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
+            found = await ctx.client.get(NODES, "", node)
+            pods = await ctx.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
-            return Status(Code.INFRA, (error.message,))
+            return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
             return refusal(error.message)
         finally:
@@ -67,14 +67,14 @@ class NodeFit(Plugin):
         status, short = verdict(found, wanted, occupied(others), total(promised))
         self._metrics.misfit(short)
         if status.code is Code.OK:
-            self._holds.put(c.request.key, AssumedPod(node, own, wanted))
+            self._holds.put(ctx.request.key, AssumedPod(node, own, wanted))
         else:
-            self._holds.drop(c.request.key)
+            self._holds.drop(ctx.request.key)
         return status
 
-    def on_failure(self, c: "BindContext", status: Status) -> None:
+    def on_failure(self, ctx: "BindContext", status: Status) -> None:
         """Drop the hold: a request in backoff must not block others."""
-        self._holds.drop(c.request.key)
+        self._holds.drop(ctx.request.key)
 
     async def forget(self, key: ObjectKey) -> None:
         """Drop the hold: the pod is listed on its node by now, or will not be bound."""

@@ -20,8 +20,8 @@ class NumaPlacement(Plugin):
 
     name = "numa_placement"
 
-    def before_bind(self, c: "BindContext") -> Mapping[str, str]:
+    def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
         """Return the annotation; empty for a request without zones."""
         # The raw value: the model has validated the zones, but drops fields that a newer scheduler adds.
-        zones = c.request.raw["spec"].get("predictedNUMAZones")
+        zones = ctx.request.raw["spec"].get("predictedNUMAZones")
         return {NUMA_PLACEMENT_PREDICTED: zones_annotation(zones)} if zones else {}

@@ -23,7 +23,7 @@ class RuntimeClass(Plugin):
             pod.set(self.settings.gpu_sharing.runtime_class_name, "spec", "runtimeClassName")
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        if old is not None or not info.final or not self._is_missing(pod):
+        if old is not None or not info.is_validating_webhook or not self._is_missing(pod):
             return
         wanted = self.settings.gpu_sharing.runtime_class_name
         message = (

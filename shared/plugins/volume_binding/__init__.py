@@ -48,16 +48,16 @@ class VolumeBinding(Plugin):
         self._assumptions.clear()
         self._storage.clear()
 
-    def preflight(self, c: "BindContext") -> Preflight:
+    def preflight(self, ctx: "BindContext") -> Preflight:
         """Most pods mount no PVC. Devices are independent of volumes, so both waits may run in parallel."""
-        return RUN_PARALLEL if c.pod is not None and mounts_claims(c.pod) else SKIP_PARALLEL
+        return RUN_PARALLEL if ctx.pod is not None and mounts_claims(ctx.pod) else SKIP_PARALLEL
 
-    async def pre_bind(self, c: "BindContext") -> Status:
+    async def pre_bind(self, ctx: "BindContext") -> Status:
         """Return OK once every PVC of the pod has a volume that is usable on the node."""
-        if c.pod is None or c.node is None:
+        if ctx.pod is None or ctx.node is None:
             return Status.retry("pod or node is not in sight")
-        remembered = c.state.setdefault("remembered", PodVolumes())
-        return await self._looks.settle(Subject(c.request.key, c.pod, c.node, remembered))
+        remembered = ctx.state.setdefault("remembered", PodVolumes())
+        return await self._looks.settle(Subject(ctx.request.key, ctx.pod, ctx.node, remembered))
 
     async def forget(self, key: ObjectKey) -> None:
         self._assumptions.forget(key)

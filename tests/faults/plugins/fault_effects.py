@@ -31,7 +31,7 @@ class FaultEffects(Plugin):
 
     name = "fault_effects"
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         """Only an effect is something to undo."""
         return EFFECT in _annotations(request)
 
@@ -39,40 +39,40 @@ class FaultEffects(Plugin):
         """A gate wakes the request that it names."""
         return (EventSource(CONFIGMAPS, _woken, label_selector=WAKES),)
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         """Requests without our annotations are none of our business."""
-        return RUN if _annotations(c.request).keys() & {EFFECT, GATE, REFUSE} else SKIP
+        return RUN if _annotations(ctx.request).keys() & {EFFECT, GATE, REFUSE} else SKIP
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Effect first, then the gate: what is undone later was there while the request waited."""
-        wanted = _annotations(c.request)
+        wanted = _annotations(ctx.request)
         if EFFECT in wanted:
-            await _ensure_effect(c)
+            await _ensure_effect(ctx)
         if GATE in wanted:
-            gate = ObjectKey(c.request.key.namespace, wanted[GATE])
+            gate = ObjectKey(ctx.request.key.namespace, wanted[GATE])
             try:
-                await c.client.get(CONFIGMAPS, gate.namespace, gate.name)
+                await ctx.client.get(CONFIGMAPS, gate.namespace, gate.name)
             except NotFound:
                 return Status.wait("the gate is not there", ObjectRef("v1", "ConfigMap", gate))
         if REFUSE in wanted:
             return Status.fatal("refused on purpose", Reason.REJECTED)
         return Status.ok()
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove the effect; found by its name, which needs no state."""
         with suppress(NotFound):
-            await c.client.delete(SECRETS, c.request.key.namespace, _effect_name(c.request))
+            await ctx.client.delete(SECRETS, ctx.request.key.namespace, _effect_name(ctx.request))
         return Status.ok()
 
 
-async def _ensure_effect(c: BindContext) -> None:
-    namespace, name = c.request.key.namespace, _effect_name(c.request)
+async def _ensure_effect(ctx: BindContext) -> None:
+    namespace, name = ctx.request.key.namespace, _effect_name(ctx.request)
     try:
-        await c.client.get(SECRETS, namespace, name)
+        await ctx.client.get(SECRETS, namespace, name)
     except NotFound:
-        body = {"metadata": {"name": name, "labels": {OWNER: c.request.uid}}}
+        body = {"metadata": {"name": name, "labels": {OWNER: ctx.request.uid}}}
         with suppress(AlreadyExists):
-            await c.client.create(SECRETS, namespace, body)
+            await ctx.client.create(SECRETS, namespace, body)
 
 
 def _effect_name(request: BindRequest) -> str:

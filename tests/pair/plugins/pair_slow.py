@@ -26,23 +26,23 @@ class Slow(Plugin):
 
     name = "pair_slow"
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         """Only pods with the annotation are touched."""
-        return RUN if PREPARE in _annotations(c) else SKIP
+        return RUN if PREPARE in _annotations(ctx) else SKIP
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Wait for an object that never comes, or raise."""
-        c.log.info("slow plugin was asked")
+        ctx.log.info("slow plugin was asked")
         log.info("a library was asked")
-        if _annotations(c)[PREPARE] == "wait":
+        if _annotations(ctx)[PREPARE] == "wait":
             return Status.wait(
-                "the gate is shut", ObjectRef("v1", "ConfigMap", ObjectKey(c.request.key.namespace, "gate"))
+                "the gate is shut", ObjectRef("v1", "ConfigMap", ObjectKey(ctx.request.key.namespace, "gate"))
             )
         raise RuntimeError("raised on purpose")
 
-    async def post_bind(self, c: BindContext) -> None:
+    async def post_bind(self, ctx: BindContext) -> None:
         """Hold the end of the bind up."""
-        await asyncio.sleep(float(_annotations(c).get(AFTERWARDS, "0")))
+        await asyncio.sleep(float(_annotations(ctx).get(AFTERWARDS, "0")))
 
     def routes(self) -> Iterable[Route]:
         """One page that works and one that does not."""
@@ -52,5 +52,5 @@ class Slow(Plugin):
         raise RuntimeError("no page today")
 
 
-def _annotations(c: BindContext) -> Mapping[str, str]:
-    return ((c.pod or {}).get("metadata") or {}).get("annotations") or {}
+def _annotations(ctx: BindContext) -> Mapping[str, str]:
+    return ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}

@@ -17,7 +17,7 @@ from shared.framework.mutable import MutableObject, MutablePod
 from shared.framework.plugin import AdmissionInfo, Plugin, PluginConfig
 
 CREATE = AdmissionInfo(namespace="team")
-UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", final=True)
+UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webhook=True)
 
 
 class Labels(Plugin):
@@ -44,7 +44,7 @@ class Needs(Plugin):
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if (pod["metadata"].get("labels") or {}).get("seen") != "yes":
             yield FieldError("needs/seen", "metadata.labels[seen]", None, "is required")
-        if info.final:
+        if info.is_validating_webhook:
             yield FieldError("needs/final", "", None, "is final")
 
 
@@ -69,7 +69,7 @@ class Raises(Plugin):
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         raise LookupError("bug")
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         raise LookupError("bug")
 
 
@@ -87,7 +87,7 @@ class Effects(Plugin):
 
     name = "effects"
 
-    def leaves_effects(self, request: BindRequest) -> bool:
+    def has_side_effects(self, request: BindRequest) -> bool:
         return True
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
@@ -151,7 +151,7 @@ class TestOrder:
         assert not second.patch
 
     def test_final_reaches_the_plugins(self) -> None:
-        final = AdmissionInfo(namespace="team", final=True)
+        final = AdmissionInfo(namespace="team", is_validating_webhook=True)
         assert rules(chain(Needs).validate_pod(pod(labels={"seen": "yes"}), None, final)) == ["needs/final"]
 
 
@@ -278,7 +278,11 @@ class TestPluginsThatFail:
         judgement = failing.admit_bind_request(raw, CREATE)
         assert "labels" not in raw["metadata"]
         assert rules(judgement) == ["raises/internal"]
-        assert [point for _, point, _ in calls] == ["leaves_effects", "mutate_bind_request", "validate_bind_request"]
+        assert [point for _, point, _ in calls] == [
+            "has_side_effects",
+            "mutate_bind_request",
+            "validate_bind_request",
+        ]
 
     def test_one_that_cannot_say_whether_it_leaves_effects_gets_the_finalizer(self) -> None:
         raw = request()

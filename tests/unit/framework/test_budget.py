@@ -52,18 +52,18 @@ class Slow(Plugin):
         super().__init__(PluginConfig(), Settings())
         self.act = act
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         await self.act()
         return Status.ok()
 
-    async def bind(self, c: BindContext) -> Status:
-        return await self.pre_bind(c)
+    async def bind(self, ctx: BindContext) -> Status:
+        return await self.pre_bind(ctx)
 
-    async def post_bind(self, c: BindContext) -> None:
+    async def post_bind(self, ctx: BindContext) -> None:
         await self.act()
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
-        return await self.pre_bind(c)
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.pre_bind(ctx)
 
 
 async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
@@ -76,7 +76,7 @@ async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
     [
         pytest.param(lambda: own(9), Code.OK, 9, id="within its budget"),
         pytest.param(lambda: own(3600), Code.RETRY, 10, id="a plugin that hangs"),
-        pytest.param(lambda: at_api(3600), Code.INFRA, 10, id="an API server that hangs"),
+        pytest.param(lambda: at_api(3600), Code.TRANSIENT, 10, id="an API server that hangs"),
         pytest.param(lambda: queued(3600), Code.OK, 3600, id="a limiter, however long"),
         pytest.param(
             lambda: sequence(lambda: at_api(9), lambda: own(9)),
@@ -89,14 +89,14 @@ async def sequence(*parts: Callable[[], Awaitable[None]]) -> None:
         ),
         pytest.param(
             lambda: sequence(lambda: own(9), lambda: at_api(3600)),
-            Code.INFRA,
+            Code.TRANSIENT,
             19,
             id="a request hangs later",
         ),
         pytest.param(
             lambda: sequence(lambda: queued(100), lambda: own(3600)), Code.RETRY, 110, id="hangs after a queue"
         ),
-        pytest.param(lambda: both(own(3600), at_api(3600)), Code.INFRA, 10, id="own work beside a request"),
+        pytest.param(lambda: both(own(3600), at_api(3600)), Code.TRANSIENT, 10, id="own work beside a request"),
     ],
 )
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])

@@ -37,7 +37,7 @@ RAISING = ("raises", "exits")
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-@pytest.mark.parametrize("point", ["preflight", "pre_bind", "before_bind", "bind", "rollback"])
+@pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind", "rollback"])
 async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str, mistake: str) -> None:
     calls: Calls = []
     run, seen = runner(
@@ -117,7 +117,7 @@ async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mi
         Status.retry("later"),
         Status.fatal("never", suggestion=Suggestion.DELETE_POD),
         Status.wait("for a device", timeout=timedelta(minutes=2)),
-        Status(Code.INFRA, ("the device API is unavailable",)),
+        Status(Code.TRANSIENT, ("the device API is unavailable",)),
     ],
     ids=lambda status: status.code,
 )
@@ -131,26 +131,26 @@ async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> 
 @pytest.mark.parametrize("added", [{"x/y": 1}, {1: "x"}, ["x"], "x=y", {"x/y": None}])
 async def test_annotations_that_are_no_strings_fail_before_the_bind(added: Any) -> None:
     calls: Calls = []
-    run, seen = runner(RecordingPlugin("author", calls, {"before_bind": returns(added)}))
+    run, seen = runner(RecordingPlugin("author", calls, {"binding_annotations": returns(added)}))
     c = context()
     status = await run.run_bind(c)
     assert (status.code, status.plugin, c.annotations) == (FATAL, "author", {})
-    assert "before_bind" in status.message
-    assert seen.raised == [("author", "before_bind")]
+    assert "binding_annotations" in status.message
+    assert seen.raised == [("author", "binding_annotations")]
     assert "author.bind" not in calls
 
 
 class Author(RecordingPlugin):
-    """Answers serves and leaves_effects with what the test sets."""
+    """Answers supported_allocations and has_side_effects with what the test sets."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__("author", [])
         self.act = act
 
-    def serves(self, request: Any) -> Any:
+    def supported_allocations(self, request: Any) -> Any:
         return self.act()
 
-    def leaves_effects(self, request: Any) -> Any:
+    def has_side_effects(self, request: Any) -> Any:
         return self.act()
 
 
@@ -161,8 +161,8 @@ def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> Non
     served = Runner([Author(act)], seen).served(context().request)
     assert served.demands == frozenset()
     assert len(served.errors) == 1
-    assert served.errors[0].startswith("author: serves ")
-    assert seen.raised == [("author", "serves")]
+    assert served.errors[0].startswith("author: supported_allocations ")
+    assert seen.raised == [("author", "supported_allocations")]
 
 
 def test_a_mistake_in_serves_takes_nothing_from_other_plugins() -> None:
@@ -173,8 +173,8 @@ def test_a_mistake_in_serves_takes_nothing_from_other_plugins() -> None:
 @pytest.mark.parametrize("mistake", [name for name in MISTAKES if name != "returns True"])
 def test_a_mistake_in_leaves_effects_counts_as_effects(mistake: str) -> None:
     seen = Seen()
-    assert Runner([Author(MISTAKES[mistake])], seen).leaves_effects(context().request)
-    assert seen.raised == [("author", "leaves_effects")]
+    assert Runner([Author(MISTAKES[mistake])], seen).has_side_effects(context().request)
+    assert seen.raised == [("author", "has_side_effects")]
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ class SlowBinder(DefaultBinder):
 
     name = "slow_binder"
 
-    async def bind(self, c: BindContext) -> Status:
+    async def bind(self, ctx: BindContext) -> Status:
         await asyncio.sleep(Budgets().call_s - 1)
-        return await bind_by_post(c)
+        return await bind_by_post(ctx)
 
 
 def posting(client: KubeClient) -> BindContext:
@@ -60,14 +60,14 @@ async def test_a_binding_without_a_reply_is_transient_and_remembered(binder: Cal
     c = posting(Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], Seen()).run_bind(c)
     assert c.posts.last_unknown == 0.0
-    assert status.code is Code.INFRA
+    assert status.code is Code.TRANSIENT
 
 
 async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> None:
     c = posting(Unanswered(queued=True))
     status = await Runner([DefaultBinder(PluginConfig(), Settings())], Seen()).run_bind(c)
     assert c.posts.last_unknown is None
-    assert status.code is Code.INFRA
+    assert status.code is Code.TRANSIENT
 
 
 @pytest.mark.parametrize(

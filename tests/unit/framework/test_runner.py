@@ -35,10 +35,10 @@ class Seen:
     under_way: list[tuple[str, str]] = field(default_factory=list)
     forgot: list[ObjectKey] = field(default_factory=list)
 
-    def call_began(self, plugin: str, point: str, c: BindContext) -> None:
+    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
         self.under_way.append((plugin, point))
 
-    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None:
+    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
         self.under_way.remove((plugin, point))
         self.calls.append((plugin, point, status.code))
 
@@ -78,20 +78,20 @@ def raises(error: Exception) -> Callable[[], Any]:
     return act
 
 
-async def pre_bind(run: Runner, c: BindContext) -> Status:
-    groups = run.preflight(c)
-    return groups if isinstance(groups, Status) else await run.run_pre_bind(c, groups)
+async def pre_bind(run: Runner, ctx: BindContext) -> Status:
+    groups = run.preflight(ctx)
+    return groups if isinstance(groups, Status) else await run.run_pre_bind(ctx, groups)
 
 
-async def whole(run: Runner, c: BindContext) -> Status:
+async def whole(run: Runner, ctx: BindContext) -> Status:
     """What an attempt does with the Runner."""
-    status = await pre_bind(run, c)
+    status = await pre_bind(run, ctx)
     if status.code is Code.OK:
-        status = await run.run_bind(c)
+        status = await run.run_bind(ctx)
     if status.code is Code.OK:
-        await run.run_post_bind(c)
+        await run.run_post_bind(ctx)
     elif status.code is Code.FATAL:
-        await run.run_rollback(c, status)
+        await run.run_rollback(ctx, status)
     return status
 
 
@@ -105,7 +105,7 @@ async def test_order_of_a_success() -> None:
     assert calls == [
         *("a.preflight", "b.preflight", "c.preflight"),
         *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
-        *("a.before_bind", "b.before_bind", "c.before_bind"),
+        *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
         *("a.bind", "b.bind"),
         *("a.post_bind", "b.post_bind", "c.post_bind"),
     ]
@@ -124,7 +124,7 @@ async def test_order_of_a_success() -> None:
             [
                 *("a.preflight", "b.preflight", "c.preflight"),
                 *("a.pre_bind", "b.pre_bind", "c.pre_bind"),
-                *("a.before_bind", "b.before_bind", "c.before_bind"),
+                *("a.binding_annotations", "b.binding_annotations", "c.binding_annotations"),
                 *("a.bind", "b.bind"),
             ],
             id="a failure in bind keeps later binders from it",
@@ -143,7 +143,7 @@ async def test_order_of_a_final_failure(point: str, expected: Calls) -> None:
     assert calls == expected + asked + undone
 
 
-@pytest.mark.parametrize("point", ["preflight", "pre_bind", "before_bind", "bind"])
+@pytest.mark.parametrize("point", ["preflight", "pre_bind", "binding_annotations", "bind"])
 async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
     run, seen = runner(RecordingPlugin("a", [], {point: raises(KeyError("oops"))}))
     status = await whole(run, context())
@@ -157,7 +157,7 @@ async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
 async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str) -> None:
     run, seen = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
     status = await whole(run, context())
-    assert status.code is Code.INFRA
+    assert status.code is Code.TRANSIENT
     assert seen.raised == []
 
 
@@ -175,8 +175,8 @@ async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
 
 
 async def test_annotations_of_all_plugins_ride_in_the_binding() -> None:
-    one = RecordingPlugin("a", [], {"before_bind": lambda: {"x": "1", "y": "1"}})
-    two = RecordingPlugin("b", [], {"before_bind": lambda: {"y": "2"}, "bind": says(Status.ok())})
+    one = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
+    two = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": says(Status.ok())})
     run, _ = runner(one, two)
     c = context()
     await run.run_bind(c)
@@ -209,8 +209,8 @@ AWAY, BUSY = ConnectionFailed("away"), TooManyRequests("busy", ApiStatus(429, re
 @pytest.mark.parametrize(
     ("failures", "code", "after"),
     [
-        pytest.param([AWAY], Code.INFRA, None, id="the API server alone"),
-        pytest.param([AWAY, BUSY], Code.INFRA, 7, id="of several waits asked for the longest"),
+        pytest.param([AWAY], Code.TRANSIENT, None, id="the API server alone"),
+        pytest.param([AWAY, BUSY], Code.TRANSIENT, 7, id="of several waits asked for the longest"),
         pytest.param([AWAY, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
     ],
 )
@@ -228,7 +228,7 @@ async def test_a_plugin_that_hangs_is_cut_off() -> None:
         name = "hangs"
         budgets = Budgets(call_s=0.01)
 
-        async def pre_bind(self, c: BindContext) -> Status:
+        async def pre_bind(self, ctx: BindContext) -> Status:
             await asyncio.Event().wait()
             return Status.ok()
 
@@ -243,17 +243,17 @@ class WaitsForACancelledTask(Plugin):
 
     name = "shares"
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         return RUN_PARALLEL
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         work = asyncio.get_running_loop().create_future()
         work.cancel()
         await work
         return Status.ok()
 
-    async def rollback(self, c: BindContext, why: Status) -> Status:
-        return await self.pre_bind(c)
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
+        return await self.pre_bind(ctx)
 
     async def forget(self, key: ObjectKey) -> None:
         await self.pre_bind(context())
@@ -293,9 +293,9 @@ async def test_state_is_private_and_survives_until_forget() -> None:
     class Stateful(Plugin):
         name = "stateful"
 
-        async def pre_bind(self, c: BindContext) -> Status:
-            states.append(dict(c.state))
-            c.state["seen"] = True
+        async def pre_bind(self, ctx: BindContext) -> Status:
+            states.append(dict(ctx.state))
+            ctx.state["seen"] = True
             return Status.ok()
 
     class Other(Stateful):
@@ -355,10 +355,10 @@ class Parallel(Plugin):
         self.name = name  # type: ignore[misc]  # a class variable everywhere else
         self._gate, self._answer, self._log = gate, answer, log
 
-    def preflight(self, c: BindContext) -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         return RUN_PARALLEL
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         try:
             await self._gate.wait()
         except asyncio.CancelledError:
@@ -432,7 +432,7 @@ def test_served_is_what_all_plugins_serve_together() -> None:
 
 
 def test_effects_are_asked_of_every_plugin() -> None:
-    assert runner(RecordingPlugin("a", []), RecordingPlugin("b", [], effects=True))[0].leaves_effects(
+    assert runner(RecordingPlugin("a", []), RecordingPlugin("b", [], effects=True))[0].has_side_effects(
         context().request
     )
-    assert not runner(RecordingPlugin("a", []))[0].leaves_effects(context().request)
+    assert not runner(RecordingPlugin("a", []))[0].has_side_effects(context().request)

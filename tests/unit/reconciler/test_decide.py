@@ -344,11 +344,11 @@ def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expe
 
 
 def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
-    observed = seen(served=frozenset(), serves_errors=("author: serves raised KeyError: 'typo'",))
+    observed = seen(served=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
     decision = decide(observed, POLICY)
     assert isinstance(decision, Fail)
     assert decision.reason is Reason.NO_PLUGIN
-    assert decision.message.endswith("; author: serves raised KeyError: 'typo'")
+    assert decision.message.endswith("; author: supported_allocations raised KeyError: 'typo'")
 
 
 def test_an_attempt_is_cancelled_when_its_node_is_gone() -> None:

@@ -159,7 +159,7 @@ def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(
 
     def raised() -> int:
         for _ in range(3):
-            watched.observation.plugin_raised("devices", "serves", None, KeyError("typo"))
+            watched.observation.plugin_raised("devices", "supported_allocations", None, KeyError("typo"))
         return [record.message for record in caplog.records].count("plugin raised")
 
     assert raised() == 1

@@ -51,7 +51,7 @@ class Stuck(Plugin):
         super().__init__(PluginConfig(), Settings())
         self.entered, self.go = asyncio.Event(), asyncio.Event()
 
-    async def pre_bind(self, c: BindContext) -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         self.entered.set()
         await self.go.wait()
         return Status.ok()

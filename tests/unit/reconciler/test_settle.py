@@ -129,7 +129,7 @@ def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
 
 
 def test_infrastructure_costs_nothing() -> None:
-    end = settled(Status(Code.INFRA, ("503",), retry_after=timedelta(seconds=3)))
+    end = settled(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
     assert end == TransientFailure("503", timedelta(seconds=3))
 
 

@@ -6,7 +6,7 @@ from reconciler.decide.transient import Streak, classified, extended, is_transie
 from shared.framework.status import Code, Reason, Status
 
 NEVER = float("-inf")
-INFRA = Status(Code.INFRA, ("500",), "default_binder")
+TRANSIENT = Status(Code.TRANSIENT, ("500",), "default_binder")
 RBAC = Status.fatal("cannot create", Reason.RBAC_MISSING)
 
 
@@ -50,10 +50,10 @@ def test_what_is_the_requests_own_stays_so() -> None:
 @pytest.mark.parametrize(
     ("status", "failures", "expected"),
     [
-        pytest.param(INFRA, streak([0]), Code.INFRA, id="quiet and uncounted at first"),
-        pytest.param(INFRA, streak([0, 60]), Code.RETRY, id="then it counts as an attempt"),
-        pytest.param(RBAC, streak([0]), Code.INFRA, id="an authorizer's 403 is retried"),
-        pytest.param(RBAC, streak([0, 0.2, 0.6, 11, 30]), Code.INFRA, id="for a minute, whatever else succeeds"),
+        pytest.param(TRANSIENT, streak([0]), Code.TRANSIENT, id="quiet and uncounted at first"),
+        pytest.param(TRANSIENT, streak([0, 60]), Code.RETRY, id="then it counts as an attempt"),
+        pytest.param(RBAC, streak([0]), Code.TRANSIENT, id="an authorizer's 403 is retried"),
+        pytest.param(RBAC, streak([0, 0.2, 0.6, 11, 30]), Code.TRANSIENT, id="for a minute, whatever else succeeds"),
         pytest.param(RBAC, streak([0, 60]), Code.FATAL, id="and then terminal"),
     ],
 )

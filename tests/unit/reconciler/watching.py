@@ -15,7 +15,7 @@ from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import START, SteppedClock
 
 ACTING = {
-    "serves": ("devices",),
+    "supported_allocations": ("devices",),
     "pre_bind": ("volumes", "devices"),
     "bind": ("binder",),
     "post_bind": ("devices",),

@@ -61,14 +61,16 @@ class Judges(Plugin):
     name = "judges"
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
-        if pod in info.requested:
+        if pod in info.pods_with_bindrequest:
             yield FieldError("judges/binding", "", None, f"{info.user} may not bind {pod}")
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         pod.set("yes", "metadata", "labels", "marked")
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        yield FieldError("judges/final" if info.final else "judges/first", "", None, "is odd", is_warning=True)
+        yield FieldError(
+            "judges/final" if info.is_validating_webhook else "judges/first", "", None, "is odd", is_warning=True
+        )
 
 
 @pytest.mark.parametrize(

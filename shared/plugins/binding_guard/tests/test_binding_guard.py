@@ -22,7 +22,7 @@ def chain(*users: str) -> AdmissionChain:
 
 
 def asked(user: str = "somebody", namespace: str = "team", *requested: ObjectKey) -> AdmissionInfo:
-    return AdmissionInfo(namespace=namespace, user=user, requested=frozenset(requested))
+    return AdmissionInfo(namespace=namespace, user=user, pods_with_bindrequest=frozenset(requested))
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def context(**spec: Any) -> BindContext:
 )
 def test_the_pod_is_told_what_it_received(received: dict[str, str], told: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
-    assert plugin.before_bind(context(**received)) == {"received-resource-type": told}
+    assert plugin.binding_annotations(context(**received)) == {"received-resource-type": told}
 
 
 def test_it_serves_what_needs_no_device_of_its_own_making_and_leaves_nothing_to_undo() -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
-    assert set(plugin.serves(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
-    assert not plugin.leaves_effects(context().request)
+    assert set(plugin.supported_allocations(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
+    assert not plugin.has_side_effects(context().request)

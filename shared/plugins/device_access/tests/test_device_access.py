@@ -101,7 +101,7 @@ def test_a_resource_that_the_operator_calls_a_gpu_is_one() -> None:
 
 def judged(container: dict[str, Any], *, final: bool = False, field: str = "containers") -> list[tuple[str, str]]:
     raw = with_container(container, field)
-    return [(f.rule, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(final=final))]
+    return [(f.rule, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=final))]
 
 
 VALUE, REFERENCE = "device_access/value", "device_access/value-from"
@@ -172,7 +172,7 @@ def test_a_pod_that_mutation_has_not_seen_is_refused_at_last(container: dict[str
 
 def test_a_stored_pod_is_not_judged_again() -> None:
     raw = pod(containers=[env({"name": NAME, "value": "all"})])
-    assert not list(plugin().validate_pod(raw, raw, AdmissionInfo("UPDATE", final=True)))
+    assert not list(plugin().validate_pod(raw, raw, AdmissionInfo("UPDATE", is_validating_webhook=True)))
 
 
 # --- the container of a share ---
@@ -190,9 +190,13 @@ def whole_chain() -> AdmissionChain:
 
 
 def judge(raw: dict[str, Any]) -> Verdict:
-    chain, info = whole_chain(), AdmissionInfo(namespace="team", seed="s")
+    chain, info = whole_chain(), AdmissionInfo(namespace="team", request_uid="s")
     first = chain.admit_pod(raw, info)
-    return first if not first.allowed else chain.validate_pod(raw, None, AdmissionInfo(namespace="team", final=True))
+    return (
+        first
+        if not first.allowed
+        else chain.validate_pod(raw, None, AdmissionInfo(namespace="team", is_validating_webhook=True))
+    )
 
 
 def test_the_container_of_a_share_keeps_its_devices_and_its_neighbour_sees_none() -> None:
@@ -269,7 +273,7 @@ def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None
 )
 def test_an_ephemeral_container_is_no_way_in(container: dict[str, Any], rules: list[str]) -> None:
     chain = AdmissionChain([plugin()], Settings())
-    info = AdmissionInfo("UPDATE", final=True)
+    info = AdmissionInfo("UPDATE", is_validating_webhook=True)
     assert [f.rule for f in chain.validate_ephemeral_containers(debugged(container), pod(), info).errors] == rules
 
 

@@ -50,11 +50,14 @@ def request(**spec: Any) -> BindRequest:
     ],
 )
 def test_only_requests_with_allocations_leave_effects(spec: dict[str, Any], leaves: bool) -> None:
-    assert PLUGIN.leaves_effects(request(**spec)) is leaves
+    assert PLUGIN.has_side_effects(request(**spec)) is leaves
 
 
 def test_both_forms_of_allocation_are_served() -> None:
-    assert set(PLUGIN.serves(request(**CLAIMS, **EXTENDED))) == {AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM}
+    assert set(PLUGIN.supported_allocations(request(**CLAIMS, **EXTENDED))) == {
+        AllocationKind.CLAIMS,
+        AllocationKind.EXTENDED_CLAIM,
+    }
 
 
 def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> None:
@@ -92,7 +95,7 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     assert asked.faults == ()
     assert asked.spec is not None
     assert asked.spec.demands == {AllocationKind.REGULAR}
-    assert not PLUGIN.leaves_effects(asked)
+    assert not PLUGIN.has_side_effects(asked)
 
 
 def without_allocation(**fields: Any) -> ExtendedResourceClaimAllocation:

@@ -79,5 +79,14 @@ def test_settings_and_inventory(settings: Settings, inventory: Inventory | None,
 
 def test_it_is_admission_only() -> None:
     plugin = GpuRequest(PluginConfig(), Settings())
-    binding = ("mutate_pod", "serves", "leaves_effects", "preflight", "pre_bind", "bind", "post_bind", "rollback")
-    assert not [method for method in binding if overrides(plugin, method)]
+    binding = (
+        "mutate_pod",
+        "supported_allocations",
+        "has_side_effects",
+        "preflight",
+        "pre_bind",
+        "bind",
+        "post_bind",
+        "rollback",
+    )
+    assert not [method for method in ("mutate_pod", *binding) if overrides(plugin, method)]

@@ -329,21 +329,23 @@ def test_only_the_last_hook_asks_for_the_preparation() -> None:
     chain, _ = plugin()
     bare = sharing_pod()
     assert chain.validate_pod(bare, None, AdmissionInfo()).allowed
-    (fault,) = chain.validate_pod(bare, None, AdmissionInfo(final=True)).errors
+    (fault,) = chain.validate_pod(bare, None, AdmissionInfo(is_validating_webhook=True)).errors
     assert (fault.rule, fault.path) == ("gpu_sharing/unprepared", "spec.containers[0]")
-    assert chain.validate_pod(bare, sharing_pod(), AdmissionInfo(operation="UPDATE", final=True)).allowed
+    assert chain.validate_pod(
+        bare, sharing_pod(), AdmissionInfo(operation="UPDATE", is_validating_webhook=True)
+    ).allowed
 
 
 def test_the_seed_of_the_review_is_what_names_differ_by() -> None:
     chain, _ = plugin()
     first, second = (sharing_pod(), sharing_pod())
-    assert chain.admit_pod(first, AdmissionInfo(seed="1")).patch
-    chain.admit_pod(second, AdmissionInfo(seed="2"))
+    assert chain.admit_pod(first, AdmissionInfo(request_uid="1")).patch
+    chain.admit_pod(second, AdmissionInfo(request_uid="2"))
     assert first["metadata"]["annotations"] != second["metadata"]["annotations"]
 
 
 def test_with_sharing_switched_off_nothing_is_prepared_and_nothing_served() -> None:
     chain, off = plugin(enabled=False)
     assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
-    assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(final=True)).allowed
+    assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed
     assert list(off.event_sources()) == []

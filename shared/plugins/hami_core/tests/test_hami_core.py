@@ -102,24 +102,24 @@ def pod(env: list[Json] | None = None, annotations: Json | None = None) -> Json:
 )
 def test_the_shares_container_takes_its_limit_from_the_configmap(env: list[Json]) -> None:
     raw = pod(env)
-    assert chain().admit_pod(raw, AdmissionInfo(seed="s")).allowed
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
     name = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] + "-0"
     limits = [one for one in raw["spec"]["containers"][0]["env"] if one["name"] == "CUDA_DEVICE_MEMORY_LIMIT"]
     reference = {"name": name, "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
     assert limits == [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": reference}}]
     assert "env" not in raw["spec"]["containers"][1]
     # The two plugins' parts stand side by side: a second review finds both.
-    assert chain().admit_pod(raw, AdmissionInfo(seed="t")).patch == ()
-    assert chain().validate_pod(raw, None, AdmissionInfo(final=True)).allowed
+    assert chain().admit_pod(raw, AdmissionInfo(request_uid="t")).patch == ()
+    assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
     limits[0]["valueFrom"]["configMapKeyRef"]["name"] = "other-0"
-    (fault,) = chain().validate_pod(raw, None, AdmissionInfo(final=True)).errors
+    (fault,) = chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).errors
     assert (fault.rule, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
 
 
 def test_a_pod_without_a_share_is_left_alone() -> None:
     raw = pod(annotations={})
     assert chain().admit_pod(raw, AdmissionInfo()).patch == ()
-    assert chain().validate_pod(raw, None, AdmissionInfo(final=True)).allowed
+    assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
 
 
 def test_it_is_off_unless_asked_for_and_needs_gpu_sharing() -> None:

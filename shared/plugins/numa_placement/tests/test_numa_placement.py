@@ -73,7 +73,7 @@ def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> No
 )
 def test_the_binding_carries_the_zones(spec: dict[str, Any], annotations: dict[str, str]) -> None:
     plugin = NumaPlacement(PluginConfig(), Settings())
-    assert plugin.before_bind(bind_context(**spec)) == annotations
+    assert plugin.binding_annotations(bind_context(**spec)) == annotations
 
 
 def test_it_has_no_part_in_a_bind_but_the_annotation() -> None:

@@ -45,12 +45,16 @@ def test_runtime_class_of_a_new_pod(raw: dict[str, Any], sharing: dict[str, Any]
     assert judged.allowed
     assert raw["spec"].get("runtimeClassName") == name
     assert chain(**sharing).admit_pod(raw, AdmissionInfo()).patch == ()
-    assert chain(**sharing).validate_pod(raw, None, AdmissionInfo(final=True)).allowed
+    assert chain(**sharing).validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
 
 
 def test_only_the_last_hook_asks_for_it() -> None:
     assert chain().validate_pod(pod(HALF), None, AdmissionInfo()).allowed
-    (fault,) = chain().validate_pod(pod(HALF), None, AdmissionInfo(final=True)).errors
+    (fault,) = chain().validate_pod(pod(HALF), None, AdmissionInfo(is_validating_webhook=True)).errors
     assert (fault.rule, fault.path) == ("runtime_class/missing", "spec.runtimeClassName")
     assert "sets nvidia" in fault.message
-    assert chain().validate_pod(pod(HALF), pod(HALF), AdmissionInfo(operation="UPDATE", final=True)).allowed
+    assert (
+        chain()
+        .validate_pod(pod(HALF), pod(HALF), AdmissionInfo(operation="UPDATE", is_validating_webhook=True))
+        .allowed
+    )
