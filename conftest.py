@@ -13,9 +13,9 @@ settings.load_profile("house")
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run tests on the processes' own event loop, which differs from asyncio's in more than speed (decision 99).
+    """Run tests on the processes' own event loop, uvloop: its timers, for example, differ from asyncio's.
 
-    Time that is only told to pass needs asyncio's.
+    Simulated time needs asyncio's.
     """
     if item.get_closest_marker("looptime") is not None:
         return {"asyncio": asyncio.new_event_loop}

@@ -3,7 +3,7 @@
 A term begins when the Lease is held and every watch, also of plugins, has been listed. It ends on shutdown or when
 the Lease is lost; in any case the drain ends before another process may lead, and then the client rejects every write
 except to Leases and events. The Lease is released only after all work has stopped. If two leaders overlap
-nevertheless, every write has a UID or resourceVersion precondition, so none is applied twice.
+nevertheless, every write has a UID or resourceVersion precondition, so none is applied twice. Decision 120.
 """
 
 import asyncio

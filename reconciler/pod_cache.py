@@ -5,7 +5,7 @@ only while a request names it. Any other pod is packed: compressed with a pod of
 because pods of a queue resemble each other. A pod that is still too large is kept without its content: when a request
 names it, it is absent from this cache, which proves nothing, so it is read live.
 
-A pod that ended without a node is not kept, unless a request names it.
+A pod that ended without a node is not kept, unless a request names it. Decision 122.
 """
 
 import sys

@@ -6,7 +6,7 @@ check is repeated during the term, because selectors change with upgrades.
 
 A request outside every selector is served by no reconciler. The webhook, which does not know the shards, set its
 finalizer at creation, so it could not be deleted. The holder of the first Lease, by namespace and name, adopts such
-requests when they are deleted, rolls back what may have been prepared and drops the finalizer.
+requests when they are deleted, rolls back what may have been prepared and drops the finalizer. Decision 123.
 """
 
 import asyncio

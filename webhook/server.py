@@ -7,7 +7,7 @@ fails, the traceback is logged once, counted, and the object is denied.
 
 API servers keep connections open, also to a replica that is stopping. So shutdown has three parts: ``leave`` makes
 the replica not ready, ``close_connections`` closes each connection after its next response, ``stop`` closes the
-listener and lets requests in flight finish.
+listener and lets requests in flight finish. Decision 147.
 """
 
 import logging

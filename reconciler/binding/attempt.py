@@ -1,7 +1,7 @@
 """Runs one attempt for a request and acts on its outcome: run, verify, classify, write.
 
 ``decide.outcome.settle`` classifies the outcome; this module executes the result in one ``match``. Before an action
-that cannot be undone, the pod is read from the API server, not from the cache.
+that cannot be undone, the pod is read from the API server, not from the cache. Decision 104.
 """
 
 import logging

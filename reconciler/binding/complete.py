@@ -5,7 +5,7 @@ Succeeded has no work left. Failure: rollback, finalizer, then Failed and Rolled
 released**: no finalizer of Bowline remains on a Failed request, so its scheduler can delete it and create another one
 of the same name in the same cycle. While the rollback is incomplete, the request stays Pending with that reason. A
 crash between removing the finalizer and writing Failed costs one more attempt, because the failure is not stored yet.
-The pod's PodBound condition follows the status and never delays it (``pod_conditions``).
+The pod's PodBound condition follows the status and never delays it (``pod_conditions``). Decision 115.
 """
 
 import logging

@@ -3,7 +3,7 @@
 Completing (post_bind, finalizer, Succeeded, event) takes more writes than the bind itself, and the pod starts without
 it. So while more requests are queued than there are workers, a bound request is requeued with low priority; that lane
 always has a share of the workers. Losing this state is safe: after a restart the pod is found on its node, and the
-request is completed.
+request is completed. Decision 101.
 """
 
 from collections.abc import Callable

@@ -3,6 +3,7 @@
 The backoff of transient failures is in memory only. A watch event that may change the result ends it early. A delay
 that the API server requested (Retry-After) is kept: the event for the last write of this process would end it
 immediately. Thousands of requests may fail at the same time, so failures are logged in one line for all of them.
+Decision 82.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """What the reconciler remembers of a request between reconciles. Losing it is safe: the state is in the API objects.
 
 It holds only what cannot be read from the API objects and must not be forgotten within the process: by key, each
-entry valid for one UID.
+entry valid for one UID. Decision 2.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Within a process only the monotonic clock counts, so setting the wall clock changes nothing. Across restarts there is
 only the stored status: the Waiting condition's lastTransitionTime, which may be off by the difference of two
 machines' clocks, so a restored wait lasts FRESH_CONTACT at least; and nextAttemptTime, limited to the longest
-possible pause.
+possible pause. Decision 117.
 """
 
 from collections.abc import Callable

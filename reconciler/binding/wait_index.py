@@ -3,7 +3,7 @@
 A waiting request holds no worker: its key is kept here, and a change of one of its objects requeues it immediately.
 The object may have changed between the attempt's read and the registration; that is detected by comparing the version
 that the attempt read with the cached one, so no change is missed. Objects that no watch shows are polled. Nothing is
-decided here: a requeued request is reconciled from a new snapshot.
+decided here: a requeued request is reconciled from a new snapshot. Decision 11.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence

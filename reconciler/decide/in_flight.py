@@ -5,7 +5,7 @@ that the previous leader sent before it died or lost the Lease; nothing is known
 rollback in that time could remove what the pod is about to run on.
 
 No wall clock of this process takes part: ages are measured, and whether a request existed when this process began to
-lead follows from creation timestamps alone, which the API server sets.
+lead follows from creation timestamps alone, which the API server sets. Decision 10.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
 
 Pure, one exhaustive ``match``. A final outcome is returned as the decision that it equals (``Finish``, ``Fail``), so
-that success and failure have one code path each.
+that success and failure have one code path each. Decisions 1 and 119.
 """
 
 from collections.abc import Mapping

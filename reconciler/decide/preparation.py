@@ -2,7 +2,7 @@
 
 Another scheduler, a user or a delayed Binding may have bound a pod without an attempt of this controller. Then
 nothing is known about what it needs on its node, and the status must not claim it. After a crash the pod itself is
-the evidence: a Binding is sent only when everything is prepared, and carries the request's UID.
+the evidence: a Binding is sent only when everything is prepared, and carries the request's UID. Decision 116.
 """
 
 from dataclasses import dataclass

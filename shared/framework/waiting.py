@@ -1,4 +1,7 @@
-"""Wait limits of plugins, and the argument that sets one: shared by the plugins that bind volumes and devices."""
+"""Wait limits of plugins, and the argument that sets one: shared by the plugins that bind volumes and devices.
+
+Decision 136.
+"""
 
 from datetime import timedelta
 from typing import Annotated

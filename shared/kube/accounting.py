@@ -4,7 +4,7 @@ A caller with a time budget, such as the Runner for a plugin, makes a ``TimeAcco
 reports to it. A slow API server, a client-side limit and an exhausted connection pool are not the caller's failure.
 
 The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
-caller is attributed with ``api_time``.
+caller is attributed with ``api_time``. Decision 126.
 """
 
 from collections.abc import Callable, Iterator

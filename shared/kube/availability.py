@@ -5,7 +5,7 @@ several failures since the last success, one probe for the whole process decides
 available and the failures belong to their objects; if it fails, the API server is unavailable until a call succeeds,
 usually the next probe. Time is the monotonic clock's.
 
-This module does not pause any work: the owner holds its work back while ``available`` is false.
+This module does not pause any work: the owner holds its work back while ``available`` is false. Decision 111.
 """
 
 import asyncio

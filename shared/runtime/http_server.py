@@ -9,7 +9,7 @@ closed when there are too many. Every limit applies per listener, and is shared 
 
 At a limit, the peer with the most connections loses its oldest one between requests, or its newest one if all are
 busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and it must read within
-``write_s``.
+``write_s``. Decision 140.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ made is a point for each way of disturbing that applies.
 
 Two promises are held while a run is under way, by looking at the moment and not at the end: nobody claims what is not
 true (``truth``), and nobody lets go of a request, or takes hold of it, while effects of it exist: the finalizer is
-their record.
+their record. Decisions 20 and 81.
 """
 
 import http.client

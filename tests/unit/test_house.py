@@ -51,10 +51,41 @@ def test_docstrings_and_comments_use_the_terms_of_the_glossary(words: str) -> No
     assert count * 10_000 / total <= LIMITS[words], f"{count} in {total} words: {where}"
 
 
-def test_every_decision_is_in_the_index_and_every_link_exists() -> None:
+def test_every_decision_is_in_the_index_and_has_a_status() -> None:
     folder = ROOT / "docs" / "decisions"
-    linked = re.findall(r"\]\(([^)]+\.md)\)", (folder / "README.md").read_text())
-    assert sorted(linked) == sorted(path.name for path in folder.glob("[0-9]*.md"))
+    rows = re.findall(r"^\| \[(\d+)\]\((\S+)\) \| (.+) \| (.+) \|$", (folder / "README.md").read_text(), re.MULTILINE)
+    heads = []
+    for path in sorted(folder.glob("[0-9]*.md")):
+        title, _, status = path.read_text().splitlines()[:3]
+        heads.append((str(int(path.name[:4])), path.name, title.partition(". ")[2], status[8:].removesuffix(".")))
+    assert rows == heads
+
+
+def test_every_decision_is_cited_and_every_citation_exists() -> None:
+    """A record that binds no module, test or template is the docstring of one module, or a measurement."""
+    records = {int(path.name[:4]) for path in (ROOT / "docs" / "decisions").glob("[0-9]*.md")}
+    sources = [*modules(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "charts").rglob("*.tpl"), ROOT / "CHANGELOG.md"]
+    cited: set[int] = set()
+    for path in sources:
+        for numbers in re.findall(r"\b[Dd]ecisions? (\d+(?:(?:, | and )\d+)*)\b", path.read_text()):
+            cited |= {int(number) for number in re.findall(r"\d+", numbers)}
+            assert cited <= records, f"{path.relative_to(ROOT)} cites a decision that does not exist"
+    assert records <= cited, f"not cited: {records - cited}"
+
+
+def test_links_between_documents_lead_to_files() -> None:
+    broken = []
+    for path in documents():
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text()):
+            if not (path.parent / target).exists():
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def documents() -> Iterator[Path]:
+    yield from sorted(ROOT.glob("*.md"))
+    for folder in ("docs", "shared", "examples", "charts"):
+        yield from sorted((ROOT / folder).rglob("*.md"))
 
 
 def test_the_map_lists_every_module() -> None:

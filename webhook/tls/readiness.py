@@ -2,7 +2,7 @@
 
 Each webhook entry names an address and a CA bundle; the handshake must give a certificate for that name which the
 bundle verifies. It connects to the listener and not to the Service: the Service has no endpoints until a replica is
-ready.
+ready. Decision 47.
 """
 
 import asyncio

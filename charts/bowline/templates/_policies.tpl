@@ -1,7 +1,7 @@
 {{/*
-What the API server refuses by itself, by ValidatingAdmissionPolicies. Every expression is total: what may be absent is
-read behind has(), so that evaluation cannot fail. Each policy names the requests it judges by account, so that it
-costs everyone else one comparison.
+What the API server denies by itself, by ValidatingAdmissionPolicies (decision 145). Every expression is total: optional
+fields are read after has(), so that evaluation cannot fail. Each policy selects requests by account, so that other
+accounts cost one comparison.
 */}}
 
 {{/* Enforce, Warn or Off. YAML reads an Off without quotes as false. */}}

@@ -1,7 +1,7 @@
 """Time budget of a plugin's call: a number of seconds of its own, and the same of waiting for the API server.
 
 A call that exceeds its own seconds is the plugin's failure; one that has waited as long for the API server is the API
-server's. Time in a queue of the client (a limiter, the connection pool) counts as neither.
+server's. Time in a queue of the client (a limiter, the connection pool) counts as neither. Decision 126.
 """
 
 import asyncio

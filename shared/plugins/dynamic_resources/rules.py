@@ -5,6 +5,7 @@ the retry after a conflict and the retry after a crash. Each function answers on
 the claim (``objection``) and use it on its node (``unreachable``), the next write (``next_write``, ``next_release``),
 whether its devices are ready (``readiness``). The order of writes is an invariant: the finalizer is added before the
 allocation and removed after it, otherwise a claim could be deleted, or stay allocated, while its pod runs.
+Decision 135.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

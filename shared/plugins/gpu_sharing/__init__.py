@@ -6,6 +6,7 @@ leaves the Binding to the bind plugin. Rollback undoes all of it. Devices withou
 triggered by the watches here and by ``sweep``).
 
 Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
+Decision 132.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -11,7 +11,7 @@ Requests ask it for a group's device or release it. One worker at a time reconci
 A reconcile waits for API responses only. If an agent has not reported its device, the claim is answered with Pending,
 and the request waits without a worker.
 
-The state may be lost: after a restart, unfinished requests and labels show which devices are in use.
+The state may be lost: after a restart, unfinished requests and labels show which devices are in use. Decision 35.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ device is the one that the pods use. If not, it is kept as a blocker, so that th
 the right one is found or the node has no other free device; then all are released and the search is retried later.
 
 The devices that a reservation was created for are in its annotation, so that a new leader recognises a blocker.
+Decision 133.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -5,7 +5,7 @@ and, as its attempt has ended, among the holds too. So a check counts every pod 
 the check began; a pod that is both held and listed is recognised by its UID and counted once.
 
 In memory of one process, the leader. After a restart the pods with a hold are either bound, and listed, or are
-checked again.
+checked again. Decision 66.
 """
 
 from collections.abc import Mapping
