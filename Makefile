@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-faults test-kai test-node storm test-availability check verify bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -61,9 +61,10 @@ check: setup ## Lint, types, import contracts
 	$(BIN)/lint-imports
 
 verify: setup ## Check that generated files are what their sources say
-	$(BIN)/python -m shared.api.crd --check charts/bowline
-	$(BIN)/python -m shared.plugins.gpu_request.policy --check charts/bowline
-	$(BIN)/python -m shared.framework.workloads --check charts/bowline
+	$(BIN)/python -m charts.generate --check
+
+generate: setup ## Write the chart's generated files: CRD, pod policy, workload kinds
+	$(BIN)/python -m charts.generate
 
 bench: bench-bind bench-costs bench-claims bench-admission ## Measure; not tests
 

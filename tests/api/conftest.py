@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.spec import ClusterSpec
-from shared.api import crd
 from tests.api.samples import ALL
 
 

@@ -2,17 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from shared.api import crd
+from charts.generate import crd
 from shared.api.bindrequest import BindRequestSpec, decode_spec
 from tests.api.samples import ON_THE_WIRE
 
-CHART = Path(__file__).parents[2] / "charts" / "bowline"
 SPEC = crd.spec_schema()
 
 
@@ -28,24 +25,6 @@ def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 def version() -> Any:
     (only,) = crd.custom_resource_definition()["spec"]["versions"]
     return only
-
-
-def test_the_charts_copy_is_the_generated_one() -> None:
-    assert crd.main(["--check", str(CHART)]) == 0
-
-
-def test_a_stale_copy_is_told_from_a_fresh_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "files").mkdir()
-    assert crd.main(["--check", str(tmp_path)]) == 1
-    assert "--write" in capsys.readouterr().err
-    assert crd.main(["--write", str(tmp_path)]) == 0
-    assert crd.main(["--check", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == ""
-
-
-def test_without_an_action_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert crd.main([]) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == crd.custom_resource_definition()
 
 
 def test_every_node_of_the_schema_is_structural() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from localcluster.spec import ClusterSpec
-from shared.api import crd
 from tests.api.samples import ALL, bind_request
 
 BAD = {

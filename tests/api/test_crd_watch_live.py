@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from charts.generate import crd
 from localcluster.assets.recipes import Tool
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
-from shared.api import crd
 from tests.api.samples import ALL, STRICT, bind_request, spec
 
 # --- status ---

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from charts.generate.policy import LONGEST_FRACTION, policy_rules
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from shared.api import names
 from shared.api.field_error import shown
-from shared.plugins.gpu_request.policy import LONGEST_FRACTION, policy_rules
 from shared.plugins.gpu_request.rules import Policy, request_faults
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods

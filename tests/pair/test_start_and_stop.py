@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.podsplace import has_pods_place
 from localcluster.ports import free_port
 from localcluster.process import Launch, Process
 from localcluster.spec import ClusterSpec
 from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions
-from shared.api import crd
 from shared.testing.builders import pod
 from tests.live import Live, LiveCluster
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from shared.framework.config import ConfigurationError, Settings, WorkloadEntry, parse_settings
-from shared.framework.workloads import BUILT_IN, READY, Workload, as_yaml, main, resolve_workloads
-from tests.chart.rendering import CHART
+from shared.framework.workloads import BUILT_IN, READY, Workload, resolve_workloads
 
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"
@@ -198,8 +197,3 @@ def test_templates_come_in_the_order_of_their_paths() -> None:
 
 
 # --- the chart's copy ---
-
-
-def test_the_chart_knows_the_same_kinds() -> None:
-    assert (CHART / "files" / "workloads.yaml").read_text("utf-8") == as_yaml()
-    assert main(["--check", str(CHART)]) == 0

@@ -1,0 +1,38 @@
+"""Writes the chart's generated files, or compares them: ``python -m charts.generate [--check] [CHART]``."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from charts.generate import crd, policy, workloads
+
+# By name below the chart's ``files/``.
+GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "bindrequests.yaml": crd.as_yaml,
+    "pod-policy.yaml": policy.as_yaml,
+    "workloads.yaml": workloads.as_yaml,
+}
+CHART: Final = Path(__file__).resolve().parents[1] / "bowline"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the files, or with ``--check`` compare them; return the exit code, 1 if a file is out of date."""
+    parser = argparse.ArgumentParser(prog="python -m charts.generate", description="The chart's generated files.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file is out of date")
+    parser.add_argument("chart", metavar="CHART", type=Path, nargs="?", default=CHART, help="(%(default)s)")
+    options = parser.parse_args(arguments)
+    stale = 0
+    for name, text in GENERATED.items():
+        path = options.chart / "files" / name
+        if not options.check:
+            path.write_text(text(), encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text():
+            stale = 1
+            sys.stderr.write(f"{path} is out of date; run `make generate`\n")
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

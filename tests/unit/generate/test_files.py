@@ -1,0 +1,33 @@
+"""The chart's generated files are what their sources give; an outdated one is reported with the remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from charts.generate.__main__ import CHART, GENERATED, main
+from charts.generate.policy import policy_rules
+
+
+def test_the_charts_files_are_up_to_date() -> None:
+    assert main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_an_outdated_or_missing_file_is_reported_with_the_remedy(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "files" / name
+    path.parent.mkdir()
+    assert main([str(tmp_path)]) == 0
+    assert main(["--check", str(tmp_path)]) == 0
+    assert path.read_text("utf-8") == (CHART / "files" / name).read_text("utf-8")
+    path.write_text(path.read_text("utf-8") + "#\n", "utf-8")
+    assert main(["--check", str(tmp_path)]) == 1
+    path.unlink()
+    assert main(["--check", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"{path} is out of date; run `make generate`\n" * 2
+
+
+def test_each_rule_of_the_policy_is_documented() -> None:
+    documented = (Path(__file__).parents[3] / "shared/plugins/gpu_request/README.md").read_text("utf-8")
+    assert [rule.name for rule in policy_rules() if f"`gpu_request/{rule.name}`" not in documented] == []
