@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from localcluster.certs import Authority, Identity, write_pair
 from shared.api.quantity import parse_quantity
 from tests.unit.webhook.reviews import encoded, pod, review
 from tests.webhook.process import DEADLINE_S, Running, running
@@ -25,6 +26,7 @@ from webhook.tls.ca import Leaf, to_pem
 
 ROOT = Path(__file__).resolve().parents[2]
 ATTACKER, CALLER = "127.0.0.66", "127.0.0.2"
+API_SERVER = "kube-apiserver"
 SHARE = encoded(review(pod({"gpu-fraction": "0.5"})))
 _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
@@ -65,13 +67,29 @@ def limited() -> Iterator[Callable[[int], None]]:
 
 
 @pytest.fixture(scope="module")
+def callers() -> Authority:
+    """The authority that signs the certificates of callers, where they need one."""
+    return Authority()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(False, id="open to all"), pytest.param(True, id="client certificates required")],
+)
 def process(
-    leaf: Leaf, limited: Callable[[int], None], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    leaf: Leaf,
+    callers: Authority,
+    limited: Callable[[int], None],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("attacked")
     (folder / "tls.crt").write_bytes(to_pem([leaf.certificate]))
     (folder / "tls.key").write_bytes(leaf.private_key)
-    flags = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
+    (folder / "callers.crt").write_bytes(callers.pem)
+    flags = [f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}"]
+    if request.param:
+        flags += [f"--client-ca-file={folder / 'callers.crt'}", f"--client-allowed-name={API_SERVER}"]
     with running(folder, *flags) as found:
         limited(found.popen.pid)
         found.said("answering reviews")
@@ -81,14 +99,15 @@ def process(
 class Attack:
     """What an attack has in hand: connections from its own address."""
 
-    def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext) -> None:
-        self.port, self.metrics_port, self.trust = port, metrics_port, trust
+    def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext, caller: ssl.SSLContext) -> None:
+        self.port, self.metrics_port, self.trust, self.caller = port, metrics_port, trust, caller
         self.writers: list[asyncio.StreamWriter] = []
 
     async def connect(self, source: str = ATTACKER) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TLS connection."""
+        """Open a TLS connection; only the other address shows a client certificate."""
+        context = self.caller if source == CALLER else self.trust
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", self.port, ssl=self.trust, local_addr=(source, 0), limit=2**20
+            "127.0.0.1", self.port, ssl=context, local_addr=(source, 0), limit=2**20
         )
         self.writers.append(writer)
         return reader, writer
@@ -147,10 +166,11 @@ def long_strings() -> bytes:
 
 
 @pytest.fixture
-async def attack(process: Running, leaf: Leaf) -> AsyncIterator[Attack]:
-    trust = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
+async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Path) -> AsyncIterator[Attack]:
+    trust, caller = (ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()) for _ in range(2))
+    caller.load_cert_chain(*write_pair(tmp_path, "caller", callers.client(Identity(API_SERVER))))
     metrics = process.said("serving probes and metrics")["address"].rpartition(":")[2]
-    made = Attack(process.port, int(metrics), trust)
+    made = Attack(process.port, int(metrics), trust, caller)
     yield made
     for writer in made.writers:
         writer.transport.abort()
