@@ -24,7 +24,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.plugins.catalog import BUILTINS
 from webhook.hooks import Hook
-from webhook.review import decode_review, encode_answer, judge
+from webhook.review import decode_review, encode_answer, review_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ async def bench_reviews(sizes: ReviewSizes) -> Report:
 
 def _reviewed(body: bytes, hook: Hook, chain: AdmissionChain) -> bytes:
     review = decode_review(body)
-    return encode_answer(review, judge(hook, review, chain))
+    return encode_answer(review, review_object(hook, review, chain))
 
 
 def _recoded(body: bytes) -> bytes:
@@ -71,7 +71,7 @@ def _recoded(body: bytes) -> bytes:
 def _mutated(body: bytes, chain: AdmissionChain) -> bytes:
     """Return the review as it is after mutation: there is no webhook here that would have mutated the pod."""
     document, review = orjson.loads(body), decode_review(body)
-    judge(Hook.MUTATE_PODS, review, chain)  # in place
+    review_object(Hook.MUTATE_PODS, review, chain)  # in place
     document["request"]["object"] = review.object
     return orjson.dumps(document)
 

@@ -40,7 +40,7 @@ from shared.kube.config import load_access
 from shared.plugins.catalog import BUILTINS
 from webhook.bodies import MAX_BODY, MAX_HELD
 from webhook.hooks import Hook
-from webhook.review import MAX_VALUES, decode_review, encode_answer, judge
+from webhook.review import MAX_VALUES, decode_review, encode_answer, review_object
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
@@ -206,7 +206,7 @@ def _share_review(annotations: Mapping[str, str], spec: Mapping[str, object]) ->
 def _review_ms(body: bytes, chain: AdmissionChain) -> float:
     began = time.process_time()
     review = decode_review(body)
-    encode_answer(review, judge(Hook.MUTATE_PODS, review, chain))
+    encode_answer(review, review_object(Hook.MUTATE_PODS, review, chain))
     return 1000 * (time.process_time() - began)
 
 
@@ -215,7 +215,7 @@ def _mutated(body: bytes) -> bytes:
     settings = Settings()
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
     document, review = orjson.loads(body), decode_review(body)
-    judge(Hook.MUTATE_PODS, review, chain)  # in place
+    review_object(Hook.MUTATE_PODS, review, chain)  # in place
     document["request"]["object"] = review.object
     return orjson.dumps(document)
 

@@ -25,21 +25,21 @@ from shared.framework.registry import Registry
 from shared.framework.workloads import READY, resolve_workloads
 from shared.plugins.catalog import BUILTINS
 from webhook.review import display_name
-from webhook.workloads import judge_workload
+from webhook.workloads import review_workload
 
 EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class LintVerdict:
+class LintResult:
     """The verdict on one object. ``judged`` is false for kinds that Bowline does not check."""
 
     file: str
     kind: str
     namespace: str
     name: str
-    judged: bool
-    judgement: Verdict
+    reviewed: bool
+    verdict: Verdict
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -72,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
             print(message, file=sys.stderr)
         return EXIT_USAGE
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
-    verdicts = [judge_manifest(chain, manifest) for manifest in manifests]
-    print(as_json(verdicts) if options.output == "json" else as_text(verdicts))
-    return EXIT_ALLOWED if all(verdict.judgement.allowed for verdict in verdicts) else EXIT_REFUSED
+    results = [review_manifest(chain, manifest) for manifest in manifests]
+    print(as_json(results) if options.output == "json" else as_text(results))
+    return EXIT_ALLOWED if all(result.verdict.allowed for result in results) else EXIT_REFUSED
 
 
 def with_ready_kinds(settings: Settings) -> Settings:
@@ -87,65 +87,64 @@ def with_ready_kinds(settings: Settings) -> Settings:
     return settings.model_copy(update={"workloads": (*settings.workloads, *others)})
 
 
-def judge_manifest(chain: AdmissionChain, manifest: Manifest) -> LintVerdict:
+def review_manifest(chain: AdmissionChain, manifest: Manifest) -> LintResult:
     """Check one object as on CREATE. Modifies ``manifest.object`` in place."""
     raw, kind, group = manifest.object, manifest.kind, manifest.group
     metadata = raw.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    namespace = metadata.get("namespace")
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else ""
     info = AdmissionInfo(kind=kind, namespace=namespace if isinstance(namespace, str) else "")
-    name, judged = display_name(metadata), True
+    name, reviewed = display_name(raw), True
     if (group, kind) == ("", "Pod"):
-        judgement = chain.admit_pod(raw, info)
+        verdict = chain.admit_pod(raw, info)
     elif (group, kind) == (names.GROUP, names.KIND):
-        judgement = chain.admit_bind_request(raw, info)
+        verdict = chain.admit_bind_request(raw, info)
     elif (group, kind) in chain.workloads:
-        judgement = judge_workload(chain, chain.workloads[group, kind], raw, None, info)
+        verdict = review_workload(chain, chain.workloads[group, kind], raw, None, info)
     else:
-        judgement, judged = ALLOWED, False
-    return LintVerdict(manifest.file, kind, info.namespace, name, judged, judgement)
+        verdict, reviewed = ALLOWED, False
+    return LintResult(manifest.file, kind, info.namespace, name, reviewed, verdict)
 
 
-def as_json(verdicts: Iterable[LintVerdict]) -> str:
-    """Return the verdicts as JSON; its keys are a stable interface."""
+def as_json(results: Iterable[LintResult]) -> str:
+    """Return the results as JSON; its keys are a stable interface."""
     document = [
         {
-            "file": verdict.file,
-            "kind": verdict.kind,
-            "namespace": verdict.namespace,
-            "name": verdict.name,
-            "allowed": verdict.judgement.allowed,
-            "errors": [_fault(fault) for fault in verdict.judgement.errors],
-            "warnings": [_fault(fault) for fault in verdict.judgement.warnings],
+            "file": result.file,
+            "kind": result.kind,
+            "namespace": result.namespace,
+            "name": result.name,
+            "allowed": result.verdict.allowed,
+            "errors": [_error(error) for error in result.verdict.errors],
+            "warnings": [_error(error) for error in result.verdict.warnings],
         }
-        for verdict in verdicts
+        for result in results
     ]
     return json.dumps(document, indent=2)
 
 
-def as_text(verdicts: Sequence[LintVerdict]) -> str:
-    """Return the verdicts as text: one line per object, one per error or warning, and a summary."""
+def as_text(results: Sequence[LintResult]) -> str:
+    """Return the results as text: one line per object, one per error or warning, and a summary."""
     lines = []
-    for verdict in verdicts:
-        name = f"{verdict.namespace}/{verdict.name}" if verdict.namespace else verdict.name
-        lines.append(f"{verdict.file}: {verdict.kind} {name}: {_word(verdict)}")
-        lines += [f"  {fault}  ({fault.rule})" for fault in verdict.judgement.errors]
-        lines += [f"  warning: {fault}  ({fault.rule})" for fault in verdict.judgement.warnings]
-    words = [_word(verdict) for verdict in verdicts]
+    for result in results:
+        name = f"{result.namespace}/{result.name}" if result.namespace else result.name
+        lines.append(f"{result.file}: {result.kind} {name}: {_word(result)}")
+        lines += [f"  {error}  ({error.rule})" for error in result.verdict.errors]
+        lines += [f"  warning: {error}  ({error.rule})" for error in result.verdict.warnings]
+    words = [_word(result) for result in results]
     counts = [f"{words.count(word)} {word}" for word in ("allowed", "refused", "not judged") if word in words]
     objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
     lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
     return "\n".join(lines)
 
 
-def _word(verdict: LintVerdict) -> str:
-    if not verdict.judged:
+def _word(result: LintResult) -> str:
+    if not result.reviewed:
         return "not judged"
-    return "allowed" if verdict.judgement.allowed else "refused"
+    return "allowed" if result.verdict.allowed else "refused"
 
 
-def _fault(fault: FieldError) -> dict[str, Any]:
-    return {"rule": fault.rule, "path": fault.path, "value": fault.value, "message": fault.message}
+def _error(error: FieldError) -> dict[str, Any]:
+    return {"rule": error.rule, "path": error.path, "value": error.value, "message": error.message}
 
 
 def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:

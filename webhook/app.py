@@ -124,7 +124,8 @@ def _trust(
 
 
 def _checks(server: AdmissionServer, trust: CertificateManager | None) -> Mapping[str, Check]:
-    return {"listener": server.missing} | ({"certificate": trust.missing} if trust is not None else {})
+    checks: dict[str, Check] = {"listener": server.not_ready_reason}
+    return checks if trust is None else checks | {"certificate": trust.not_ready_reason}
 
 
 def _own_host(host: str) -> tuple[str, ...]:
@@ -139,11 +140,11 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep
     half = drain / 2
 
     async def unready() -> None:
-        server.leave()
+        server.mark_not_ready()
         await asyncio.sleep(half.total_seconds())
 
     async def turn_away() -> None:
-        server.close_connections()
+        server.close_after_response()
         await asyncio.sleep(half.total_seconds())
 
     slack = timedelta(seconds=5)

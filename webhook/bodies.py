@@ -7,8 +7,6 @@ Decisions 46 and 140.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Final
 
 from aiohttp import web
@@ -46,17 +44,15 @@ class Bodies:
         self._turns: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_granting = False
 
-    @asynccontextmanager
-    async def of(self, request: web.BaseRequest, peer: str) -> AsyncIterator[bytes]:
-        """Yield a request's body once it may be reviewed.
+    async def read(self, request: web.BaseRequest, peer: str) -> bytes:
+        """Return a request's body once it may be reviewed.
 
         Raises BadRequestError: 400 for an unreadable body, 408 after the request's own timeout, 413 above
         ``MAX_BODY``, 429 if the body was displaced.
         """
         content = request.content
         if content.is_eof() and (request.content_length or 0) <= LARGE:
-            yield content.read_nowait()
-            return
+            return content.read_nowait()
         body = _Body(asyncio.timeout(timeout_s(request.raw_path)))
         try:
             async with body.deadline:
@@ -71,7 +67,7 @@ class Bodies:
             raise BadRequestError(400, "the body cannot be read as its headers describe it") from error
         finally:
             self._held.drop(peer, body)
-        yield b"".join(body.chunks)
+        return b"".join(body.chunks)
 
     async def _read(self, request: web.BaseRequest, peer: str, body: "_Body") -> None:
         async for chunk in request.content.iter_any():

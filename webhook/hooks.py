@@ -5,16 +5,16 @@ that reviews them. Routing, the kind check and the call of the chain all read th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from shared.api import names
 from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import ObjectKey
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.plugin import AdmissionInfo
-from webhook.workloads import judge_workload
+from webhook.workloads import review_workload
 
 # Group and kind of an object.
 Kind = tuple[str, str]
@@ -39,47 +39,22 @@ class Review:
     name: str = ""
     operation: str = ""
     user: str = ""
-    object: dict[str, Any] | None = None
+    object: dict[str, Any] = field(default_factory=dict)  # empty if there is none
     old: dict[str, Any] | None = None
-    faults: tuple[FieldError, ...] = ()
+    errors: tuple[FieldError, ...] = ()
 
 
-Call = Callable[[AdmissionChain, Review, dict[str, Any], AdmissionInfo], Verdict]
+Call = Callable[[AdmissionChain, Review, AdmissionInfo], Verdict]
 
 
-def _mutate_pod(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
+def _mutate_pod(chain: AdmissionChain, review: Review, info: AdmissionInfo) -> Verdict:
     # Mutations apply to fields that are immutable after creation; a patch on update would be rejected.
-    return chain.admit_pod(raw, info) if info.operation == "CREATE" else ALLOWED
+    return chain.admit_pod(review.object, info) if info.operation == "CREATE" else ALLOWED
 
 
-def _validate_pod(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return chain.validate_pod(raw, review.old, info)
-
-
-def _mutate_bind_request(chain: AdmissionChain, _: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return chain.admit_bind_request(raw, info)
-
-
-def _validate_bind_request(
-    chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo
-) -> Verdict:
-    return chain.validate_bind_request(raw, review.old, info)
-
-
-def _validate_workload(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return judge_workload(chain, chain.workloads[review.group, review.kind], raw, review.old, info)
-
-
-def _mutate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return chain.admit_ephemeral_containers(raw, review.old or {}, info)
-
-
-def _validate_ephemeral(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return chain.validate_ephemeral_containers(raw, review.old or {}, info)
-
-
-def _validate_binding(chain: AdmissionChain, review: Review, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
-    return chain.validate_binding(_bound_pod(review, raw), info)
+def _validate_workload(chain: AdmissionChain, review: Review, info: AdmissionInfo) -> Verdict:
+    workload = chain.workloads[review.group, review.kind]
+    return review_workload(chain, workload, review.object, review.old, info)
 
 
 class Hook(StrEnum):
@@ -106,13 +81,37 @@ class Hook(StrEnum):
         return hook
 
     MUTATE_PODS = "/mutate/pods", _POD, _mutate_pod
-    VALIDATE_PODS = "/validate/pods", _POD, _validate_pod, "", True
-    MUTATE_BIND_REQUESTS = "/mutate/bindrequests", _BIND_REQUEST, _mutate_bind_request
-    VALIDATE_BIND_REQUESTS = "/validate/bindrequests", _BIND_REQUEST, _validate_bind_request
+    VALIDATE_PODS = "/validate/pods", _POD, lambda c, r, info: c.validate_pod(r.object, r.old, info), "", True
+    MUTATE_BIND_REQUESTS = (
+        "/mutate/bindrequests",
+        _BIND_REQUEST,
+        lambda c, r, info: c.admit_bind_request(r.object, info),
+    )
+    VALIDATE_BIND_REQUESTS = (
+        "/validate/bindrequests",
+        _BIND_REQUEST,
+        lambda c, r, info: c.validate_bind_request(r.object, r.old, info),
+    )
     VALIDATE_WORKLOADS = "/validate/workloads", None, _validate_workload
-    MUTATE_EPHEMERAL_CONTAINERS = "/mutate/ephemeralcontainers", _POD, _mutate_ephemeral, _EPHEMERAL
-    VALIDATE_EPHEMERAL_CONTAINERS = "/validate/ephemeralcontainers", _POD, _validate_ephemeral, _EPHEMERAL, True
-    VALIDATE_BINDINGS = "/validate/bindings", _BINDING, _validate_binding, "binding"
+    MUTATE_EPHEMERAL_CONTAINERS = (
+        "/mutate/ephemeralcontainers",
+        _POD,
+        lambda c, r, info: c.admit_ephemeral_containers(r.object, r.old, info),
+        _EPHEMERAL,
+    )
+    VALIDATE_EPHEMERAL_CONTAINERS = (
+        "/validate/ephemeralcontainers",
+        _POD,
+        lambda c, r, info: c.validate_ephemeral_containers(r.object, r.old, info),
+        _EPHEMERAL,
+        True,
+    )
+    VALIDATE_BINDINGS = (
+        "/validate/bindings",
+        _BINDING,
+        lambda c, r, info: c.validate_binding(_bound_pod(r), info),
+        "binding",
+    )
 
     def is_for(self, review: Review, chain: AdmissionChain) -> bool:
         """Return whether the hook reviews this kind and subresource."""
@@ -123,8 +122,8 @@ class Hook(StrEnum):
         return kind == self.reviewed and (kind == _BINDING or review.subresource == self.subresource)
 
 
-def _bound_pod(review: Review, binding: Object) -> ObjectKey:
+def _bound_pod(review: Review) -> ObjectKey:
     """Return the pod that a Binding binds: named in the URL, or with the legacy bindings API only in the object."""
-    metadata = binding.get("metadata")
+    metadata = review.object.get("metadata")
     named = metadata.get("name") if isinstance(metadata, dict) else ""
     return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))

@@ -53,9 +53,9 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     _add_file_flags(parser)
     _add_authority_flags(parser)
     given = parser.parse_args(arguments)
-    fault = _fault(given)
-    if fault:
-        parser.error(fault)
+    error = _error(given)
+    if error:
+        parser.error(error)
     common = common_options(given)
     configurations = given.webhook_configuration or ([] if given.tls_cert_file else [DEFAULT_NAME])
     return Options(
@@ -78,7 +78,7 @@ def _former(namespace: str, name: str) -> ObjectKey | None:
     return ObjectKey(namespace or DEFAULT_NAMESPACE, name) if name else None
 
 
-def _fault(given: argparse.Namespace) -> str:
+def _error(given: argparse.Namespace) -> str:
     """Return the error of a combination of flags; empty if there is none."""
     if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"

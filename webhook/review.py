@@ -1,6 +1,6 @@
 """AdmissionReview codec and review: bytes to a verdict to bytes. Pure.
 
-    body ─► decode_review ─► Review ─► judge (hook, chain) ─► Verdict ─► encode_answer ─► body
+    body ─► decode_review ─► Review ─► review_object (hook, chain) ─► Verdict ─► encode_answer ─► body
 
 Works on plain dictionaries, so unknown fields survive unchanged: the response carries only the recorded patch
 operations. Every body gets a response with its UID; only a body without a readable UID gets none
@@ -34,16 +34,17 @@ MAX_ANSWER: Final = 256 * 1024
 # API servers keep 4096 characters of warnings in total.
 MAX_WARNINGS: Final = 16
 # Counted as the commas and opening brackets of a body, an upper bound of the values in it. Decoding a value takes up
-# to 250 bytes of memory and about 100 ns; an ordinary object of 1.5 MB has about 60,000.
-MAX_VALUES: Final = 150_000
+# to 250 bytes of memory and 100 to 300 ns. A pod has some hundred; an UPDATE with two ordinary objects of 1.5 MB, the
+# most that etcd stores, has about 120,000.
+MAX_VALUES: Final = 120_000
 
 
 class MalformedReviewError(Exception):
-    """The body is not an AdmissionReview that could be answered; the message states why."""
+    """The body is not an AdmissionReview that can be answered; the message states why. ``code``: the HTTP status."""
 
-
-class TooManyValuesError(MalformedReviewError):
-    """Decoding the body would take too much memory and time."""
+    def __init__(self, message: str, code: int = 400) -> None:
+        self.code = code
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +76,11 @@ _USER: Final[Mapping[str, type]] = {"username": str}
 def decode_review(body: bytes) -> Review:
     """Decode a request's body.
 
-    Raises MalformedReviewError if there is no UID to respond to, TooManyValuesError above ``MAX_VALUES``. Other
-    errors are returned in ``Review.faults``.
+    Raises MalformedReviewError if there is no UID to respond to, or too many values. Other errors are returned in
+    ``Review.errors``.
     """
     if len(body) > MAX_VALUES and sum(map(body.count, (b",", b"{", b"["))) > MAX_VALUES:
-        raise TooManyValuesError(f"the body must not hold more than {MAX_VALUES} values")
+        raise MalformedReviewError(f"the body must not hold more than {MAX_VALUES} values", 413)
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -99,14 +100,14 @@ def decode_review(body: bytes) -> Review:
 
 
 def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Review:
-    faults: list[FieldError] = []
-    found = _typed(request, _REQUEST, "request", faults)
-    kind = _typed(found.get("kind") or {}, _KIND, "request.kind", faults)
-    user = _typed(found.get("userInfo") or {}, _USER, "request.userInfo", faults)
+    errors: list[FieldError] = []
+    found = _typed(request, _REQUEST, "request", errors)
+    kind = _typed(found.get("kind") or {}, _KIND, "request.kind", errors)
+    user = _typed(found.get("userInfo") or {}, _USER, "request.userInfo", errors)
     operation, obj, old = found.get("operation", ""), found.get("object"), found.get("oldObject")
-    if operation in _OPERATIONS and not faults:
+    if operation in _OPERATIONS and not errors:
         needed = {"object": obj} | ({"oldObject": old} if operation == "UPDATE" else {})
-        faults += [
+        errors += [
             FieldError("review/missing", f"request.{field}", None, f"is required for {operation}")
             for field, value in needed.items()
             if value is None
@@ -121,13 +122,13 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
         name=found.get("name", ""),
         operation=operation,
         user=user.get("username", ""),
-        object=obj,
+        object=obj or {},
         old=old,
-        faults=tuple(faults),
+        errors=tuple(errors),
     )
 
 
-def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, faults: list[FieldError]) -> dict[str, Any]:
+def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors: list[FieldError]) -> dict[str, Any]:
     """Return those of the fields that are there; one of another type is added to the faults."""
     found = {}
     for field, kind in types.items():
@@ -136,20 +137,21 @@ def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, faults:
             found[field] = value
         elif value is not None:
             word = "a string" if kind is str else "an object"
-            faults.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
+            errors.append(FieldError("review/type", f"{path}.{field}", value, f"must be {word}"))
     return found
 
 
-def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS) -> Verdict:
+def review_object(
+    hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS, traceparent: str = ""
+) -> Verdict:
     """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
+    ``traceparent`` is annotated on a BindRequest that is being created.
     """
-    if review.faults:
-        return Verdict(review.faults)
-    if review.operation not in _OPERATIONS or review.object is None:
-        return ALLOWED
-    if review.subresource and review.subresource != hook.subresource:
+    if review.errors:
+        return Verdict(review.errors)
+    if review.operation not in _OPERATIONS or review.subresource not in ("", hook.subresource):
         return ALLOWED
     if not hook.is_for(review, chain):
         message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
@@ -163,47 +165,49 @@ def judge(hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo 
         request_uid=review.uid,
         user=review.user,
         pods_with_bindrequest=facts.requested,
+        traceparent=traceparent,
     )
     try:
-        return hook.call(chain, review, review.object, info)
+        return hook.call(chain, review, info)
     except RecursionError:
         return Verdict((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
 
 
-def encode_answer(review: Review, judgement: Verdict) -> bytes:
+def encode_answer(review: Review, verdict: Verdict) -> bytes:
     """Encode the verdict in the API version of the review, at most ``MAX_ANSWER`` bytes.
 
     A patch that is too large becomes a denial; a denial that is too large is cut to its first errors.
     """
-    answer = _encoded(review, judgement)
+    answer = _encoded(review, verdict)
     if len(answer) <= MAX_ANSWER:
         return answer
-    if judgement.allowed:
+    if verdict.allowed:
         message = f"the patch for this object would be longer than {MAX_ANSWER} bytes; make its lists shorter"
         return _encoded(review, Verdict((FieldError("admission/patch-size", "", None, message),)))
-    return _encoded(review, Verdict((*judgement.errors[:_FIRST_ERRORS], MORE)))
+    return _encoded(review, Verdict((*verdict.errors[:_FIRST_ERRORS], MORE)))
 
 
-def _encoded(review: Review, judgement: Verdict) -> bytes:
-    response: dict[str, Any] = {"uid": review.uid, "allowed": judgement.allowed}
-    if judgement.errors:
-        response["status"] = _denial(review, judgement.errors)
-    elif judgement.patch:
+def _encoded(review: Review, verdict: Verdict) -> bytes:
+    response: dict[str, Any] = {"uid": review.uid, "allowed": verdict.allowed}
+    if verdict.errors:
+        response["status"] = _denial(review, verdict.errors)
+    elif verdict.patch:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(judgement.patch)).decode()
-    if judgement.warnings:
-        response["warnings"] = [_warning(fault) for fault in judgement.warnings[:MAX_WARNINGS]]
-    noted = judgement.errors or judgement.warnings
+        response["patch"] = base64.b64encode(orjson.dumps(verdict.patch)).decode()
+    if verdict.warnings:
+        response["warnings"] = [_warning(error) for error in verdict.warnings[:MAX_WARNINGS]]
+    noted = verdict.errors or verdict.warnings
     if noted:
         # The API server prefixes the keys with the webhook's name in the audit event.
-        rules = ",".join(dict.fromkeys(fault.rule for fault in noted[: structure.MAX_ERRORS]))
-        response["auditAnnotations"] = {"decision": "refused" if judgement.errors else "warned", "rules": rules}
+        rules = ",".join(dict.fromkeys(error.rule for error in noted[: structure.MAX_ERRORS]))
+        response["auditAnnotations"] = {"decision": "refused" if verdict.errors else "warned", "rules": rules}
     return orjson.dumps({"apiVersion": review.api_version, "kind": "AdmissionReview", "response": response})
 
 
-def display_name(metadata: Object) -> str:
+def display_name(raw: Object) -> str:
     """Return the name of an object; ``prefix*`` if the API server is still to generate it."""
-    name, prefix = metadata.get("name"), metadata.get("generateName")
+    metadata = raw.get("metadata")
+    name, prefix = map(metadata.get, ("name", "generateName")) if isinstance(metadata, dict) else ("", "")
     if isinstance(name, str) and name:
         return name
     return f"{prefix}*" if isinstance(prefix, str) and prefix else ""
@@ -211,8 +215,7 @@ def display_name(metadata: Object) -> str:
 
 def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
     """Return the metav1.Status. kubectl prints only the causes, events of controllers only the message."""
-    texts = [str(fault) for fault in errors]
-    metadata = (review.object or {}).get("metadata")
+    texts = [str(error) for error in errors]
     return {
         "status": "Failure",
         "code": 422,
@@ -221,20 +224,20 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
         "details": {
             "group": review.group[:_MAX_NAME],
             "kind": review.kind[:_MAX_NAME],
-            "name": (review.name or (display_name(metadata) if isinstance(metadata, dict) else ""))[:_MAX_NAME],
+            "name": (review.name or display_name(review.object))[:_MAX_NAME],
             "causes": [
                 # Clients print the field before the message; together they are the error's text.
-                {"reason": "FieldValueInvalid", "field": fault.path, "message": _without_path(fault)}
-                for fault in errors
+                {"reason": "FieldValueInvalid", "field": error.path, "message": _without_path(error)}
+                for error in errors
             ],
         },
     }
 
 
-def _without_path(fault: FieldError) -> str:
-    return f"{shown(fault.value)}: {fault.message}" if fault.path else fault.message
+def _without_path(error: FieldError) -> str:
+    return f"{shown(error.value)}: {error.message}" if error.path else error.message
 
 
-def _warning(fault: FieldError) -> str:
-    text = " ".join(str(fault).split())  # the API server drops a warning with a line break
+def _warning(error: FieldError) -> str:
+    text = " ".join(str(error).split())  # the API server drops a warning with a line break
     return text if len(text) <= MAX_WARNING else text[: MAX_WARNING - 3] + "..."

@@ -5,16 +5,15 @@ and ``webhook.review`` reviews. This module maps requests to reviews and verdict
 an AdmissionReview gets a 4xx status and a message. A review always gets a response with its UID; if Bowline itself
 fails, the traceback is logged once, counted, and the object is denied.
 
-API servers keep connections open, also to a replica that is stopping. So shutdown has three parts: ``leave`` makes
-the replica not ready, ``close_connections`` closes each connection after its next response, ``stop`` closes the
-listener and lets requests in flight finish. Decision 147.
+API servers keep connections open, also to a replica that is stopping. So shutdown has three parts: ``mark_not_ready``
+makes the replica not ready, ``close_after_response`` closes each connection after its next response, ``stop`` closes
+the listener and lets requests in flight finish. Decision 147.
 """
 
 import logging
 import ssl
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -31,13 +30,12 @@ from webhook.metrics import WebhookMetrics
 from webhook.review import (
     ClusterInfo,
     MalformedReviewError,
-    TooManyValuesError,
     decode_review,
     display_name,
     encode_answer,
-    judge,
+    review_object,
 )
-from webhook.tracing import traced
+from webhook.tracing import end_span, start_span
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +90,7 @@ class AdmissionServer:
         metrics.under_way.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None if ready."""
         if self._leaving:
             return "stopping"
@@ -106,11 +104,11 @@ class AdmissionServer:
         self.address = ListenAddress(self._listen.host, port)
         log.info("answering reviews", extra={"address": str(self.address)})
 
-    def leave(self) -> None:
+    def mark_not_ready(self) -> None:
         """Mark not ready. Requests are still answered."""
         self._leaving = True
 
-    def close_connections(self) -> None:
+    def close_after_response(self) -> None:
         """Mark not ready, and close each connection after its next response."""
         self._leaving = self._closing = True
 
@@ -118,33 +116,27 @@ class AdmissionServer:
         """Close the listener, wait for requests in flight up to the longest webhook timeout, close the rest."""
         if self._server is None:
             return
-        self.close_connections()
+        self.close_after_response()
         server = self._server
         await server.stop(MAX_TIMEOUT_S)
         self._server = None
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         try:
-            hook = await self._accepted(request)
-            trace = request.headers.get("traceparent", "") if self._tracer is not None else ""
-            async with self._bodies.of(request, cast("Connection", request.protocol).peer) as body:
-                answer = self._reviewed(hook, body, trace)
+            hook = _hook_of(request)
+            if request.headers.get("Expect", "").lower() == "100-continue":
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                request.writer.output_size = 0  # it is not part of the response
+            body = await self._bodies.read(request, cast("Connection", request.protocol).peer)
+            answer = self._review(hook, body, request.headers.get("traceparent", ""))
             response = web.Response(body=answer, content_type=_JSON)
-        except BadRequestError as error:
+        except (BadRequestError, MalformedReviewError) as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
             response = web.Response(status=error.code, text=f"{error}\n", headers=_HEADERS.get(error.code))
         response.headers["Server"] = _SERVER
         if self._closing:
             response.force_close()
         return response
-
-    async def _accepted(self, request: web.BaseRequest) -> Hook:
-        """Return the hook for a request with a valid head; sends 100 Continue if expected. Raises BadRequestError."""
-        hook = _hook_of(request)
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0  # it is not part of the response
-        return hook
 
     def _admits(self, certificate: Mapping[str, Any]) -> bool:
         """Return whether a client certificate has one of the allowed names: its common name, or a DNS name."""
@@ -158,41 +150,39 @@ class AdmissionServer:
         if status >= 500:
             log.error("a request failed", exc_info=error)
 
-    def _reviewed(self, hook: Hook, body: bytes, trace: str) -> bytes:
-        began, started = datetime.now(UTC), time.perf_counter()
+    def _review(self, hook: Hook, body: bytes, traceparent: str) -> bytes:
+        """Return the response to a review. Raises MalformedReviewError."""
+        started = time.perf_counter()
+        review = decode_review(body)
+        span = start_span(self._tracer, review, traceparent) if self._tracer is not None else None
         try:
-            review = decode_review(body)
-        except MalformedReviewError as error:
-            raise BadRequestError(413 if isinstance(error, TooManyValuesError) else 400, str(error)) from error
-        try:
-            judgement = ALLOWED if self._mode == "Off" else judge(hook, review, self._chain, self._facts())
-            if self._tracer is not None:
-                judgement = traced(self._tracer, hook, review, judgement, (began, datetime.now(UTC), trace))
-            judgement = self._enforced(hook, review, judgement)
-            answer = encode_answer(review, judgement)
+            verdict = ALLOWED
+            if self._mode != "Off":
+                verdict = review_object(hook, review, self._chain, self._facts(), span.traceparent if span else "")
+            verdict = self._enforced(hook, review, verdict)
+            answer = encode_answer(review, verdict)
         except Exception:
             log.exception("judging failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
-            judgement = _FAILED
-            judgement = self._enforced(hook, review, judgement)
-            answer = encode_answer(review, judgement)
-        self._metrics.answered(hook, time.perf_counter() - started, allowed=judgement.allowed)
-        if judgement.errors:
-            rules = sorted({fault.rule for fault in judgement.errors})
-            log.info("refused", extra={"hook": str(hook), "rules": rules, **_about(review)})
+            verdict = self._enforced(hook, review, _FAILED)
+            answer = encode_answer(review, verdict)
+        self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
+        if span is not None:
+            end_span(span, hook, review, verdict)
+        if verdict.errors:
+            log.info("refused", extra=_logged(hook, review, verdict))
         return answer
 
-    def _enforced(self, hook: Hook, review: Review, judgement: Verdict) -> Verdict:
+    def _enforced(self, hook: Hook, review: Review, verdict: Verdict) -> Verdict:
         """Apply the admission mode: in Warn, errors become warnings."""
-        if self._mode != "Warn" or judgement.allowed:
-            return judgement
+        if self._mode != "Warn" or verdict.allowed:
+            return verdict
         self._metrics.not_enforced.labels(hook=hook).inc()
-        rules = sorted({fault.rule for fault in judgement.errors})
-        log.info("not denied: admission.mode is Warn", extra={"hook": str(hook), "rules": rules, **_about(review)})
-        return judgement.as_warnings()
+        log.info("not denied: admission.mode is Warn", extra=_logged(hook, review, verdict))
+        return verdict.as_warnings()
 
 
-_FAILED = Verdict(
+_FAILED: Final = Verdict(
     (
         FieldError(
             "admission/internal",
@@ -221,9 +211,13 @@ def _hook_of(request: web.BaseRequest) -> Hook:
     return hook
 
 
+def _logged(hook: Hook, review: Review, verdict: Verdict) -> dict[str, object]:
+    rules = sorted({error.rule for error in verdict.errors})
+    return {"hook": str(hook), "rules": rules, **_about(review)}
+
+
 def _about(review: Review) -> dict[str, str]:
     """Return the log fields that identify an object, each cut to the API server's own limit."""
-    metadata = (review.object or {}).get("metadata")
-    name = review.name or (display_name(metadata) if isinstance(metadata, dict) else "")
+    name = review.name or display_name(review.object)
     about = {"uid": review.uid, "kind": review.kind, "namespace": review.namespace, "object": name}
     return {key: text[: _LONGEST[key]] for key, text in about.items()}

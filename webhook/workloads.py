@@ -17,7 +17,7 @@ import orjson
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
 from shared.framework import structure
-from shared.framework.admission import ALLOWED, AdmissionChain, Verdict, judgement_of
+from shared.framework.admission import ALLOWED, AdmissionChain, Verdict, verdict_of
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import Workload, WorkloadKey
 
@@ -27,17 +27,17 @@ MAX_TEMPLATES: Final = 128
 _POD: Final[WorkloadKey] = ("", "Pod")
 
 
-def judge_workload(
+def review_workload(
     chain: AdmissionChain, workload: Workload, raw: dict[str, Any], old: Object | None, info: AdmissionInfo
 ) -> Verdict:
     """Review the pod templates of an object of the kind. Modifies their content in place."""
     if info.operation == "UPDATE" and structure.is_deleting(raw):
         return ALLOWED
-    faults = structure.workload_faults if workload.is_built_in else structure.foreign_workload_faults
-    malformed = faults(raw)
+    errors = structure.workload_errors if workload.is_built_in else structure.foreign_workload_errors
+    malformed = errors(raw)
     if malformed:
-        return _as_asked(workload, judgement_of([malformed]))
-    if _has_judged_owner(chain, raw):
+        return _as_asked(workload, verdict_of([malformed]))
+    if _has_reviewed_owner(chain, raw):
         return ALLOWED
     # Whether a template is required is the API server's decision.
     templates = changed_templates(workload, raw, old)
@@ -45,8 +45,8 @@ def judge_workload(
         message = f"must not have more than {MAX_TEMPLATES} pod templates; make several objects of it"
         too_many = FieldError("structure/templates", "spec", len(templates), message)
         return _as_asked(workload, Verdict((too_many,)))
-    judgements = (chain.validate_template(template, path, info) for path, template in templates)
-    return _as_asked(workload, judgement_of((*one.errors, *one.warnings) for one in judgements))
+    verdicts = (chain.validate_template(template, path, info) for path, template in templates)
+    return _as_asked(workload, verdict_of((*one.errors, *one.warnings) for one in verdicts))
 
 
 def changed_templates(workload: Workload, raw: Object, old: Object | None) -> list[tuple[str, Any]]:
@@ -79,7 +79,7 @@ def _text(template: Any) -> bytes:
         return b""
 
 
-def _has_judged_owner(chain: AdmissionChain, raw: Object) -> bool:
+def _has_reviewed_owner(chain: AdmissionChain, raw: Object) -> bool:
     controllers = [owner for owner in raw["metadata"].get("ownerReferences") or () if owner.get("controller")]
     return any(_key(owner) == _POD or _key(owner) in chain.workloads for owner in controllers)
 
@@ -88,6 +88,6 @@ def _key(owner: Object) -> WorkloadKey:
     return (owner.get("apiVersion") or "").rpartition("/")[0], owner.get("kind") or ""
 
 
-def _as_asked(workload: Workload, judgement: Verdict) -> Verdict:
+def _as_asked(workload: Workload, verdict: Verdict) -> Verdict:
     """Return the verdict, with its errors as warnings unless the configuration denies for this kind."""
-    return judgement if workload.action == "Deny" else judgement.as_warnings()
+    return verdict if workload.action == "Deny" else verdict.as_warnings()

@@ -48,7 +48,7 @@ class Verdict:
         wrong.
         """
         return Verdict(
-            tuple(fault.under(prefix) for fault in self.errors), tuple(fault.under(prefix) for fault in self.warnings)
+            tuple(error.under(prefix) for error in self.errors), tuple(error.under(prefix) for error in self.warnings)
         )
 
     def as_warnings(self) -> "Verdict":
@@ -104,28 +104,28 @@ class AdmissionChain:
 
     def admit_pod(self, raw: dict[str, Any], info: AdmissionInfo) -> Verdict:
         """Mutate a new pod, then validate the result. Modifies ``raw`` in place."""
-        settled = self._settled(raw, info)
-        if settled is not None:
-            return settled
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
         pod = MutablePod(raw)
         for plugin in self._mutate_pod:
             self._guarded_mutation(plugin, "mutate_pod", pod, info)
-        return self._judge_pod(raw, None, info).with_patch(pod.operations)
+        return self._review_pod(raw, None, info).with_patch(pod.operations)
 
     def validate_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod as it will be stored; on UPDATE only the changes. A pod being deleted is allowed."""
         if _is_ending(raw, info):
             return ALLOWED
-        settled = self._settled(raw, info)
-        if settled is not None:
-            return settled
-        judgement = self._judge_pod(raw, old, info)
-        if judgement.allowed or old is None or structure.pod_faults(old):
-            return judgement
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
+        verdict = self._review_pod(raw, old, info)
+        if verdict.allowed or old is None or structure.pod_errors(old):
+            return verdict
         # A ratchet below the plugins' own: an existing error must not deny an unrelated change. Otherwise a finalizer
         # could not be removed from a pod that was stored while the webhook was unavailable.
-        before = self._judge_pod(old, None, info).errors
-        return replace(judgement, errors=tuple(fault for fault in judgement.errors if fault not in before))
+        before = self._review_pod(old, None, info).errors
+        return replace(verdict, errors=tuple(error for error in verdict.errors if error not in before))
 
     def validate_template(self, template: Any, path: str, info: AdmissionInfo) -> Verdict:
         """Validate a workload's pod template as its pods will be validated; error paths start with ``path``.
@@ -138,20 +138,20 @@ class AdmissionChain:
         pod = {"metadata": {} if metadata is None else metadata, "spec": template.get("spec")}
         return self.admit_pod(pod, info).under(path)
 
-    def _judge_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
-        return judgement_of(
-            self._guarded_faults(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
+    def _review_pod(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
+        return verdict_of(
+            self._plugin_errors(plugin, "validate_pod", raw, old, info) for plugin in self._validate_pod
         )
 
-    def _settled(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
+    def _early_verdict(self, raw: Object, info: AdmissionInfo) -> Verdict | None:
         """Return the verdict on a pod that is not passed to the plugins: malformed or out of scope. None for the
         others.
         """
         if info.namespace in self._excluded:
             return ALLOWED
-        malformed = structure.pod_faults(raw)
+        malformed = structure.pod_errors(raw)
         if malformed:
-            return judgement_of([malformed])
+            return verdict_of([malformed])
         annotations = raw["metadata"].get("annotations") or {}
         if names.MIRROR_POD in annotations:
             return ALLOWED
@@ -170,29 +170,29 @@ class AdmissionChain:
 
     # --- subresources of a pod ---
 
-    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object, info: AdmissionInfo) -> Verdict:
+    def admit_ephemeral_containers(self, raw: dict[str, Any], old: Object | None, info: AdmissionInfo) -> Verdict:
         """Mutate a pod's new ephemeral containers, then validate the result. Modifies ``raw`` in place."""
-        settled = self._settled(raw, info)
-        if settled is not None:
-            return settled
+        early = self._early_verdict(raw, info)
+        if early is not None:
+            return early
         pod, old = MutablePod(raw), _readable(old)
         for plugin in self._mutate_ephemeral:
             self._guarded_mutation(plugin, "mutate_ephemeral_containers", pod, info, old)
         return self.validate_ephemeral_containers(raw, old, info).with_patch(pod.operations)
 
-    def validate_ephemeral_containers(self, raw: Object, old: Object, info: AdmissionInfo) -> Verdict:
+    def validate_ephemeral_containers(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate a pod's new ephemeral containers."""
         point, old = "validate_ephemeral_containers", _readable(old)
-        return self._settled(raw, info) or judgement_of(
-            self._guarded_faults(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
+        return self._early_verdict(raw, info) or verdict_of(
+            self._plugin_errors(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
         )
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Verdict:
         """Validate whether ``info.user`` may bind the pod."""
         if info.namespace in self._excluded:
             return ALLOWED
-        return judgement_of(
-            self._guarded_faults(plugin, "validate_binding", pod, info) for plugin in self._validate_binding
+        return verdict_of(
+            self._plugin_errors(plugin, "validate_binding", pod, info) for plugin in self._validate_binding
         )
 
     # --- BindRequests ---
@@ -205,16 +205,18 @@ class AdmissionChain:
         """
         if _is_ending(raw, info):
             return ALLOWED
-        malformed = structure.bind_request_faults(raw)
+        malformed = structure.bind_request_errors(raw)
         if malformed:
-            return judgement_of([malformed])
+            return verdict_of([malformed])
         request = MutableObject(raw)
         if info.operation == "CREATE":
             self._complete(request)
+            if info.traceparent:
+                request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
         for plugin in self._mutate_request:
             self._guarded_mutation(plugin, "mutate_bind_request", request, info)
-        judgement = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
-        return judgement.with_patch(request.operations)
+        verdict = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
+        return verdict.with_patch(request.operations)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         """Validate the spec against the schema (a foreign CRD may have none) and the plugins' rules; on UPDATE only
@@ -222,16 +224,16 @@ class AdmissionChain:
         """
         if _is_ending(raw, info):
             return ALLOWED
-        malformed = structure.bind_request_faults(raw)
+        malformed = structure.bind_request_errors(raw)
         if malformed:
-            return judgement_of([malformed])
+            return verdict_of([malformed])
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
-        faults = bind_request_faults(raw)
-        if faults:  # plugins receive only requests whose spec can be decoded
-            return judgement_of([faults])
-        return judgement_of(
-            self._guarded_faults(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
+        errors = bind_request_errors(raw)
+        if errors:  # plugins receive only requests whose spec can be decoded
+            return verdict_of([errors])
+        return verdict_of(
+            self._plugin_errors(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
         )
 
     def _complete(self, request: MutableObject) -> None:
@@ -265,10 +267,10 @@ class AdmissionChain:
             target.revert(mark)
             self._on_error(plugin.name, point, error)
 
-    def _guarded_faults(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
+    def _plugin_errors(self, plugin: Plugin, point: str, *arguments: Any) -> Sequence[FieldError]:
         try:
-            faults = list(_limited(getattr(plugin, point)(*arguments)))
-            strangers = [fault for fault in faults if not isinstance(fault, FieldError)]
+            errors = list(_limited(getattr(plugin, point)(*arguments)))
+            strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be judged is refused
@@ -278,16 +280,16 @@ class AdmissionChain:
                 "ask the cluster's operator to look at the webhook's log"
             )
             return [FieldError(f"{plugin.name}/internal", "", None, message)]
-        return faults
+        return errors
 
 
-def bind_request_faults(raw: Object) -> list[FieldError]:
+def bind_request_errors(raw: Object) -> list[FieldError]:
     """Return the errors of a well-formed BindRequest's spec: the schema's, else a mismatch of spec.podUID and
     owner.
     """
-    spec, faults = decode_spec(raw.get("spec"))
+    spec, errors = decode_spec(raw.get("spec"))
     if spec is None:
-        return list(faults)
+        return list(errors)
     owner = owner_pod_uid(raw)
     if spec.pod_uid and owner and spec.pod_uid != owner:
         message = f"must be the UID of the owning pod, {owner}; leave it out and it is filled in"
@@ -302,38 +304,38 @@ def _is_ending(raw: Object, info: AdmissionInfo) -> bool:
     return info.operation == "UPDATE" and structure.is_deleting(raw)
 
 
-def _readable(old: Object) -> Object:
+def _readable(old: Object | None) -> Object:
     """Return the old pod for the plugins; an empty one if it is malformed, which no API server would have stored."""
-    return {"metadata": {}, "spec": {}} if structure.pod_faults(old) else old
+    return {"metadata": {}, "spec": {}} if old is None or structure.pod_errors(old) else old
 
 
-def judgement_of(faults: Iterable[Sequence[FieldError]]) -> Verdict:
+def verdict_of(groups: Iterable[Sequence[FieldError]]) -> Verdict:
     """Return the verdict for groups of errors and warnings.
 
     Ends with the group that reaches the limit of errors, and adds ``MORE``.
     """
     errors: list[FieldError] = []
     warnings: list[FieldError] = []
-    for group in faults:
-        for fault in group:
-            (warnings if fault.is_warning else errors).append(fault)
+    for group in groups:
+        for error in group:
+            (warnings if error.is_warning else errors).append(error)
         if len(errors) >= structure.MAX_ERRORS:
             errors = [*errors[: structure.MAX_ERRORS], MORE]
             break
     return Verdict(tuple(errors), tuple(warnings)) if errors or warnings else ALLOWED
 
 
-def _limited(faults: Iterable[Any]) -> Iterator[Any]:
+def _limited(found: Iterable[Any]) -> Iterator[Any]:
     """Yield errors up to the limit, and as many warnings. Errors after many warnings are still found."""
     errors = warnings = 0
-    for fault in faults:
-        if isinstance(fault, FieldError) and fault.is_warning:
+    for error in found:
+        if isinstance(error, FieldError) and error.is_warning:
             warnings += 1
             if warnings > structure.MAX_ERRORS:
                 continue
         else:
             errors += 1
-        yield fault
+        yield error
         if errors >= structure.MAX_ERRORS:
             return
 

@@ -59,6 +59,7 @@ class AdmissionInfo:
       offline.
     - ``user``: the requesting user. Empty offline.
     - ``pods_with_bindrequest``: the pods with a known unfinished BindRequest. Empty offline.
+    - ``traceparent``: the W3C trace context that a new BindRequest propagates. Empty without tracing.
     """
 
     operation: Literal["CREATE", "UPDATE"] = "CREATE"
@@ -69,6 +70,7 @@ class AdmissionInfo:
     request_uid: str = ""
     user: str = ""
     pods_with_bindrequest: Container[ObjectKey] = frozenset()
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

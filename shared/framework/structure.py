@@ -4,13 +4,14 @@ The API server checks the types of pods and workloads before it calls a webhook.
 whose schema is applied after the mutating webhooks, and files given to ``bowline lint`` are unchecked. After this
 check, a plugin may assume that ``containers`` is a list of objects and an annotation a string.
 
-A shape is a function from a value to its errors, with paths relative to the value: a well-formed object builds no
-path at all. An absent or null field is valid, as in the API server; fields without a shape are ignored. The meaning
-of values is not checked here.
+A schema is data: a scalar type, ``[schema]`` for a list, ``{"field": schema}`` for an object with known fields,
+``{EVERY: schema}`` for one with free keys, such as annotations. An absent or null field is valid, as in the API
+server; fields without a schema are ignored. The meaning of values is not checked here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from shared.api.field_error import FieldError
 from shared.api.meta import Object
@@ -22,173 +23,134 @@ MAX_ERRORS = 50
 MAX_CONTAINERS = 512
 MAX_RESOURCES = 2048
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
-Shape = Callable[[Any], Sequence[FieldError]]
-_FITS: tuple[FieldError, ...] = ()
 
 
-def _fault(value: Any, message: str) -> Sequence[FieldError]:
-    # Each enclosing shape prefixes its own part of the path.
-    return (FieldError("structure/type", "", value, message),)
+@dataclass(frozen=True, slots=True)
+class _Scalar:
+    """A value that is checked by its Python type alone, as the JSON decoder returns it."""
+
+    types: frozenset[type]
+    message: str
 
 
-def _string(value: Any) -> Sequence[FieldError]:
-    if isinstance(value, str):
-        return _FITS
-    quotable = isinstance(value, bool | int | float)
-    return _fault(value, "must be a string; put it in quotes" if quotable else "must be a string")
+Schema = Any  # mypy cannot express this recursion with the type tests below
+EVERY: Final = "*"
+_STRING = _Scalar(frozenset({str}), "must be a string")
+_BOOLEAN = _Scalar(frozenset({bool}), "must be true or false")
+_QUANTITY = _Scalar(frozenset({str, int, float}), 'must be a quantity, such as 1, "500m" or "16Gi"')
+_OBJECT = _Scalar(frozenset({dict}), "must be an object")
 
 
-def _boolean(value: Any) -> Sequence[FieldError]:
-    return _FITS if isinstance(value, bool) else _fault(value, "must be true or false")
+def _errors(value: Any, schema: Schema) -> Sequence[FieldError]:
+    """Return the type errors, with paths relative to the value: a well-formed value builds no path."""
+    if type(value) is not type(schema):
+        if type(schema) is not _Scalar:
+            return (
+                FieldError(
+                    "structure/type", "", value, f"must be {'a list' if type(schema) is list else 'an object'}"
+                ),
+            )
+        if type(value) in schema.types:
+            return ()
+        quotes = "; put it in quotes" if schema is _STRING and isinstance(value, bool | int | float) else ""
+        return (FieldError("structure/type", "", value, f"{schema.message}{quotes}"),)
+    is_object = type(value) is dict
+    every = schema.get(EVERY) if is_object else schema[0]
+    if type(every) is _Scalar and every.types.issuperset(map(type, value.values() if is_object else value)):
+        return ()
+    errors: list[FieldError] = []
+    for key, item in value.items() if is_object else enumerate(value):
+        expected = every or schema.get(key)
+        if expected is None or (type(expected) is _Scalar and type(item) in expected.types):
+            continue
+        if item is None and every is None:
+            continue
+        found = _errors(item, expected)
+        if found:
+            errors += [error.under(str(key) if every is None else f"[{key}]") for error in found]
+            if len(errors) >= MAX_ERRORS:
+                break
+    return errors
 
 
-def _quantity(value: Any) -> Sequence[FieldError]:
-    fits = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return _FITS if fits else _fault(value, 'must be a quantity, such as 1, "500m" or "16Gi"')
+_METADATA = {
+    "name": _STRING,
+    "generateName": _STRING,
+    "namespace": _STRING,
+    "uid": _STRING,
+    "labels": {EVERY: _STRING},
+    "annotations": {EVERY: _STRING},
+    "ownerReferences": [
+        {"apiVersion": _STRING, "kind": _STRING, "name": _STRING, "uid": _STRING, "controller": _BOOLEAN}
+    ],
+    "finalizers": [_STRING],
+    "creationTimestamp": _STRING,
+    "deletionTimestamp": _STRING,
+}
+_RESOURCES = {
+    "limits": {EVERY: _QUANTITY},
+    "requests": {EVERY: _QUANTITY},
+    "claims": [{"name": _STRING, "request": _STRING}],
+}
+_REFERENCE = {"name": _STRING, "key": _STRING}
+_CONTAINER = {
+    "name": _STRING,
+    "image": _STRING,
+    "restartPolicy": _STRING,
+    "command": [_STRING],
+    "args": [_STRING],
+    "env": [
+        {
+            "name": _STRING,
+            "value": _STRING,
+            "valueFrom": {"configMapKeyRef": _REFERENCE, "secretKeyRef": _REFERENCE, "fieldRef": _OBJECT},
+        }
+    ],
+    "envFrom": [{"prefix": _STRING, "configMapRef": _REFERENCE, "secretRef": _REFERENCE}],
+    "resources": _RESOURCES,
+    "volumeMounts": [{"name": _STRING, "mountPath": _STRING}],
+    "securityContext": {"privileged": _BOOLEAN},
+}
+_POD_SPEC = {
+    "schedulerName": _STRING,
+    "nodeName": _STRING,
+    "runtimeClassName": _STRING,
+    "nodeSelector": {EVERY: _STRING},
+    "containers": [_CONTAINER],
+    "initContainers": [_CONTAINER],
+    "ephemeralContainers": [_CONTAINER],
+    "resources": _RESOURCES,
+    "resourceClaims": [{"name": _STRING, "resourceClaimName": _STRING, "resourceClaimTemplateName": _STRING}],
+    "volumes": [{"name": _STRING, "configMap": _REFERENCE, "hostPath": {"path": _STRING}}],
+    "tolerations": [_OBJECT],
+    "schedulingGates": [_OBJECT],
+}
+_POD = {"metadata": _METADATA, "spec": _POD_SPEC, "status": _OBJECT}
+_WORKLOAD = {"metadata": _METADATA, "spec": {"jobTemplate": {"spec": _OBJECT}}, "status": _OBJECT}
+_FOREIGN_WORKLOAD = {"metadata": _METADATA}
+_BIND_REQUEST = {"metadata": _METADATA, "status": _OBJECT}  # its spec is validated by the model
 
 
-# A value of this type is valid without a call; pods consist mostly of such values.
-_FITTING: Mapping[Shape, type] = {_string: str, _boolean: bool, _quantity: str}
-
-
-def _fields(**shapes: Shape) -> Shape:
-    """Return the shape of an object with known fields."""
-    fitting = {name: _FITTING[shape] for name, shape in shapes.items() if shape in _FITTING}
-
-    def check(value: Any) -> Sequence[FieldError]:
-        if not isinstance(value, dict):
-            return _fault(value, "must be an object")
-        faults: list[FieldError] = []
-        # By the fields that are there: objects have few of those that a shape names.
-        for name, field in value.items():
-            if type(field) is fitting.get(name) or field is None:
-                continue
-            shape = shapes.get(name)
-            found = shape(field) if shape is not None else _FITS
-            if found:
-                faults += [fault.under(name) for fault in found]
-                if len(faults) >= MAX_ERRORS:
-                    break
-        return faults or _FITS
-
-    return check
-
-
-def _values(shape: Shape) -> Shape:
-    """Return the shape of an object with free keys, such as annotations. A null value is an error here."""
-    fitting = _FITTING.get(shape)
-
-    def check(value: Any) -> Sequence[FieldError]:
-        if not isinstance(value, dict):
-            return _fault(value, "must be an object")
-        faults: list[FieldError] = []
-        for key, item in value.items():
-            if type(item) is not fitting:
-                found = shape(item)
-                if found:
-                    faults += [fault.under(f"[{key}]") for fault in found]
-                    if len(faults) >= MAX_ERRORS:
-                        break
-        return faults or _FITS
-
-    return check
-
-
-def _items(shape: Shape) -> Shape:
-    """Return the shape of a list."""
-
-    def check(value: Any) -> Sequence[FieldError]:
-        if not isinstance(value, list):
-            return _fault(value, "must be a list")
-        faults: list[FieldError] = []
-        for index, item in enumerate(value):
-            found = shape(item)
-            if found:
-                faults += [fault.under(f"[{index}]") for fault in found]
-                if len(faults) >= MAX_ERRORS:
-                    break
-        return faults or _FITS
-
-    return check
-
-
-_OBJECT = _fields()
-_METADATA = _fields(
-    name=_string,
-    generateName=_string,
-    namespace=_string,
-    uid=_string,
-    labels=_values(_string),
-    annotations=_values(_string),
-    ownerReferences=_items(_fields(apiVersion=_string, kind=_string, name=_string, uid=_string, controller=_boolean)),
-    finalizers=_items(_string),
-    creationTimestamp=_string,
-    deletionTimestamp=_string,
-)
-_RESOURCES = _fields(
-    limits=_values(_quantity),
-    requests=_values(_quantity),
-    claims=_items(_fields(name=_string, request=_string)),
-)
-_REFERENCE = _fields(name=_string, key=_string)
-_CONTAINER = _fields(
-    name=_string,
-    image=_string,
-    restartPolicy=_string,
-    command=_items(_string),
-    args=_items(_string),
-    env=_items(
-        _fields(
-            name=_string,
-            value=_string,
-            valueFrom=_fields(configMapKeyRef=_REFERENCE, secretKeyRef=_REFERENCE, fieldRef=_OBJECT),
-        )
-    ),
-    envFrom=_items(_fields(prefix=_string, configMapRef=_REFERENCE, secretRef=_REFERENCE)),
-    resources=_RESOURCES,
-    volumeMounts=_items(_fields(name=_string, mountPath=_string)),
-    securityContext=_fields(privileged=_boolean),
-)
-_POD_SPEC = _fields(
-    schedulerName=_string,
-    nodeName=_string,
-    runtimeClassName=_string,
-    nodeSelector=_values(_string),
-    containers=_items(_CONTAINER),
-    initContainers=_items(_CONTAINER),
-    ephemeralContainers=_items(_CONTAINER),
-    resources=_RESOURCES,
-    resourceClaims=_items(_fields(name=_string, resourceClaimName=_string, resourceClaimTemplateName=_string)),
-    volumes=_items(_fields(name=_string, configMap=_REFERENCE, hostPath=_fields(path=_string))),
-    tolerations=_items(_OBJECT),
-    schedulingGates=_items(_OBJECT),
-)
-_POD = _fields(metadata=_METADATA, spec=_POD_SPEC, status=_OBJECT)
-_WORKLOAD = _fields(metadata=_METADATA, spec=_fields(jobTemplate=_fields(spec=_OBJECT)), status=_OBJECT)
-_FOREIGN_WORKLOAD = _fields(metadata=_METADATA)
-_BIND_REQUEST = _fields(metadata=_METADATA, status=_OBJECT)  # its spec is validated by the model
-
-
-def pod_faults(raw: Object) -> tuple[FieldError, ...]:
+def pod_errors(raw: Object) -> tuple[FieldError, ...]:
     """Return the type and size errors of a pod or of a pod template's content."""
     if raw.get("metadata") is None or raw.get("spec") is None:
-        return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_POD(raw))
-    return tuple(_POD(raw)) or _size_faults(raw["spec"])
+        return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_errors(raw, _POD))
+    return tuple(_errors(raw, _POD)) or _size_errors(raw["spec"])
 
 
-def workload_faults(raw: Object) -> tuple[FieldError, ...]:
+def workload_errors(raw: Object) -> tuple[FieldError, ...]:
     """Return the type errors of a built-in workload, except in its pod template."""
-    return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_WORKLOAD(raw))
+    return (*_missing(raw, "metadata"), *_missing(raw, "spec"), *_errors(raw, _WORKLOAD))
 
 
-def foreign_workload_faults(raw: Object) -> tuple[FieldError, ...]:
+def foreign_workload_errors(raw: Object) -> tuple[FieldError, ...]:
     """Return the same for an external kind, of which only the metadata is known."""
-    return (*_missing(raw, "metadata"), *_FOREIGN_WORKLOAD(raw))
+    return (*_missing(raw, "metadata"), *_errors(raw, _FOREIGN_WORKLOAD))
 
 
-def bind_request_faults(raw: Object) -> tuple[FieldError, ...]:
+def bind_request_errors(raw: Object) -> tuple[FieldError, ...]:
     """Return the type errors of a BindRequest, except in its spec."""
-    return (*_missing(raw, "metadata"), *_BIND_REQUEST(raw))
+    return (*_missing(raw, "metadata"), *_errors(raw, _BIND_REQUEST))
 
 
 def is_deleting(raw: Object) -> bool:
@@ -197,7 +159,7 @@ def is_deleting(raw: Object) -> bool:
     return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
 
 
-def _size_faults(spec: Object) -> tuple[FieldError, ...]:
+def _size_errors(spec: Object) -> tuple[FieldError, ...]:
     """Return the size errors of a well-formed pod."""
     containers = [container for field in _CONTAINERS for container in spec.get(field) or ()]
     if len(containers) > MAX_CONTAINERS:
@@ -215,4 +177,4 @@ def _size_faults(spec: Object) -> tuple[FieldError, ...]:
 
 
 def _missing(raw: Object, name: str) -> Sequence[FieldError]:
-    return (FieldError("structure/required", name, None, "is required"),) if raw.get(name) is None else _FITS
+    return (FieldError("structure/required", name, None, "is required"),) if raw.get(name) is None else ()

@@ -131,21 +131,21 @@ READY: Final = (
 def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Workload], list[FieldError]]:
     """Return all reviewed kinds, and the errors of the entries; an invalid entry adds nothing."""
     kinds = {workload.key: workload for workload in BUILT_IN}
-    faults: list[FieldError] = []
+    errors: list[FieldError] = []
     given: dict[WorkloadKey, str] = {}
     for index, entry in enumerate(entries):
         path = f"workloads[{index}]"
         known = _known(entry)
-        wrong = _faults_of_known(entry, path, known) if known else _faults_of_own(entry, path)
+        wrong = _errors_of_known(entry, path, known) if known else _errors_of_unknown(entry, path)
         key = known.key if known else (entry.group, entry.kind)
         if key in given:
             wrong.append(FieldError(RULE, path, entry.kind, f"is given twice, see {given[key]}; keep one"))
         given.setdefault(key, path)
-        faults += wrong
+        errors += wrong
         if not wrong:
             own = known or _workload(entry.group, entry.kind, entry.resource, *entry.templates)
             kinds[key] = Workload(own.group, own.kind, own.resource, own.templates, entry.action)
-    return kinds, faults
+    return kinds, errors
 
 
 def _known(entry: Entry) -> Workload | None:
@@ -156,13 +156,13 @@ def _known(entry: Entry) -> Workload | None:
     return None
 
 
-def _faults_of_known(entry: Entry, path: str, known: Workload) -> list[FieldError]:
+def _errors_of_known(entry: Entry, path: str, known: Workload) -> list[FieldError]:
     given = (("resource", entry.resource), ("templates", ", ".join(entry.templates)))
     message = f"is known for {known.kind}; leave it out"
     return [FieldError(RULE, f"{path}.{field}", value, message) for field, value in given if value]
 
 
-def _faults_of_own(entry: Entry, path: str) -> list[FieldError]:
+def _errors_of_unknown(entry: Entry, path: str) -> list[FieldError]:
     needed = {"group": entry.group, "resource": entry.resource, "templates": entry.templates}
     missing = [field for field, value in needed.items() if not value]
     if len(missing) == len(needed):

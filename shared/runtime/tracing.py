@@ -2,8 +2,9 @@
 
 Off unless OpenTelemetry's own environment variables configure an endpoint; it also needs an optional extra of this
 package (``bowline[tracing]``), and without those libraries the process logs one warning and works without traces.
-There is no current span and no propagation within a process: a component records a span when the work is finished.
-Between processes a trace is propagated as text, by its W3C ``traceparent``.
+There is no current span and no propagation within a process: a component records a span when the work is finished,
+or starts one whose trace is propagated before. Between processes a trace is propagated as text, by its W3C
+``traceparent``.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,6 +41,22 @@ class Span:
     parts: tuple["Span", ...] = ()
 
 
+class StartedSpan:
+    """A span in progress. ``traceparent`` is for spans that follow from it; empty if it is not sampled."""
+
+    def __init__(self, span: Any, failed: Callable[[str], Any], traceparent: str) -> None:
+        self.traceparent = traceparent
+        self._span = span
+        self._failed = failed
+
+    def end(self, attributes: Attributes, fault: str = "") -> None:
+        """Record what has been done; ``fault`` is the reason if it failed."""
+        self._span.set_attributes(dict(attributes))
+        if fault:
+            self._span.set_status(self._failed(fault))
+        self._span.end()
+
+
 class Tracer:
     """Records spans. ``provider`` is an OpenTelemetry SDK TracerProvider, which exports them."""
 
@@ -55,11 +72,12 @@ class Tracer:
 
         ``parent`` is a traceparent; anything else starts a new trace.
         """
-        context = self._propagator.extract({"traceparent": parent}, context=None) if parent else None
-        made = self._record(span, context)
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, context=self._trace.set_span_in_context(made))
-        return carrier.get("traceparent", "")
+        return self._traceparent(self._record(span, self._context(parent)))
+
+    def start(self, name: str, parent: str = "") -> StartedSpan:
+        """Start a span now; the caller ends it. ``parent`` as in ``record``."""
+        span = self._tracer.start_span(name, context=self._context(parent))
+        return StartedSpan(span, self._failed, self._traceparent(span))
 
     async def close(self) -> None:
         """Export the remaining spans, for at most 2 s, and shut down."""
@@ -69,12 +87,23 @@ class Tracer:
         self._provider.force_flush(_GOODBYE_MS)
         self._provider.shutdown()
 
+    def _context(self, parent: str) -> Any:
+        return self._propagator.extract({"traceparent": parent}, context=None) if parent else None
+
+    def _traceparent(self, span: Any) -> str:
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, context=self._trace.set_span_in_context(span))
+        return carrier.get("traceparent", "")
+
+    def _failed(self, reason: str) -> Any:
+        return self._trace.Status(self._trace.StatusCode.ERROR, reason)
+
     def _record(self, span: Span, context: Any) -> Any:
         made = self._tracer.start_span(
             span.name, context=context, attributes=dict(span.attributes), start_time=_ns(span.began)
         )
         if span.fault:
-            made.set_status(self._trace.Status(self._trace.StatusCode.ERROR, span.fault))
+            made.set_status(self._failed(span.fault))
         inner = self._trace.set_span_in_context(made)
         for part in span.parts:
             self._record(part, inner)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from cli.lint import LintVerdict, judge_manifest, with_ready_kinds
+from cli.lint import LintResult, review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
 from localcluster.cluster import Cluster
 from shared.framework.admission import AdmissionChain
@@ -40,17 +40,17 @@ def bowline_speaks_first(example: Example) -> bool:
     return not errors & UNREADABLE and (is_pod or not errors & ITS_OWN_RULES)
 
 
-def lint(example: Example) -> list[LintVerdict]:
+def lint(example: Example) -> list[LintResult]:
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    return [judge_manifest(chain, manifest) for manifest in read_manifests(str(example.path))]
+    return [review_manifest(chain, manifest) for manifest in read_manifests(str(example.path))]
 
 
 @pytest.mark.parametrize("example", [*GOOD, *BAD])
 def test_offline_it_gets_the_verdict_it_states(example: Example) -> None:
     verdicts = lint(example)
-    errors = tuple(fault.rule for verdict in verdicts for fault in verdict.judgement.errors)
-    warnings = tuple(fault.rule for verdict in verdicts for fault in verdict.judgement.warnings)
+    errors = tuple(fault.rule for verdict in verdicts for fault in verdict.verdict.errors)
+    warnings = tuple(fault.rule for verdict in verdicts for fault in verdict.verdict.warnings)
     assert (errors, warnings) == (example.errors, example.warnings)
 
 
@@ -88,7 +88,7 @@ def test_without_bowline_a_bad_one_is_refused_only_for_the_api_servers_own_rules
 def test_the_pair_takes_a_good_one_with_its_warnings(pair: Live, example: Example) -> None:
     skip_what_is_too_new(pair.cluster, example)
     done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
-    warned = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.judgement.warnings]
+    warned = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.verdict.warnings]
     assert [line for line in done.stderr.splitlines() if line.startswith("Warning: ")] == warned
 
 
@@ -101,7 +101,7 @@ def test_with_the_pair_no_bad_one_gets_in(pair: Live, example: Example) -> None:
 def test_the_pair_refuses_a_bad_one_with_every_fault(pair: Live, example: Example) -> None:
     done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     for verdict in lint(example):
-        for fault in verdict.judgement.errors:
+        for fault in verdict.verdict.errors:
             assert fault.path in done.stderr
             assert fault.message in done.stderr
 

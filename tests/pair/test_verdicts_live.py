@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.lint import judge_manifest, with_ready_kinds
+from cli.lint import review_manifest, with_ready_kinds
 from cli.manifests import Manifest
 from shared.api import names
 from shared.framework.admission import AdmissionChain, Verdict
@@ -47,7 +47,7 @@ def lint(raw: Any) -> Verdict:
     """Return what ``bowline lint`` finds, as the configuration of the tests' pair has it."""
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    return judge_manifest(chain, Manifest("x.yaml", json.loads(json.dumps(raw)))).judgement
+    return review_manifest(chain, Manifest("x.yaml", json.loads(json.dumps(raw)))).verdict
 
 
 def template(annotations: dict[str, str], restart: str) -> Any:

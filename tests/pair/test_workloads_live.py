@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.lint import judge_manifest, with_ready_kinds
+from cli.lint import review_manifest, with_ready_kinds
 from cli.manifests import read_manifests
 from localcluster.cluster import Cluster
 from localcluster.pair import Pair
@@ -171,7 +171,7 @@ def test_one_of_another_shape_is_left_to_its_own_schema(live: Live, spec: Any) -
 def lint(example: Any) -> list[Any]:
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
-    return [judge_manifest(chain, manifest).judgement for manifest in read_manifests(str(example.path))]
+    return [review_manifest(chain, manifest).verdict for manifest in read_manifests(str(example.path))]
 
 
 FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if param.values[0].is_foreign]
@@ -180,7 +180,7 @@ FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if 
 @pytest.mark.parametrize("example", FOREIGN)
 def test_the_examples_get_the_verdict_they_state(live: Live, example: Any) -> None:
     done = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
-    faults = [fault for judgement in lint(example) for fault in judgement.errors]
+    faults = [fault for verdict in lint(example) for fault in verdict.errors]
     assert [fault.rule for fault in faults] == list(example.errors)
     assert (done.returncode == 0) == (not faults), done.stderr
     assert [str(fault) for fault in faults] == [line.removeprefix("* ") for line in done.stderr.splitlines()[1:]]

@@ -103,7 +103,7 @@ async def test_callers_need_a_certificate_where_their_authorities_are_given(
         for stranger in (None, theirs):
             with pytest.raises(aiohttp.ClientError):
                 await asked(url, caller(stranger))
-        serving.let_in(theirs.pem)
+        serving.set_client_ca(theirs.pem)
         assert await asked(url, caller(theirs)) == 200
         with pytest.raises(aiohttp.ClientError):
             await asked(url, caller(ours))

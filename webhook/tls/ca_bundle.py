@@ -59,7 +59,7 @@ class Configurations:
                 return f"{name}: {reflector.problem or 'not read yet'}"
         return None
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why no API server is configured to call the webhook; None if at least one configuration exists.
 
         One of the two is enough: in an emergency the operator deletes the validating one and restores it once the
@@ -127,7 +127,7 @@ class FilePublisher:
         self._overlap = BundleOverlap()
         self.passes = PeriodicTask(self._pass, _POLL, metrics)
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None while publishing works."""
         return self.passes.problem
 

@@ -26,7 +26,7 @@ from webhook.tls.ca import Leaf, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import BundleOverlap, Configurations
 from webhook.tls.periodic import PeriodicTask
 from webhook.tls.rotation import (
-    PUTTING_RIGHT,
+    REPAIRING,
     CaState,
     CertLifetimes,
     Observed,
@@ -102,7 +102,7 @@ class CAController:
         )
         metrics.follow("ca", self._ca_end)
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None while the Secret is synced and the last pass succeeded."""
         if not self.reflector.synced.is_set():
             return f"Secret {self._secret}: {self.reflector.problem or 'not read yet'}"
@@ -187,7 +187,7 @@ class CAController:
         if found is None:
             return None
         state = read_secret(found)
-        if rotate(self._observed(state), self._clock.now(), self._lives).action in PUTTING_RIGHT:
+        if rotate(self._observed(state), self._clock.now(), self._lives).action in REPAIRING:
             return None
         return self._bundle(state)
 

@@ -70,7 +70,7 @@ class CertificateFiles:
             return
         found = _read_callers(self._paths.client_ca)
         if found != self._client_ca:
-            self.serving.let_in(found)
+            self.serving.set_client_ca(found)
             self._client_ca = found
             log.info("callers of other authorities are let in")
 
@@ -82,7 +82,7 @@ class CertificateFiles:
         if pem == self._pair:
             return
         try:
-            refusal = worse(from_pem(pem), self.serving.certificate, self._clock.now())
+            refusal = rejection_reason(from_pem(pem), self.serving.certificate, self._clock.now())
             if refusal:
                 raise CertificateError(refusal)  # noqa: TRY301 - one place names the files
             self.serving.swap(pem)
@@ -99,7 +99,7 @@ class CertificateFiles:
         self._complained = what
 
 
-def worse(found: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:
+def rejection_reason(found: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:
     """Return why a chain must not replace the one being served; empty if it may."""
     if not found:
         return "there is no certificate in it"

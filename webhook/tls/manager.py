@@ -56,7 +56,7 @@ class CertificateManager:
         self._kube_metrics = kube_metrics
         self._missing: Callable[[], str | None] = lambda: "not connected to the API server yet"
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why API servers cannot verify the certificate; None if they can."""
         return self._missing()
 
@@ -98,8 +98,8 @@ class CertificateManager:
 
 def _why(dial: ListenerProbe, publisher: CAController | FilePublisher | None) -> str | None:
     """Return the not-ready reason: the publisher's if it has one, else the failed verification's."""
-    refusal = dial.missing()
-    return refusal and ((publisher.missing() if publisher is not None else None) or refusal)
+    refusal = dial.not_ready_reason()
+    return refusal and ((publisher.not_ready_reason() if publisher is not None else None) or refusal)
 
 
 def _call_all(listeners: Iterable[Callable[[], None]]) -> None:

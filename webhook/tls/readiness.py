@@ -34,7 +34,7 @@ class ListenerProbe:
         self._woken = asyncio.Event()
         self._missing: str | None = "not verified yet"
 
-    def missing(self) -> str | None:
+    def not_ready_reason(self) -> str | None:
         """Return why API servers cannot verify the certificate; None if they can."""
         return self._missing
 
@@ -58,7 +58,7 @@ class ListenerProbe:
                     await self._woken.wait()
 
     async def _ask(self) -> str | None:
-        missing = self._configurations.missing()
+        missing = self._configurations.not_ready_reason()
         if missing is not None:
             return missing
         for call in sorted(calls(self._configurations.seen())):

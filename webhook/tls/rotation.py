@@ -38,14 +38,14 @@ class Action(StrEnum):
 
     CREATE = "create"
     REPAIR = "repair"
-    MEND = "mend"
+    FIX = "mend"
     INTRODUCE = "introduce"
     SWITCH = "switch"
     RETIRE = "retire"
 
 
 # While one of these is due, the Secret's content must not be published.
-PUTTING_RIGHT = frozenset({Action.CREATE, Action.REPAIR, Action.MEND})
+REPAIRING = frozenset({Action.CREATE, Action.REPAIR, Action.FIX})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +114,16 @@ def rotate(seen: Observed, now: datetime, lives: CertLifetimes) -> Step:  # noqa
         if _usable(state.upcoming, now):
             return Step(Action.SWITCH, "the signer is not valid")
         return Step(Action.REPAIR, "there is no valid signer")
-    fault = _fault(state, seen.serving, now)
-    if fault:
-        return Step(Action.MEND, fault)
+    error = _error(state, seen.serving, now)
+    if error:
+        return Step(Action.FIX, error)
     if state.upcoming is not None:
         return _introduced(seen.trusted_for, lives)
     if state.active is not None and part_of_life(state.active.certificate, lives.renew_at) <= now:
         return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lives.leaf <= now:
         return Step(Action.RETIRE, "no certificate of the former signer can be valid any more")
-    return Step(None, "former signers are still vouched for" if state.previous else "all is well")
+    return Step(None, "former signers are still trusted" if state.previous else "all is well")
 
 
 def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> CaState:
@@ -135,7 +135,7 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
             stays = remembered if _usable(remembered, now) else None
             known = seen.known.bundle if seen.known is not None else ()
             made = CaState(stays or fresh, fresh if stays else None, (*known, *state.bundle, *seen.published), now)
-        case Action.MEND:
+        case Action.FIX:
             upcoming = state.upcoming if _usable(state.upcoming, now) else None
             made = replace(state, upcoming=upcoming, switched_at=now)  # kept CAs stay for another leaf lifetime
         case Action.INTRODUCE:
@@ -144,10 +144,10 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
             made = replace(state, active=state.upcoming, upcoming=None, switched_at=now)
         case Action.RETIRE:
             made = replace(state, bundle=())
-    vouched = made.bundle
+    trusted = made.bundle
     if action is not Action.RETIRE and seen.serving is not None:
-        vouched = (*vouched, seen.serving)
-    return replace(made, bundle=_bundle(made, vouched, now))
+        trusted = (*trusted, seen.serving)
+    return replace(made, bundle=_bundle(made, trusted, now))
 
 
 def leaf_due(
@@ -184,7 +184,7 @@ def _usable(signer: Authority | None, now: datetime) -> bool:
     return signer is not None and is_valid_at(signer.certificate, now)
 
 
-def _fault(state: CaState, serving: x509.Certificate | None, now: datetime) -> str:
+def _error(state: CaState, serving: x509.Certificate | None, now: datetime) -> str:
     """Return the first inconsistency of a Secret whose signer is valid; empty if there is none."""
     if state.upcoming is not None and not _usable(state.upcoming, now):
         return "the new signer is not valid"
@@ -201,9 +201,9 @@ def _fault(state: CaState, serving: x509.Certificate | None, now: datetime) -> s
     return ""
 
 
-def _bundle(state: CaState, vouched: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
+def _bundle(state: CaState, trusted: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
     """Return the bundle in its canonical order: current signers, then previous ones, newest first."""
     signers = [signer.certificate for signer in (state.active, state.upcoming) if signer is not None]
-    former = {certificate for certificate in vouched if is_valid_at(certificate, now)} - set(signers)
+    former = {certificate for certificate in trusted if is_valid_at(certificate, now)} - set(signers)
     newest = sorted(former, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
     return (*signers, *newest[: MAX_BUNDLE - len(signers)])

@@ -51,7 +51,7 @@ class ServingContext:
         """Return when the served certificate expires; None without one."""
         return self.certificate.not_valid_after_utc if self.certificate is not None else None
 
-    def let_in(self, client_ca: bytes) -> None:
+    def set_client_ca(self, client_ca: bytes) -> None:
         """Require client certificates of these CAs from now on. Raises CertificateError and keeps the previous
         CAs.
         """
@@ -86,7 +86,7 @@ def _authorities(bundle: bytes) -> str:
 
 def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
     """Return a context for the pair after a successful handshake with it. Raises CertificateError."""
-    _shake_hands(_loaded(pem, b""))
+    _verify_handshake(_loaded(pem, b""))
     return _loaded(pem, client_ca)
 
 
@@ -125,7 +125,7 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
     return context
 
 
-def _shake_hands(context: ssl.SSLContext) -> None:
+def _verify_handshake(context: ssl.SSLContext) -> None:
     """Shake hands with a client that verifies nothing. Raises CertificateError if that fails."""
     caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     caller.check_hostname = False

@@ -13,7 +13,7 @@ from cli.main import main
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, review
 from webhook.hooks import Hook
-from webhook.review import decode_review, encode_answer, judge
+from webhook.review import decode_review, encode_answer, review_object
 
 GOOD = """
 apiVersion: v1
@@ -227,7 +227,7 @@ def test_lint_and_webhook_say_the_same(lint: Any) -> None:
         "spec": {"schedulerName": "bowline", "containers": [{"name": "main", "image": "x"}]},
     }
     decoded = decode_review(encoded(review(raw)))
-    answer = orjson.loads(encode_answer(decoded, judge(Hook.MUTATE_PODS, decoded, built_in())))
+    answer = orjson.loads(encode_answer(decoded, review_object(Hook.MUTATE_PODS, decoded, built_in())))
     for fault, cause in zip(out[0]["errors"], answer["response"]["status"]["details"]["causes"], strict=True):
         assert cause["field"] == fault["path"]
         assert cause["message"] == f'"{fault["value"]}": {fault["message"]}'

@@ -116,8 +116,8 @@ def owned(raw: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str,
     return raw
 
 
-def rules(judgement: Verdict) -> list[str]:
-    return [fault.rule for fault in judgement.errors]
+def rules(verdict: Verdict) -> list[str]:
+    return [fault.rule for fault in verdict.errors]
 
 
 class TestOrder:
@@ -125,23 +125,23 @@ class TestOrder:
         assert chain(Labels, Needs).admit_pod(pod(), CREATE).allowed
 
     def test_faults_come_in_plugin_order_and_all_at_once(self) -> None:
-        judgement = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
-        assert [(fault.rule, fault.value) for fault in judgement.errors] == [
+        verdict = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
+        assert [(fault.rule, fault.value) for fault in verdict.errors] == [
             ("needs/seen", None),
             ("labels/bad", "a"),
             ("labels/bad", "b"),
         ]
 
     def test_a_warning_does_not_refuse(self) -> None:
-        judgement = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
-        assert judgement.allowed
-        assert [fault.rule for fault in judgement.warnings] == ["labels/odd"]
+        verdict = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
+        assert verdict.allowed
+        assert [fault.rule for fault in verdict.warnings] == ["labels/odd"]
 
     def test_the_patch_leads_from_the_old_pod_to_the_judged_one(self) -> None:
         before = pod(labels=None, unknown={"deep": [1]})
         after = copy.deepcopy(before)
-        judgement = chain(Labels).admit_pod(after, CREATE)
-        assert jsonpatch.apply_patch(before, list(judgement.patch)) == after
+        verdict = chain(Labels).admit_pod(after, CREATE)
+        assert jsonpatch.apply_patch(before, list(verdict.patch)) == after
         assert after["metadata"]["unknown"] == {"deep": [1]}
 
     def test_a_second_admission_changes_nothing(self) -> None:
@@ -178,21 +178,19 @@ class TestScope:
 
     def test_every_scheduler_is_ours_with_a_star(self) -> None:
         settings = Settings(scheduler_names=("*",))
-        judgement = chain(Labels, settings=settings).admit_pod(pod(None, annotations={"bad": "x"}), CREATE)
-        assert rules(judgement) == ["labels/bad"]
+        verdict = chain(Labels, settings=settings).admit_pod(pod(None, annotations={"bad": "x"}), CREATE)
+        assert rules(verdict) == ["labels/bad"]
 
     @pytest.mark.parametrize("key", names.SHARE_ANNOTATIONS)
     def test_a_share_that_nobody_will_honour_is_warned_about(self, key: str) -> None:
-        judgement = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
-        assert judgement.allowed
-        assert [(fault.rule, fault.path) for fault in judgement.warnings] == [
-            ("scope/scheduler", annotation_path(key))
-        ]
-        assert len(str(judgement.warnings[0])) <= 160
+        verdict = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
+        assert verdict.allowed
+        assert [(fault.rule, fault.path) for fault in verdict.warnings] == [("scope/scheduler", annotation_path(key))]
+        assert len(str(verdict.warnings[0])) <= 160
 
     def test_a_namespace_that_is_empty_excludes_nothing(self) -> None:
-        judgement = chain(Labels, own="").admit_pod(pod(annotations={"bad": "x"}), AdmissionInfo(namespace=""))
-        assert rules(judgement) == ["labels/bad"]
+        verdict = chain(Labels, own="").admit_pod(pod(annotations={"bad": "x"}), AdmissionInfo(namespace=""))
+        assert rules(verdict) == ["labels/bad"]
 
     def test_a_pod_that_is_being_deleted_passes(self) -> None:
         raw = pod(annotations={"bad": "x"}, deletionTimestamp="2026-01-01T00:00:00Z")
@@ -205,8 +203,8 @@ class TestUpdate:
         assert chain(Labels, Needs).validate_pod(pod(annotations={"bad": "a"}), old, UPDATE).allowed
 
     def test_a_new_fault_beside_an_old_one_is_the_only_one_reported(self) -> None:
-        judgement = chain(Labels).validate_pod(pod(annotations={"bad": "a b"}), pod(annotations={"bad": "a"}), UPDATE)
-        assert [fault.value for fault in judgement.errors] == ["b"]
+        verdict = chain(Labels).validate_pod(pod(annotations={"bad": "a b"}), pod(annotations={"bad": "a"}), UPDATE)
+        assert [fault.value for fault in verdict.errors] == ["b"]
 
     def test_a_plugin_that_fails_on_old_and_new_holds_nothing_back(self) -> None:
         assert chain(Raises).validate_pod(pod(), pod(), UPDATE).allowed
@@ -219,11 +217,11 @@ class TestUpdate:
 class TestTemplates:
     def test_paths_point_into_the_template(self) -> None:
         template = {"metadata": {"annotations": {"bad": "x"}}, "spec": pod()["spec"]}
-        judgement = chain(Labels).validate_template(template, "spec.template", CREATE)
-        assert [str(fault) for fault in judgement.errors] == [
+        verdict = chain(Labels).validate_template(template, "spec.template", CREATE)
+        assert [str(fault) for fault in verdict.errors] == [
             'spec.template.metadata.annotations[bad]: "x": must not be'
         ]
-        assert judgement.patch == ()
+        assert verdict.patch == ()
 
     def test_a_fault_that_mutation_mends_is_none(self) -> None:
         assert chain(Labels, Needs).validate_template({"spec": pod()["spec"]}, "spec.template", CREATE).allowed
@@ -240,8 +238,8 @@ class TestTemplates:
         ],
     )
     def test_a_malformed_template_is_refused_with_its_path(self, template: Any, path: str) -> None:
-        judgement = chain(Raises).validate_template(template, "spec.template", CREATE)
-        assert [fault.path for fault in judgement.errors] == [path]
+        verdict = chain(Raises).validate_template(template, "spec.template", CREATE)
+        assert [fault.path for fault in verdict.errors] == [path]
 
 
 class TestPluginsThatFail:
@@ -262,9 +260,9 @@ class TestPluginsThatFail:
 
     def test_in_validate_it_refuses_beside_the_faults_of_the_others(self) -> None:
         failing, calls = self.recorded(Raises, Labels)
-        judgement = failing.validate_pod(pod(annotations={"bad": "x"}), None, CREATE)
-        assert rules(judgement) == ["raises/internal", "labels/bad"]
-        assert "LookupError" in judgement.errors[0].message
+        verdict = failing.validate_pod(pod(annotations={"bad": "x"}), None, CREATE)
+        assert rules(verdict) == ["raises/internal", "labels/bad"]
+        assert "LookupError" in verdict.errors[0].message
         assert calls == [("raises", "validate_pod", "LookupError")]
 
     def test_one_that_returns_something_else_refuses(self) -> None:
@@ -275,9 +273,9 @@ class TestPluginsThatFail:
     def test_for_a_request_it_leaves_no_half_change_and_refuses(self) -> None:
         raw = request()
         failing, calls = self.recorded(Raises)
-        judgement = failing.admit_bind_request(raw, CREATE)
+        verdict = failing.admit_bind_request(raw, CREATE)
         assert "labels" not in raw["metadata"]
-        assert rules(judgement) == ["raises/internal"]
+        assert rules(verdict) == ["raises/internal"]
         assert [point for _, point, _ in calls] == [
             "has_side_effects",
             "mutate_bind_request",
@@ -293,8 +291,8 @@ class TestPluginsThatFail:
 class TestBindRequests:
     def test_the_pod_uid_comes_from_the_owner_reference(self) -> None:
         raw = owned(request())
-        judgement = chain().admit_bind_request(raw, CREATE)
-        assert judgement.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
+        verdict = chain().admit_bind_request(raw, CREATE)
+        assert verdict.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
         assert raw["spec"]["podUID"] == "uid-1"
 
     @pytest.mark.parametrize(
@@ -309,8 +307,8 @@ class TestBindRequests:
         assert chain().admit_bind_request(raw, CREATE) == ALLOWED
 
     def test_a_pod_uid_that_contradicts_the_owner_is_refused(self) -> None:
-        judgement = chain().admit_bind_request(owned(request(podUID="uid-2")), CREATE)
-        assert [(fault.rule, fault.path) for fault in judgement.errors] == [("bindrequest/pod-uid", "spec.podUID")]
+        verdict = chain().admit_bind_request(owned(request(podUID="uid-2")), CREATE)
+        assert [(fault.rule, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
 
     def test_the_finalizer_is_added_once_if_a_plugin_leaves_effects(self) -> None:
         raw = request()
@@ -326,14 +324,14 @@ class TestBindRequests:
 
     def test_every_fault_of_the_schema_is_reported_and_nothing_is_filled_in(self) -> None:
         raw = owned({"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}})
-        judgement = chain(Effects).admit_bind_request(raw, CREATE)
-        assert sorted(fault.path for fault in judgement.errors) == [
+        verdict = chain(Effects).admit_bind_request(raw, CREATE)
+        assert sorted(fault.path for fault in verdict.errors) == [
             "spec.podName",
             "spec.receivedGPU.count",
             "spec.receivedGPU.portion",
             "spec.selectedNode",
         ]
-        assert not judgement.patch
+        assert not verdict.patch
 
     @pytest.mark.parametrize(
         ("change", "expected"),

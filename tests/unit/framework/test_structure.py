@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.framework.structure import bind_request_faults, is_deleting, pod_faults, workload_faults
+from shared.framework.structure import bind_request_errors, is_deleting, pod_errors, workload_errors
 
 
 def pod(**spec: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def container(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
-    assert pod_faults(raw) == ()
+    assert pod_errors(raw) == ()
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
     ],
 )
 def test_a_malformed_pod_is_told_every_fault(raw: dict[str, Any], expected: list[str]) -> None:
-    assert [str(fault) for fault in pod_faults(raw)] == expected
+    assert [str(fault) for fault in pod_errors(raw)] == expected
 
 
 def test_deep_nesting_is_no_recursion() -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
-    faults = pod_faults({"metadata": {"annotations": deep}, "spec": {"containers": deep}})
+    faults = pod_errors({"metadata": {"annotations": deep}, "spec": {"containers": deep}})
     assert [fault.path for fault in faults] == ["metadata.annotations", "spec.containers[0]"]
     assert all(len(str(fault)) < 200 for fault in faults)
 
@@ -103,11 +103,11 @@ def test_deep_nesting_is_no_recursion() -> None:
     ],
 )
 def test_a_malformed_workload(raw: dict[str, Any], path: str) -> None:
-    assert [fault.path for fault in workload_faults(raw)] == [path]
+    assert [fault.path for fault in workload_errors(raw)] == [path]
 
 
 def test_a_bind_request_leaves_its_spec_to_the_schema() -> None:
-    assert bind_request_faults({"metadata": {"name": "r"}, "spec": 1}) == ()
+    assert bind_request_errors({"metadata": {"name": "r"}, "spec": 1}) == ()
 
 
 @pytest.mark.parametrize(

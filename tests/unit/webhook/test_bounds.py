@@ -20,10 +20,9 @@ from webhook.review import (
     MAX_VALUES,
     MAX_WARNINGS,
     MalformedReviewError,
-    TooManyValuesError,
     decode_review,
     encode_answer,
-    judge,
+    review_object,
 )
 from webhook.workloads import MAX_TEMPLATES
 
@@ -32,7 +31,7 @@ MIG = {f"nvidia.com/mig-{i}": "0.5" for i in range(MAX_RESOURCES)}
 
 def answered(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
     decoded = decode_review(encoded(document))
-    body = encode_answer(decoded, judge(hook, decoded, chain or built_in()))
+    body = encode_answer(decoded, review_object(hook, decoded, chain or built_in()))
     assert len(body) <= MAX_ANSWER
     response: dict[str, Any] = orjson.loads(body)["response"]
     return response
@@ -117,8 +116,9 @@ def test_a_patch_that_is_too_long_is_denied_with_a_remedy() -> None:
 @pytest.mark.parametrize("filler", ["{},", "[],", "1,", '{"a":1},', "[[[[]]]],"])
 def test_a_body_of_many_values_is_not_decoded(filler: str) -> None:
     body = encoded(review(pod({"x": "HERE"}))).replace(b'"HERE"', f"[{filler * MAX_VALUES}1]".encode())
-    with pytest.raises(TooManyValuesError, match=str(MAX_VALUES)):
+    with pytest.raises(MalformedReviewError, match=str(MAX_VALUES)) as caught:
         decode_review(body)
+    assert caught.value.code == 413
 
 
 @pytest.mark.parametrize("uid", ["u" * 129, "u" * 2_000_000])

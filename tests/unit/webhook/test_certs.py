@@ -26,7 +26,7 @@ from webhook.tls.ca import (
     service_names,
     to_pem,
 )
-from webhook.tls.files import CertificateFiles, FilePaths, worse
+from webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
 from webhook.tls.rotation import CaState
 from webhook.tls.secret import new_secret, read_secret, written
 from webhook.tls.serving import CertificateError, ServingContext, client_context
@@ -224,7 +224,7 @@ class TestExchange:
         serving = ServingContext(to_pem([between]))
         serving.swap(leaf_of(root, at=TODAY).pem())
         shake_hands(serving.context, root.certificate, "localhost", caller)
-        serving.let_in(to_pem([authority(TODAY).certificate]))
+        serving.set_client_ca(to_pem([authority(TODAY).certificate]))
         with pytest.raises(ssl.SSLError):
             shake_hands(serving.context, root.certificate, "localhost", caller)
 
@@ -290,13 +290,13 @@ class TestFiles:
         (valid,), (expired,), (coming,) = (
             (leaf_of(signer, at=at, life=DAY).certificate,) for at in (NOW, NOW - 9 * DAY, NOW + 9 * DAY)
         )
-        assert worse((expired,), valid, NOW)
-        assert worse((coming,), valid, NOW)
-        assert worse((), valid, NOW)
-        assert not worse((valid,), expired, NOW)
-        assert not worse((valid,), valid, NOW)
-        assert not worse((coming,), expired, NOW)
-        assert not worse((expired,), None, NOW)
+        assert rejection_reason((expired,), valid, NOW)
+        assert rejection_reason((coming,), valid, NOW)
+        assert rejection_reason((), valid, NOW)
+        assert not rejection_reason((valid,), expired, NOW)
+        assert not rejection_reason((valid,), valid, NOW)
+        assert not rejection_reason((coming,), expired, NOW)
+        assert not rejection_reason((expired,), None, NOW)
 
     def test_callers_authorities_are_read_anew(self, paths: FilePaths, tmp_path: Path) -> None:
         leaf = leaf_of(authority(TODAY), at=TODAY)

@@ -21,7 +21,7 @@ from webhook.cluster_info import EnabledSources, wanted_facts
 from webhook.hooks import Hook
 from webhook.inventory import inventory_of, slim_node
 from webhook.requested import PodsWithBindRequest, slim_request
-from webhook.review import NO_FACTS, ClusterInfo, decode_review, encode_answer, judge
+from webhook.review import NO_FACTS, ClusterInfo, decode_review, encode_answer, review_object
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
 
@@ -149,7 +149,9 @@ def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
 
 def answered(hook: Hook, document: Any, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS) -> dict[str, Any]:
     decoded = decode_review(encoded(document))
-    response: dict[str, Any] = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain, facts)))["response"]
+    response: dict[str, Any] = orjson.loads(encode_answer(decoded, review_object(hook, decoded, chain, facts)))[
+        "response"
+    ]
     return response
 
 

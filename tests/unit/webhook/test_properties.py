@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.lint import judge_manifest
+from cli.lint import review_manifest
 from cli.manifests import Manifest
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import PluginEntry, Settings, WorkloadEntry
@@ -27,7 +27,7 @@ from tests.generated_pods import generated_pod
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
 from webhook.hooks import Hook
-from webhook.review import MalformedReviewError, decode_review, encode_answer, judge
+from webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "400"))
 many = settings(max_examples=EXAMPLES, deadline=None)
@@ -66,7 +66,7 @@ def chains() -> Iterator[Chains]:
 def answer(chain: AdmissionChain, hook: Hook, document: Any) -> dict[str, Any]:
     """Return the response that the listener would send."""
     decoded = decode_review(encoded(document))
-    response: dict[str, Any] = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain)))["response"]
+    response: dict[str, Any] = orjson.loads(encode_answer(decoded, review_object(hook, decoded, chain)))["response"]
     return response
 
 
@@ -180,7 +180,7 @@ def test_fault_23_fields_that_nobody_knows_survive_byte_for_byte(
 
 def lint(chain: AdmissionChain, raw: Any) -> list[str]:
     manifest = Manifest("x.yaml", copy.deepcopy(raw))
-    return [str(fault) for fault in judge_manifest(chain, manifest).judgement.errors]
+    return [str(fault) for fault in review_manifest(chain, manifest).verdict.errors]
 
 
 def told(response: dict[str, Any]) -> list[str]:

@@ -11,12 +11,19 @@ from shared.framework.admission import AdmissionChain
 from tests.unit.webhook.chains import built_in, marking
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
 from webhook.hooks import Hook
-from webhook.review import MAX_WARNING, MalformedReviewError, decode_review, display_name, encode_answer, judge
+from webhook.review import (
+    MAX_WARNING,
+    MalformedReviewError,
+    decode_review,
+    display_name,
+    encode_answer,
+    review_object,
+)
 
 
 def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> dict[str, Any]:
     decoded = decode_review(encoded(document))
-    found = orjson.loads(encode_answer(decoded, judge(hook, decoded, chain or marking())))
+    found = orjson.loads(encode_answer(decoded, review_object(hook, decoded, chain or marking())))
     assert found["kind"] == "AdmissionReview"
     assert found["apiVersion"] == document["apiVersion"]
     response: dict[str, Any] = found["response"]
@@ -221,7 +228,10 @@ class TestMalformed:
         whole = encoded(review({"metadata": {}, "spec": {}, place: "DEEP"}, {}, group=group, kind=kind))
         nested = b'{"template":' * 1000 + b"1" + b"}" * 1000
         decoded = decode_review(whole.replace(b'"DEEP"', nested))
-        assert orjson.loads(encode_answer(decoded, judge(hook, decoded, built_in())))["response"]["uid"] == "uid-1"
+        assert (
+            orjson.loads(encode_answer(decoded, review_object(hook, decoded, built_in())))["response"]["uid"]
+            == "uid-1"
+        )
 
 
 @pytest.mark.parametrize(
@@ -234,4 +244,4 @@ class TestMalformed:
     ],
 )
 def test_display_name(metadata: Any, expected: str) -> None:
-    assert display_name(metadata) == expected
+    assert display_name({"metadata": metadata}) == expected

@@ -63,30 +63,36 @@ ROWS = [
     pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is mangled"),
     pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
     pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is mangled, the next one is there"),
-    pytest.param(Observed(CaState(YOUNG, None, ())), Action.MEND, id="the bundle is emptied"),
-    pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.MEND, id="the signer not in it"),
+    pytest.param(Observed(CaState(YOUNG, None, ())), Action.FIX, id="the bundle is emptied"),
+    pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.FIX, id="the signer not in it"),
     pytest.param(
-        Observed(CaState(YOUNG, NEXT, (YOUNG.certificate,))), Action.MEND, id="the next signer is not in the bundle"
+        Observed(CaState(YOUNG, NEXT, (YOUNG.certificate,))),
+        Action.FIX,
+        id="the next signer is not in the bundle",
     ),
-    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.MEND, id="another pair was put there"),
+    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="another pair was put there"),
     pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has ended anyway"),
     pytest.param(
-        Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)), Action.MEND, id="out of order"
+        Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)),
+        Action.FIX,
+        id="out of order",
     ),
-    pytest.param(Observed(state(YOUNG, None, FORMER, at=None)), Action.MEND, id="the time of the switch is lost"),
+    pytest.param(Observed(state(YOUNG, None, FORMER, at=None)), Action.FIX, id="the time of the switch is lost"),
     # --- clocks ---
     pytest.param(Observed(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
     pytest.param(Observed(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"),
     pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
     pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have ended while nobody was there"),
-    pytest.param(Observed(state(YOUNG, ENDED)), Action.MEND, id="the next one has ended before it began"),
-    pytest.param(Observed(state(YOUNG, UNBORN)), Action.MEND, id="the next one was made by a clock ahead of ours"),
-    pytest.param(Observed(state(YOUNG, None, ENDED)), Action.MEND, id="a former one has ended"),
+    pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
+    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one was made by a clock ahead of ours"),
+    pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
     pytest.param(
         Observed(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
     ),
     pytest.param(
-        Observed(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)), Action.MEND, id="the switch was in the future"
+        Observed(state(YOUNG, None, FORMER, at=NOW + 2 * BACKDATED)),
+        Action.FIX,
+        id="the switch was in the future",
     ),
 ]
 
@@ -108,7 +114,7 @@ def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
     made = after(action, seen, fresh, NOW)
     again = rotate(replace(seen, secret=made, trusted_for=None), NOW, LIVES).action
     assert again in (None, Action.INTRODUCE)
-    assert again is None or action is Action.MEND
+    assert again is None or action is Action.FIX
     assert made.active is not None
     assert is_valid_at(made.active.certificate, NOW)
     assert made.active.certificate in made.bundle
@@ -143,7 +149,7 @@ class TestWhatIsWritten:
 
     def test_the_bundle_does_not_grow_for_ever(self) -> None:
         many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
-        made = after(Action.MEND, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
+        made = after(Action.FIX, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
         assert made.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
 
 

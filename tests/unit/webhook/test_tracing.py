@@ -1,8 +1,6 @@
-"""From a review to the annotation by which the reconciler goes on with the trace."""
+"""From a review to the annotation by which the reconciler continues the trace."""
 
 from copy import deepcopy
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import jsonpatch
@@ -14,62 +12,84 @@ from shared.api.bindrequest import decode_bind_request
 from shared.api.field_error import FieldError
 from shared.framework.admission import Verdict
 from shared.testing.builders import bind_request, stored
-from shared.testing.clock import START
 from tests.spans import SENT, Kept
+from tests.unit.webhook.chains import built_in
 from webhook.hooks import Hook, Review
-from webhook.tracing import traced
+from webhook.review import review_object
+from webhook.tracing import end_span, start_span
 
-CALL = (START, START + timedelta(milliseconds=1), "")
 
-
-def review(raw: dict[str, Any], operation: str = "CREATE") -> Review:
-    return Review("admission.k8s.io/v1", "uid", kind=names.KIND, name="pod", operation=operation, object=raw)
+def review(raw: dict[str, Any], operation: str = "CREATE", old: dict[str, Any] | None = None) -> Review:
+    return Review(
+        "admission.k8s.io/v1",
+        "uid",
+        group=names.GROUP,
+        kind=names.KIND,
+        name="pod",
+        operation=operation,
+        object=raw,
+        old=old,
+    )
 
 
 @pytest.mark.parametrize(
     "annotations", [None, {}, {"a": "b"}], ids=["no annotations", "empty annotations", "others' annotations"]
 )
-def test_a_request_that_is_created_carries_the_trace_beside_what_else_is_patched(
-    annotations: dict[str, str] | None,
-) -> None:
+def test_the_patch_of_a_new_request_has_the_trace(annotations: dict[str, str] | None) -> None:
     raw = bind_request()
     if annotations is not None:
         raw["metadata"]["annotations"] = dict(annotations)
     before = deepcopy(raw)
-    other = Verdict(patch=({"op": "add", "path": "/spec/podUID", "value": "u"},))
-    raw["spec"]["podUID"] = "u"  # as the chain leaves it
-    judgement = traced(Kept(), Hook.MUTATE_BIND_REQUESTS, review(raw), other, CALL)
-    patched = jsonpatch.apply_patch(before, list(judgement.patch))
+    verdict = review_object(Hook.MUTATE_BIND_REQUESTS, review(raw), built_in(), traceparent=SENT)
+    assert verdict.allowed
+    patched = jsonpatch.apply_patch(before, list(verdict.patch))
     assert patched["metadata"]["annotations"] == {**(annotations or {}), names.TRACEPARENT: SENT}
     assert patched == raw
     assert traceparent(decode_bind_request(stored(patched))) == SENT
 
 
 @pytest.mark.parametrize(
-    ("hook", "operation", "judgement"),
+    ("hook", "operation"),
     [
-        pytest.param(Hook.VALIDATE_BIND_REQUESTS, "CREATE", Verdict(), id="a hook that cannot patch"),
-        pytest.param(Hook.MUTATE_BIND_REQUESTS, "UPDATE", Verdict(), id="a request that exists"),
-        pytest.param(Hook.MUTATE_PODS, "CREATE", Verdict(), id="a pod"),
-        pytest.param(Hook.MUTATE_BIND_REQUESTS, "CREATE", Verdict((FieldError("x/y", "a", 1, "b"),)), id="a refusal"),
+        pytest.param(Hook.VALIDATE_BIND_REQUESTS, "CREATE", id="a hook that cannot patch"),
+        pytest.param(Hook.MUTATE_BIND_REQUESTS, "UPDATE", id="a request that exists"),
     ],
 )
-def test_nothing_else_is_changed_but_all_is_told(hook: Hook, operation: str, judgement: Verdict) -> None:
-    tracer = Kept()
-    assert traced(tracer, hook, review(bind_request(), operation), judgement, CALL) == judgement
+def test_nothing_else_has_the_trace(hook: Hook, operation: str) -> None:
+    raw = bind_request()
+    assert review_object(hook, review(raw, operation, deepcopy(raw)), built_in(), traceparent=SENT).patch == ()
+    assert names.TRACEPARENT not in raw["metadata"].get("annotations", {})
+
+
+def test_without_tracing_no_request_is_annotated() -> None:
+    raw = bind_request()
+    review_object(Hook.MUTATE_BIND_REQUESTS, review(raw), built_in())
+    assert names.TRACEPARENT not in raw["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize(
+    "verdict", [Verdict(), Verdict((FieldError("x/y", "a", 1, "b"),))], ids=["allowed", "denied"]
+)
+def test_a_span_has_the_verdict(verdict: Verdict) -> None:
+    tracer, reviewed = Kept(), review(bind_request())
+    end_span(start_span(tracer, reviewed, ""), Hook.MUTATE_BIND_REQUESTS, reviewed, verdict)
     ((span, _),) = tracer.spans
-    assert (span.name, span.attributes["bowline.hook"], bool(span.fault)) == (
-        "admission",
-        hook.value,
-        bool(judgement.errors),
-    )
+    assert (span.name, span.attributes["bowline.hook"]) == ("admission", Hook.MUTATE_BIND_REQUESTS.value)
+    assert (span.attributes["bowline.allowed"], span.fault) == (verdict.allowed, "" if verdict.allowed else "x/y")
 
 
-def test_a_trace_that_the_creator_or_the_api_server_began_goes_on() -> None:
+def test_a_trace_of_the_creator_or_the_api_server_is_continued() -> None:
     tracer, raw = Kept(), bind_request()
-    traced(tracer, Hook.VALIDATE_PODS, review(raw), Verdict(), (*CALL[:2], "from the API server"))
+
+    def reviewed(found: Review) -> None:
+        end_span(start_span(tracer, found, "from the API server"), Hook.VALIDATE_PODS, found, Verdict())
+
+    reviewed(review(raw))
     raw["metadata"]["annotations"] = {names.TRACEPARENT: "from the scheduler"}
-    traced(tracer, Hook.VALIDATE_PODS, review(raw), Verdict(), (*CALL[:2], "from the API server"))
-    odd = replace(review(raw), object={"metadata": {"annotations": {names.TRACEPARENT: 7}}})
-    traced(tracer, Hook.VALIDATE_PODS, odd, Verdict(), CALL)
-    assert [parent for _, parent in tracer.spans] == ["from the API server", "from the scheduler", ""]
+    reviewed(review(raw))
+    reviewed(review({"metadata": {"annotations": {names.TRACEPARENT: 7}}}))
+    assert [parent for _, parent in tracer.spans] == [
+        "from the API server",
+        "from the scheduler",
+        "from the API server",
+    ]

@@ -11,7 +11,7 @@ from shared.framework.plugin import AdmissionInfo
 from shared.framework.workloads import BUILT_IN, READY
 from tests.unit.webhook.chains import marking
 from tests.unit.webhook.reviews import pod
-from webhook.workloads import judge_workload
+from webhook.workloads import review_workload
 
 GROUPS = {workload.kind: workload.group for workload in (*BUILT_IN, *READY)}
 ALL = Settings(workloads=tuple(WorkloadEntry(kind=workload.kind) for workload in READY))
@@ -37,14 +37,14 @@ def merged(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     return {**one, **other, **both}
 
 
-def judgement(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
+def verdict(raw: Any, old: Any = None, kind: str = "Deployment", settings: Settings = ALL) -> Verdict:
     chain: AdmissionChain = marking(settings=settings)
     info = AdmissionInfo(operation="CREATE" if old is None else "UPDATE", namespace="team", kind=kind)
-    return judge_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)
+    return review_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)
 
 
 def judged(raw: Any, old: Any = None, kind: str = "Deployment") -> list[str]:
-    return [fault.path for fault in judgement(raw, old, kind).errors]
+    return [fault.path for fault in verdict(raw, old, kind).errors]
 
 
 def owned_by(kind: str, api_version: str, *, controller: bool = True) -> list[dict[str, Any]]:
@@ -95,13 +95,13 @@ def test_a_kind_that_is_not_configured_is_not_known() -> None:
 
 @pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
 def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -> None:
-    refused = judgement(workload(kind), None, kind)
+    refused = verdict(workload(kind), None, kind)
     warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
-    told = judgement(workload(kind), None, kind, warn)
+    told = verdict(workload(kind), None, kind, warn)
     assert (told.allowed, told.patch) == (True, ())
     assert [str(fault) for fault in told.warnings] == [str(fault) for fault in refused.errors]
     assert all(fault.is_warning for fault in told.warnings)
-    malformed = judgement({"metadata": [], "spec": {}}, None, kind, warn)
+    malformed = verdict({"metadata": [], "spec": {}}, None, kind, warn)
     assert [fault.path for fault in malformed.warnings] == ["metadata"]
 
 
@@ -128,7 +128,7 @@ def test_what_a_judged_controller_makes_passes(owners: Any, refused: bool) -> No
 
 def test_what_makes_a_kind_that_is_not_configured_is_judged() -> None:
     raw = workload("Job", ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))
-    assert not judgement(raw, None, "Job", Settings()).allowed
+    assert not verdict(raw, None, "Job", Settings()).allowed
 
 
 class TestUpdate:
@@ -251,7 +251,7 @@ def test_the_shape_of_somebody_elses_kind_is_for_its_own_schema_to_say(spec: Any
     chain: AdmissionChain = marking(settings=Settings(workloads=(own,)))
     raw = {"metadata": {"name": "w"}, "spec": spec, "status": "ready"}
     info = AdmissionInfo(namespace="team", kind="Own")
-    assert judge_workload(chain, chain.workloads["example.com", "Own"], raw, None, info) == ALLOWED
+    assert review_workload(chain, chain.workloads["example.com", "Own"], raw, None, info) == ALLOWED
     if isinstance(spec, dict):
         spec["groups"] = [{"template": template({"bad": "x"})}]
-        assert not judge_workload(chain, chain.workloads["example.com", "Own"], raw, None, info).allowed
+        assert not review_workload(chain, chain.workloads["example.com", "Own"], raw, None, info).allowed

@@ -257,9 +257,9 @@ def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None
     old = debugged({"name": "first", "image": "x", "env": [{"name": NAME, "value": "all"}]})
     new = debugged(old["spec"]["ephemeralContainers"][0], {"name": "second", "image": "x"})
     chain = AdmissionChain([plugin()], Settings())
-    judgement = chain.admit_ephemeral_containers(new, old, AdmissionInfo("UPDATE"))
-    assert judgement.allowed
-    assert judgement.patch == ({"op": "add", "path": "/spec/ephemeralContainers/1/env", "value": [VOID]},)
+    verdict = chain.admit_ephemeral_containers(new, old, AdmissionInfo("UPDATE"))
+    assert verdict.allowed
+    assert verdict.patch == ({"op": "add", "path": "/spec/ephemeralContainers/1/env", "value": [VOID]},)
 
 
 @pytest.mark.parametrize(

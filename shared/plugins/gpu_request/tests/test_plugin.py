@@ -22,10 +22,10 @@ def ours(annotations: Json, *containers: Json) -> Json:
 
 def test_a_new_pod_is_judged_and_not_changed() -> None:
     raw = ours({"gpu-fraction": "0.5", "mps": "yes"}, container(limits={GPU: 1}))
-    judgement = chain().admit_pod(raw, AdmissionInfo())
-    assert [fault.rule for fault in judgement.errors] == ["gpu_request/share-and-whole"]
-    assert [fault.rule for fault in judgement.warnings] == ["gpu_request/mps-spelling"]
-    assert judgement.patch == ()
+    verdict = chain().admit_pod(raw, AdmissionInfo())
+    assert [fault.rule for fault in verdict.errors] == ["gpu_request/share-and-whole"]
+    assert [fault.rule for fault in verdict.warnings] == ["gpu_request/mps-spelling"]
+    assert verdict.patch == ()
 
 
 def test_an_update_is_judged_by_what_changed() -> None:
@@ -39,8 +39,8 @@ def test_an_update_is_judged_by_what_changed() -> None:
 
 def test_paths_of_a_template_lead_to_the_template() -> None:
     template = ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5}))
-    judgement = chain().validate_template(template, "spec.template", AdmissionInfo(kind="Deployment"))
-    assert [fault.path for fault in judgement.errors] == [
+    verdict = chain().validate_template(template, "spec.template", AdmissionInfo(kind="Deployment"))
+    assert [fault.path for fault in verdict.errors] == [
         "spec.template.metadata.annotations[gpu-fraction]",
         "spec.template.metadata.annotations[gpu-fraction]",
         f"spec.template.spec.containers[0].resources.limits[{GPU}]",
@@ -71,9 +71,9 @@ def test_paths_of_a_template_lead_to_the_template() -> None:
 )
 def test_settings_and_inventory(settings: Settings, inventory: Inventory | None, found: list[str]) -> None:
     raw = ours({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}, container(limits={CLASS: 1}))
-    judgement = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
-    rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in judgement.errors}
-    warned = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in judgement.warnings]
+    verdict = chain(settings).admit_pod(raw, AdmissionInfo(inventory=inventory))
+    rules: dict[str, Any] = {fault.rule.removeprefix("gpu_request/"): fault for fault in verdict.errors}
+    warned = [f"[{fault.rule.removeprefix('gpu_request/')}]" for fault in verdict.warnings]
     assert [*rules, *warned] == found
 
 
