@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -32,7 +32,10 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
-	$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --ignore=tests/node
+	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --ignore=tests/node
+
+test-unit: setup ## Run the tests that need no binaries, in half a minute
+	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
 
 test-faults: setup ## The whole crash matrix (half an hour): kill -9 around every write, plugins, overlapping leaders
 	$(BIN)/python -m localcluster assets

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -10,6 +11,22 @@ from hypothesis import HealthCheck, settings
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+ROOT = Path(__file__).resolve().parent
+# Folders whose tests need nothing but Python. The tests of all others are live: they need an API server or binaries.
+UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "shared")
+# Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
+UNIT_TIMEOUT_S = 20
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folder: ``live``, or with the shorter limit of unit tests."""
+    for item in items:
+        if not any(item.path.is_relative_to(folder) for folder in UNIT_FOLDERS):
+            item.add_marker("live")
+        elif item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(UNIT_TIMEOUT_S))
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

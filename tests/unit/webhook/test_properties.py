@@ -1,4 +1,4 @@
-"""What holds for any pod and any review, tried on thousands: ``BOWLINE_EXAMPLES`` says on how many for each test.
+"""What holds for any pod and any review, tried on generated ones, ``BOWLINE_EXAMPLES`` for each test.
 
 Through the bytes, as the listener does it. That the API server agrees is in tests/pair/test_verdicts_live.py.
 """
@@ -29,8 +29,10 @@ from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, r
 from webhook.hooks import Hook
 from webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 
-EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "100"))
 many = settings(max_examples=EXAMPLES, deadline=None)
+# A thousandfold number of examples takes minutes.
+pytestmark = pytest.mark.timeout(max(60, EXAMPLES))
 
 KINDS = tuple(WorkloadEntry(kind=workload.kind) for workload in READY)
 # Every plugin that has something to say about a pod, and every kind.

@@ -1,10 +1,11 @@
-"""Sixteen halves on eight devices, in every order that a thousand seeds make of it.
+"""Sixteen halves on eight devices, in the orders of hundreds of seeds: ``BOWLINE_EXAMPLES`` states how many.
 
 A model of what happens around the rules: requests come and go, agents speak when they like, the process that leads is
 replaced and forgets. The rules decide; the model only does what they say and checks after every step that no device
 is taken from a running pod and none is reserved twice.
 """
 
+import os
 import random
 from dataclasses import dataclass, field, replace
 
@@ -27,6 +28,8 @@ from shared.plugins.gpu_sharing.reservation import (
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
 
 GROUPS, SHARERS, NODE = 8, 2, "n1"
+BATCHES = 10
+BATCH = int(os.environ.get("BOWLINE_EXAMPLES", "100")) // 4
 
 
 @dataclass
@@ -157,9 +160,9 @@ def step(model: World, open_: list[Pod]) -> None:
             model.attempt(model.rng.choice(open_))
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", range(BATCHES))
 def test_sixteen_halves_end_as_exactly_eight_groups(batch: int) -> None:
-    for seed in range(batch * 100, batch * 100 + 100):
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
         model = world(seed)
         while open_ := [p for p in model.pods if not p.bound]:
             step(model, open_)
@@ -170,9 +173,9 @@ def test_sixteen_halves_end_as_exactly_eight_groups(batch: int) -> None:
             assert [p.device for p in sharing] == [one.device] * SHARERS, seed
 
 
-@pytest.mark.parametrize("batch", range(10))
+@pytest.mark.parametrize("batch", range(BATCHES))
 def test_pods_that_go_at_any_moment_leave_no_reservation(batch: int) -> None:
-    for seed in range(batch * 100, batch * 100 + 100):
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
         model = world(seed)
         while left := [p for p in model.pods if not p.over]:
             open_ = [p for p in left if not p.bound]
