@@ -102,7 +102,11 @@ class Budgets:
 
 
 class Plugin:
-    """Base class of every plugin. Subclass it, set ``name``, override the methods you need."""
+    """Base class of every plugin. Subclass it, set ``name``, override the methods you need.
+
+    Admission methods yield or return FieldErrors; one with ``is_warning`` does not deny. ``info`` describes the
+    admission request. They must not modify their arguments except the Mutable ones.
+    """
 
     name: ClassVar[str]
     config_model: ClassVar[type[PluginConfig]] = PluginConfig
@@ -120,17 +124,24 @@ class Plugin:
     budgets: ClassVar[Budgets] = Budgets()
 
     def __init__(self, args: Any, settings: "Settings") -> None:
-        """Keep ``args`` (an instance of ``config_model``) and the settings shared by several plugins."""
+        """Keep ``args`` (a validated ``config_model``) and the settings shared by several plugins.
+
+        Called in both processes and by `bowline lint`. An exception is reported as a configuration error.
+        """
         self.args = args
         self.settings = settings
 
     # --- admission (webhook, lint): sync, pure, bounded ---
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        """Mutate the pod before it is stored; must be idempotent."""
+        """Mutate a pod on CREATE, before it is stored. May be called again with its own result: be idempotent."""
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Return all errors, paths relative to the pod. ``old`` is set on UPDATE: validate only the changes."""
+        """Return all errors, with paths relative to the pod.
+
+        ``old`` is the stored pod on UPDATE, else None. Validate only the changes then: a pod that violates a rule
+        added since must stay updatable.
+        """
         return ()
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
@@ -154,80 +165,108 @@ class Plugin:
     # --- properties of a request: pure, called by both processes ---
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
-        """Return the demands of the request that this plugin fulfils. Unserved demands end the request as
-        Failed/NoPlugin.
+        """Return the allocation kinds of the request that this plugin provides.
+
+        A request with a kind that no enabled plugin supports ends Failed/NoPlugin. Called in every reconcile; a
+        plugin that raises here supports nothing.
         """
         return ()
 
     def has_side_effects(self, request: BindRequest) -> bool:
-        """Return whether pre_bind may leave side effects in the API that only rollback removes."""
+        """Return whether pre_bind may write anything that only rollback removes.
+
+        If any plugin returns True, or raises, the request gets Bowline's finalizer before the first attempt.
+        """
         return False
 
     # --- lifecycle (reconciler) ---
 
     async def setup(self, handle: "Handle") -> None:
-        """Prepare, without writes. Once per process, before its watches; not called for disabled plugins."""
+        """Prepare, without writes to the API server. Once per process, before the plugin's watches begin.
+
+        An exception prevents the process from starting. Not called in the webhook, nor for disabled plugins.
+        """
 
     async def teardown(self) -> None:
         """Release the resources of setup, without writes. Once, when the process ends, also after a failed setup."""
 
     async def start(self) -> None:
-        """Start working: this process leads and all caches are synced. Once per leadership term."""
+        """Start working: this process is the leader and all caches are synced. Once per leadership term.
+
+        An exception ends the process.
+        """
 
     async def stop(self) -> None:
         """Release the resources of start, and drop state that another leader may change.
 
-        Called once for each start, also for one that failed or was cancelled; a later term calls start again.
+        Called once for each start, also for one that failed or was cancelled; a later term calls start again. After
+        a crash it is not called.
         """
 
     # --- binding (reconciler) ---
 
     def preflight(self, ctx: "BindContext") -> Preflight:
-        """Return whether pre_bind has anything to do for this request; cheap, no I/O."""
+        """Return whether pre_bind has anything to do for this request, and whether it may run in parallel. No I/O."""
         return RUN
 
     async def pre_bind(self, ctx: "BindContext") -> Status:
-        """Prepare what the pod needs on its node.
+        """Prepare what the pod needs on its node. Called in every attempt, and again after a crash.
 
-        OK continues, WAIT suspends the attempt until an object changes, RETRY uses an attempt and is repeated after a
-        backoff, FATAL ends the request.
+        - OK, SKIP: continue with the next plugin.
+        - WAIT: the attempt ends without being counted; the next begins when an object of ``wake_on`` changes.
+        - RETRY: the attempt ends and counts; the next begins after a backoff.
+        - FATAL: the side effects are rolled back, then the request ends Failed.
+
+        Of parallel plugins the first failure cancels the others; a WAIT lets them finish.
         """
         return Status.ok()
 
     def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
-        """Return annotations for the pod; the Binding carries them in the same transaction."""
+        """Return annotations for the pod; the Binding carries them in the same transaction. After all pre_bind."""
         return {}
 
     async def bind(self, ctx: "BindContext") -> Status:
-        """Bind the pod, or return SKIP to leave it to the next plugin."""
+        """Bind the pod, or return SKIP to leave it to the next plugin.
+
+        From its first write on the request cannot be withdrawn. OK is believed only if the API server shows the pod
+        on its node. After a crash the pod is read first, and bind is called again only if it is not bound. If every
+        plugin returns SKIP, the request ends Failed/NoPlugin.
+        """
         return Status.skip()
 
     async def post_bind(self, ctx: "BindContext") -> None:
-        """Clean up after a bind; cannot change the outcome.
+        """Clean up after a bind; cannot change the outcome, an exception is only counted.
 
         Called once for each completion: again after a crash before Succeeded is written, not again after its own
         error or timeout. Mandatory work belongs in pre_bind or bind.
         """
 
     async def rollback(self, ctx: "BindContext", why: Status) -> Status:
-        """Undo pre_bind, from ``ctx.state`` or from the API objects; retried until it returns OK or SKIP."""
+        """Undo pre_bind of an abandoned request; ``why`` is the failure that ends it.
+
+        OK and SKIP release the request; after anything else, or an exception, it is called again with a backoff, also
+        by the next leader. ``ctx.state`` is empty after a restart: derive what to undo from the API objects.
+        """
         return Status.ok()
 
     async def forget(self, key: ObjectKey) -> None:
-        """Drop in-memory data about a request that no longer exists."""
+        """Drop in-memory data about a request that no longer exists. No I/O; may be called for unknown requests."""
 
     # --- operations (reconciler) ---
 
     def on_failure(self, ctx: "BindContext", status: Status) -> Status | None:
-        """Return a reclassified failure, or the same with a suggestion; None keeps it unchanged."""
+        """Return another failure in place of a RETRY or FATAL of any plugin, or None to keep it.
+
+        Accepted are RETRY, FATAL, WAIT and TRANSIENT; anything else is counted as an error and the failure is kept.
+        """
         return None
 
     def event_sources(self) -> Iterable["EventSource"]:
-        """Return the watches that wake waiting requests."""
+        """Return the watches that wake waiting requests. Once per process, after setup."""
         return ()
 
     def routes(self) -> Iterable["Route"]:
-        """Return read-only debug pages."""
+        """Return read-only debug pages. Once per process, after setup."""
         return ()
 
 

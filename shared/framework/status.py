@@ -14,15 +14,24 @@ from shared.api.meta import ObjectRef
 
 
 class Code(StrEnum):
-    """The result of a call; ``TRANSIENT`` and ``CANCELLED`` are set by the framework only."""
+    """The result of a call. The values are those of the metric label ``code``.
+
+    - ``OK``: done; the next plugin is called.
+    - ``SKIP``: not handled by this plugin; the same as OK, except in bind, where the next plugin is called.
+    - ``WAIT``: the decision is valid, but another component must act first. No attempt is counted and no worker held.
+    - ``RETRY``: failed, may succeed on retry; uses an attempt.
+    - ``FATAL``: this decision can never succeed; it is rolled back, and the scheduler must decide again.
+    - ``TRANSIENT``: the API server gave no decision; uses no attempt. Normally set by the framework.
+    - ``CANCELLED``: the request was withdrawn during the attempt. Set by the framework only.
+    """
 
     OK = "OK"
-    SKIP = "SKIP"  # not handled by this plugin; between a plugin and the Runner only
-    WAIT = "WAIT"  # the decision is valid, but another component must act first
-    RETRY = "RETRY"  # failed, may succeed on retry; uses an attempt
-    FATAL = "FATAL"  # this decision can never succeed; the scheduler must decide again
-    TRANSIENT = "INFRA"  # the API server gave no decision; uses no attempt
-    CANCELLED = "CANCELLED"  # the request was withdrawn during the attempt
+    SKIP = "SKIP"
+    WAIT = "WAIT"
+    RETRY = "RETRY"
+    FATAL = "FATAL"
+    TRANSIENT = "INFRA"
+    CANCELLED = "CANCELLED"
 
 
 class Reason(StrEnum):
@@ -53,16 +62,27 @@ class Suggestion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One result. ``reasons`` are sentences for users; ``reason`` is the machine-readable reason of a FATAL."""
+    """One result, from ``ok``, ``skip``, ``wait``, ``retry`` or ``fatal``. Raises TypeError for a wrong type.
+
+    - ``reasons``: sentences for users, joined in ``status.reason`` of the request.
+    - ``plugin``: set by the framework.
+    - ``reason``: FATAL: the machine-readable reason.
+    - ``retry_after``: RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval.
+    - ``wake_on``: WAIT: requeue when one of these changes. A reference with the resourceVersion that was read also
+      notices a change between that read and the wait.
+    - ``timeout``: WAIT: how long this wait may last, then the request ends Failed/WaitTimeout; None: the setting
+      binding.waitTimeout.
+    - ``suggestion``: reported with a terminal failure, also with a wait that expires.
+    """
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
     reason: Reason | None = None
-    retry_after: timedelta | None = None  # RETRY, TRANSIENT: not sooner than this; WAIT: poll at this interval
-    wake_on: tuple[ObjectRef, ...] = ()  # WAIT: requeue when one of these changes
-    timeout: timedelta | None = None  # WAIT: how long this wait may last; None: the setting binding.waitTimeout
-    suggestion: Suggestion | None = None  # reported with a terminal failure, also with a wait that expires
+    retry_after: timedelta | None = None
+    wake_on: tuple[ObjectRef, ...] = ()
+    timeout: timedelta | None = None
+    suggestion: Suggestion | None = None
 
     def __post_init__(self) -> None:
         """Raise TypeError for a field of the wrong type.
@@ -96,10 +116,12 @@ class Status:
 
     @classmethod
     def ok(cls) -> "Status":
+        """Return the result of a call that is done."""
         return _OK
 
     @classmethod
     def skip(cls) -> "Status":
+        """Return the result of a call that this plugin does not handle."""
         return _SKIP
 
     @classmethod
@@ -126,10 +148,12 @@ class Status:
 
     @classmethod
     def retry(cls, why: str, after: timedelta | None = None) -> "Status":
+        """Return a failure that a retry may resolve, not sooner than ``after``."""
         return cls(Code.RETRY, (why,), retry_after=after)
 
     @classmethod
     def fatal(cls, why: str, reason: Reason = Reason.REJECTED, suggestion: Suggestion | None = None) -> "Status":
+        """Return a failure that ends the request with ``reason``, and ``suggestion`` for its scheduler."""
         return cls(Code.FATAL, (why,), reason=reason, suggestion=suggestion)
 
 

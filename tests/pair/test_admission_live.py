@@ -92,7 +92,7 @@ def calls(live: Live, path: str) -> int:
     return sum(int(float(line.split()[-1])) for line in lines if f'hook="{path}"' in line)
 
 
-async def refusal(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
+async def denied_status(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
     with pytest.raises(Invalid) as caught:
         await client.create(resource, live.namespace, raw)
     return caught.value.status
@@ -105,7 +105,7 @@ class TestRefusals:
         raw = shared_pod(
             live, {names.GPU_FRACTION: "2", names.GPU_MEMORY: "much", names.GPU_FRACTION_NUM_DEVICES: "0"}
         )
-        status = await refusal(client, live, PODS, raw)
+        status = await denied_status(client, live, PODS, raw)
         assert (status.code, status.reason) == (422, "Invalid")
         assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
         fields = {cause.field for cause in status.causes}
@@ -118,7 +118,7 @@ class TestRefusals:
     async def test_fault_24_a_deployment_is_refused_with_paths_into_its_template(
         self, live: Live, client: KubeClient
     ) -> None:
-        status = await refusal(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
+        status = await denied_status(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
         assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
         assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
 

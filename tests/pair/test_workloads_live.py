@@ -58,7 +58,7 @@ def judged(live: Live) -> int:
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith("bowline_admission_requests_total{"))
 
 
-def refusal(live: Live, *command: str, raw: Any = None) -> str:
+def denied_status(live: Live, *command: str, raw: Any = None) -> str:
     done = live.kubectl(*command, objects=raw, check=False)
     assert done.returncode == 1, done.stdout
     return done.stderr
@@ -101,7 +101,7 @@ REFUSED = [
 def test_fault_24_a_bad_one_is_refused_with_every_fault_of_every_template(
     live: Live, raw: Any, paths: list[str]
 ) -> None:
-    said = refusal(live, "create", "-f", "-", raw=raw)
+    said = denied_status(live, "create", "-f", "-", raw=raw)
     assert said.startswith(f'The {raw["kind"]} "w" is invalid')
     assert [line.split(": ")[0].removeprefix("* ") for line in said.splitlines()[1:]] == paths
     assert live.gone(f"{objects_path(raw['kind'], live.namespace)}/w")
@@ -135,7 +135,7 @@ def test_fault_22_an_old_bad_one_can_be_scaled_and_a_fault_is_refused_only_in_wh
     place = "/spec/replicatedJobs/%d/template/spec/template"
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
     assert judged(live) == before + 1, "the good template is judged, beside the bad one that stays as it was"
-    said = refusal(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
+    said = denied_status(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
     assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
     moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={moved}")
@@ -151,7 +151,7 @@ def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
     bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
     live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
     assert judged(live) == before
-    said = refusal(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
+    said = denied_status(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
     assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
 
 

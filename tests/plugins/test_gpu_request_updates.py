@@ -21,7 +21,7 @@ def stored(live: Live) -> dict[str, Any]:
     return annotations
 
 
-def refusal(live: Live, annotations: dict[str, str | None]) -> str:
+def denied_status(live: Live, annotations: dict[str, str | None]) -> str:
     """What the API server says to a change of annotations; empty if it makes it."""
     patch = json.dumps({"metadata": {"annotations": annotations}})
     return live.kubectl("patch", "pod", "pod", "--type=merge", f"-p={patch}", check=False).stderr
@@ -40,7 +40,7 @@ def changes() -> list[Any]:
 @pytest.mark.parametrize(("key", "value"), changes())
 def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, key: str, value: str | None) -> None:
     before = stored(guarded)
-    said = refusal(guarded, {key: value})
+    said = denied_status(guarded, {key: value})
     assert f"metadata.annotations[{key}]" in said
     assert "is fixed when the pod is created" in said
     assert guarded.pod()["metadata"]["annotations"] == before
@@ -48,10 +48,10 @@ def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, k
 
 def test_every_change_is_told_at_once_and_what_is_not_owned_may_change(guarded: Live) -> None:
     stored(guarded)
-    said = refusal(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
+    said = denied_status(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
     for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):
         assert said.count(f"metadata.annotations[{key}]") == 1
-    assert refusal(guarded, {"other": "1"}) == ""
+    assert denied_status(guarded, {"other": "1"}) == ""
     assert guarded.pod()["metadata"]["annotations"]["other"] == "1"
 
 
@@ -61,8 +61,8 @@ def test_while_the_webhook_is_away_nothing_owned_changes_either(guarded: Live) -
     assert guarded.pair.webhook is not None
     guarded.pair.webhook.stop()
     try:
-        assert "failed calling webhook" in refusal(guarded, {names.GPU_FRACTION: "0.4"})
-        assert refusal(guarded, {"other": "1"}) == ""
+        assert "failed calling webhook" in denied_status(guarded, {names.GPU_FRACTION: "0.4"})
+        assert denied_status(guarded, {"other": "1"}) == ""
         assert guarded.pod()["metadata"]["annotations"] == {**before, "other": "1"}
     finally:
         guarded.pair.launch_webhook().wait_ready()

@@ -192,7 +192,7 @@ def test_a_claim_that_is_made_for_another_node_is_left_to_it(pair: Live, storage
     storage.make_pod()
     pair.request_bind()
     status = failure(pair)
-    assert status["reason"].endswith("a volume for claim data is being made for node gpu-node-2")
+    assert status["reason"].endswith("a volume for claim data is being provisioned for node gpu-node-2")
     assert status["suggestion"] == "RescheduleElsewhere"
     assert storage.asked_for() == "gpu-node-2"
 
@@ -253,7 +253,7 @@ def test_what_others_must_do_first_is_waited_for_and_said(pair: Live, storage: S
     assert "claim missing does not exist yet" in said["missing"]
     assert f"claim immediate is not bound yet; StorageClass {storage.name('early')} binds it" in said["immediate"]
     assert f"its StorageClass {storage.name('none')} does not exist" in said["classless"]
-    assert "a volume for claim full is being made; its driver reports 1073741824 bytes at most" in said["full"]
+    assert "a volume for claim full is being provisioned; its driver reports 1073741824 bytes at most" in said["full"]
     assert names.SELECTED_NODE not in (storage.claim("immediate")["metadata"].get("annotations") or {})
     # What was missing comes, and the pods are bound.
     storage.make_claim("missing", cls="late")

@@ -115,7 +115,9 @@ async def test_a_wait_ends_when_others_change_the_volume(storage: Storage, clien
     storage.live.cluster.api.patch(storage.volume_path("v"), {"spec": {"claimRef": None}})
     status = await plugin.pre_bind(c)
     assert verdict(status) == ELSEWHERE
-    assert f"volume {storage.name('v')} was kept for claim data, and its claimRef has been changed" in status.message
+    assert (
+        f"volume {storage.name('v')} was reserved for claim data, and its claimRef has been changed" in status.message
+    )
     assert "claimRef" not in storage.volume("v")["spec"], "what was withdrawn is not taken again"
 
 

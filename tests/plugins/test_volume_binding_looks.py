@@ -181,7 +181,7 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
             if source.on_change is not None:
                 source.on_change(old, new)
 
-        reflector = Reflector(client, Selection(source.resource), on_event=on_event, slim=source.slim)
+        reflector = Reflector(client, Selection(source.resource), on_event=on_event, slim=source.transform)
         if source.attach is not None:
             source.attach(reflector)
         task = asyncio.create_task(reflector.run())
@@ -345,7 +345,7 @@ async def test_requests_that_are_done_leave_nothing_in_memory(storage: Storage, 
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
     assert (await settled(plugin, c)).code is Code.OK
-    assert (len(plugin._assumptions), plugin._storage.expected) == (1, 1)
+    assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (1, 1)
     await plugin.forget(c.request.key)
-    assert (len(plugin._assumptions), plugin._storage.expected) == (0, 0)
+    assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (0, 0)
     assert names.BIND_COMPLETED in storage.claim()["metadata"]["annotations"]

@@ -118,7 +118,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
 ) -> None:
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
     selector = f"metadata.namespace={stage.namespace}"
-    plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, slim=lambda raw: raw)])
+    plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
     gate = Gate()
     async with stage.proxied(crd_cluster) as (proxy, access):
         proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))

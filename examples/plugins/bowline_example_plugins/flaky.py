@@ -11,10 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shared.framework.binding.context import BindContext
-from shared.framework.binding.handle import Handle
-from shared.framework.plugin import RUN, SKIP, Plugin, PluginConfig, Preflight
-from shared.framework.status import Status
+from shared.plugin import RUN, SKIP, BindContext, Handle, Plugin, PluginConfig, Preflight, Status
 
 
 class FlakyConfig(PluginConfig):

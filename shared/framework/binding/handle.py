@@ -26,20 +26,20 @@ class EventSource:
 
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.
-    - ``slim``: the transform that trims each object before caching; returning None does not cache it (see
+    - ``transform``: trims each object before caching; returning None does not cache it (see
       ``Reflector``).
     - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
 
-    An exception of ``keys``, ``slim`` or ``on_change`` is counted and affects that object only.
+    An exception of ``keys``, ``transform`` or ``on_change`` is counted and affects that object only.
     """
 
     resource: Resource
     keys: Callable[[Object], Iterable[ObjectKey]] = lambda _: ()
     label_selector: str = ""
     field_selector: str = ""
-    slim: Slim | None = None
+    transform: Slim | None = None
     attach: Callable[[Reflector], None] | None = None
     on_change: Callable[[Object | None, Object | None], None] | None = None
 
@@ -61,7 +61,11 @@ Reconcile = Callable[[ObjectKey], Awaitable[timedelta | None]]
 class Handle:
     """Passed to ``Plugin.setup``.
 
-    - ``worker(name, reconcile)``: registers a keyed queue that runs on the leader only; returns its ``add``.
+    - ``client``: the API server. Writes are allowed from ``start`` to ``stop`` only.
+    - ``clock``: wall clock and monotonic time; tests replace it.
+    - ``worker(name, reconcile)``: registers a keyed queue with one worker that runs on the leader only; returns the
+      function that adds a key, which a standby ignores. A crash loses the keys: ``start`` enqueues what is needed.
+      Raises ValueError for a name used twice.
     - ``metrics``: creates the plugin's own series.
     - ``gates``: every feature gate, including those that plugins declare.
     """

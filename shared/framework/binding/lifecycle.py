@@ -104,7 +104,7 @@ class PluginLifecycle:
                 Selection(
                     source.resource, label_selector=source.label_selector, field_selector=source.field_selector
                 ),
-                slim=source.slim,
+                slim=source.transform,
                 owner=name,
             )
             reflector.on_event = partial(_report, source, reflector.callbacks, wake, changed)

@@ -60,7 +60,7 @@ def binding_status(result: BindingResult) -> Status:
         case BindOutcome.GONE:
             return Status.fatal(result.message, Reason.POD_GONE)
         case BindOutcome.REFUSED:
-            status = refusal(result.message)
+            status = denied_status(result.message)
             # A policy's denial concerns this pod on this node; no scheduling decision resolves a missing permission.
             is_policy = status.reason is Reason.REJECTED
             return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
@@ -70,7 +70,7 @@ def binding_status(result: BindingResult) -> Status:
             return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)
 
 
-def refusal(message: str) -> Status:
+def denied_status(message: str) -> Status:
     """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota is
     not.
     """

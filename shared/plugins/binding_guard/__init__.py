@@ -9,10 +9,7 @@ The hook fails open, because the Bindings of every other scheduler pass through 
 from collections.abc import Iterable
 from typing import Any
 
-from shared.api.field_error import FieldError
-from shared.api.meta import ObjectKey
-from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugin import AdmissionInfo, FieldError, ObjectKey, Plugin, Settings
 from shared.plugins.binding_guard.config import BindingGuardConfig
 from shared.plugins.binding_guard.rules import guard_faults
 

@@ -5,16 +5,9 @@ plugin assigns. It never skips, so it runs last.
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
-from shared.api.bindrequest import AllocationKind, BindRequest, ResourceType
 from shared.api.names import RECEIVED_RESOURCE_TYPE
-from shared.framework.binding.post import bind_by_post
-from shared.framework.plugin import Plugin
-from shared.framework.status import Status
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
+from shared.plugin import AllocationKind, BindContext, BindRequest, Plugin, ResourceType, Status, bind_by_post
 
 SERVED = frozenset({AllocationKind.REGULAR, AllocationKind.MIG})
 
@@ -28,10 +21,10 @@ class DefaultBinder(Plugin):
         """Return the allocation types that need only the Binding."""
         return SERVED
 
-    def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return the annotation that records which resource type the pod received."""
         return {RECEIVED_RESOURCE_TYPE: str(ctx.spec.received_resource_type or ResourceType.REGULAR)}
 
-    async def bind(self, ctx: "BindContext") -> Status:
+    async def bind(self, ctx: BindContext) -> Status:
         """Post the Binding with the pod's UID, so that another pod of the same name is never bound."""
         return await bind_by_post(ctx)

@@ -10,11 +10,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.config import Settings
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugin import AdmissionInfo, FieldError, MutablePod, Object, Plugin, Settings
 from shared.plugins.device_access.config import DeviceAccessConfig
 from shared.plugins.device_access.rules import (
     ContainerRef,

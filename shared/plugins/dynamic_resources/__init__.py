@@ -7,30 +7,40 @@ pod: kube-controller-manager does that when a pod ends.
 """
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shared.api.bindrequest import AllocationKind, BindRequest, decode_spec
-from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey, key_of
-from shared.framework.binding.handle import EventSource
-from shared.framework.binding.post import refusal
-from shared.framework.config import Settings
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, Plugin, Preflight
-from shared.framework.status import Code, Reason, Status
-from shared.framework.waiting import BindTimeoutConfig
+from shared.api.bindrequest import decode_spec
+from shared.api.meta import key_of
 from shared.kube.errors import ApiError
 from shared.kube.reflector import Reflector
 from shared.kube.resources import RESOURCECLAIMS
+from shared.plugin import (
+    RUN_PARALLEL,
+    SKIP_PARALLEL,
+    AdmissionInfo,
+    AllocationKind,
+    BindContext,
+    BindRequest,
+    BindTimeoutConfig,
+    Code,
+    EventSource,
+    FieldError,
+    Handle,
+    Object,
+    ObjectKey,
+    Plugin,
+    Preflight,
+    Reason,
+    Settings,
+    Status,
+    denied_status,
+)
 from shared.plugins.dynamic_resources.awaited import Awaited
 from shared.plugins.dynamic_resources.extended import claims_of
 from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.preparation import ClaimReserver
 from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
 from shared.plugins.dynamic_resources.writer import ClaimsNotServedError
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
-    from shared.framework.binding.handle import Handle
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -64,7 +74,7 @@ class DynamicResources(Plugin):
 
     # --- binding ---
 
-    async def setup(self, handle: "Handle") -> None:
+    async def setup(self, handle: Handle) -> None:
         self._preparation = ClaimReserver(
             handle.client, ClaimMetrics(handle.metrics), handle.clock, self.args.bind_timeout
         )
@@ -73,13 +83,13 @@ class DynamicResources(Plugin):
         """Drop all awaited claims: another process binds from here on."""
         self._discard(self._awaited.clear())
 
-    def preflight(self, ctx: "BindContext") -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
         has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
         extended = ctx.spec.extended_resource_claim_allocation is not None
         return RUN_PARALLEL if has_claims or extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
 
-    async def pre_bind(self, ctx: "BindContext") -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
         assert ctx.pod is not None  # noqa: S101 - an attempt always has a pod
         # Before the first read, so that the watch keeps every later event of these claims.
@@ -90,13 +100,13 @@ class DynamicResources(Plugin):
         except ClaimsNotServedError:
             status = NOT_SERVED
         except ApiError as error:
-            status = refusal(error.message)
+            status = denied_status(error.message)
         finally:
             if status is None or status.code is not Code.WAIT:
                 self._discard(self._awaited.release(ctx.request.key))
         return status
 
-    async def rollback(self, ctx: "BindContext", why: Status) -> Status:
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Release the claims, unless the pod is bound or does not exist."""
         if ctx.request.spec is None:
             return Status.ok()
@@ -114,7 +124,7 @@ class DynamicResources(Plugin):
         """Watch the metadata of claims; only claims that a request awaits are cached."""
         return (
             EventSource(
-                RESOURCECLAIMS.as_metadata(), keys=lambda _: (), slim=self._slim_claim, attach=self._attach_watch
+                RESOURCECLAIMS.as_metadata(), keys=lambda _: (), transform=self._slim_claim, attach=self._attach_watch
             ),
         )
 

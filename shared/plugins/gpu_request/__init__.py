@@ -6,10 +6,7 @@ Admission only: it mutates nothing and serves no BindRequest. The rules are in `
 from collections.abc import Iterable
 from typing import Any
 
-from shared.api.field_error import FieldError
-from shared.api.meta import Object
-from shared.framework.config import Settings
-from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugin import AdmissionInfo, FieldError, Object, Plugin, Settings
 from shared.plugins.gpu_request.rules import Policy, request_faults, update_faults
 
 

@@ -11,21 +11,38 @@ Decision 132.
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest, ResourceType
-from shared.api.field_error import FieldError
 from shared.api.gpu_share import direct_env_map, memory_limit
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, uid_of
-from shared.framework.binding.handle import EventSource, Handle
-from shared.framework.binding.post import refusal
-from shared.framework.config import Settings
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, AdmissionInfo, Plugin, Preflight
-from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.api.meta import uid_of
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import PODS
+from shared.plugin import (
+    RUN_PARALLEL,
+    SKIP_PARALLEL,
+    AdmissionInfo,
+    AllocationKind,
+    BindContext,
+    BindRequest,
+    Code,
+    EventSource,
+    FieldError,
+    Handle,
+    MutablePod,
+    Object,
+    ObjectKey,
+    ObjectRef,
+    ObjectUID,
+    Plugin,
+    Preflight,
+    Reason,
+    ResourceType,
+    Settings,
+    Status,
+    Suggestion,
+    denied_status,
+)
 from shared.plugins.gpu_sharing.admission import prepare, share_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.idle import IdleGroups
@@ -47,9 +64,6 @@ from shared.plugins.gpu_sharing.site import ReservationClient
 from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, OrphanScan
 from shared.plugins.gpu_sharing.watches import group_of, groups_of, slim_other, slim_reservation, slim_user
 from shared.runtime.tasks import uncut
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
 
 SWEEP = ObjectKey("", "sweep")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
@@ -131,7 +145,7 @@ class GpuSharing(Plugin):
             _nobody,
             label_selector=self._site.app,
             field_selector=f"metadata.namespace={self._site.spec.namespace}",
-            slim=slim_reservation,
+            transform=slim_reservation,
             on_change=self._reservation_changed,
             attach=lambda reflector: self._metrics.follow(reflector.store),
         )
@@ -141,12 +155,12 @@ class GpuSharing(Plugin):
             label_selector=SHARING,
             # Only bound pods use a device; before that a claim or an unfinished request keeps it.
             field_selector=f"{RUNNING},spec.nodeName!=",
-            slim=slim_user,
+            transform=slim_user,
             on_change=self._user_changed,
         )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
-            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, slim=slim_other)
+            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, transform=slim_other)
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
@@ -161,20 +175,20 @@ class GpuSharing(Plugin):
 
     # --- binding ---
 
-    def preflight(self, ctx: "BindContext") -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         concerned = _is_share(ctx.request) or (self._sharing.enabled and self._idle.on(ctx.spec.selected_node))
         return RUN_PARALLEL if concerned else SKIP_PARALLEL
 
-    async def pre_bind(self, ctx: "BindContext") -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
         own = set(ctx.spec.selected_gpu_groups)
         try:
             await self._owner.vacate(self._idle.on(ctx.spec.selected_node) - own)
         except ApiError as error:
-            return refusal(error.message)
+            return denied_status(error.message)
         return await self._share(ctx) if _is_share(ctx.request) else Status.ok()
 
-    async def _share(self, ctx: "BindContext") -> Status:
+    async def _share(self, ctx: BindContext) -> Status:
         fault, share = request_fault(ctx.spec), share_of(ctx.pod or {"metadata": {}})
         if fault is not None:
             return Status.fatal(fault, Reason.INVALID)
@@ -195,9 +209,9 @@ class GpuSharing(Plugin):
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
-            return refusal(error.message)
+            return denied_status(error.message)
 
-    async def _give(self, ctx: "BindContext", share: Share, devices: Mapping[str, str]) -> Status:
+    async def _give(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
         if ctx.state.get("given") == devices:
             return Status.ok()
@@ -217,12 +231,12 @@ class GpuSharing(Plugin):
             self._metrics.refused.inc()
         return status
 
-    async def post_bind(self, ctx: "BindContext") -> None:
+    async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
         if _is_share(ctx.request):
             self._owner.settle(ctx.request.key)
 
-    async def rollback(self, ctx: "BindContext", why: Status) -> Status:
+    async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove labels and ConfigMaps, and release the groups."""
         if not self.has_side_effects(ctx.request) or ctx.request.spec is None:
             return Status.ok()
@@ -238,7 +252,7 @@ class GpuSharing(Plugin):
             return Status.retry(error.message)
         return Status.ok()
 
-    async def _take_back(self, ctx: "BindContext", pod: Object) -> Status:
+    async def _take_back(self, ctx: BindContext, pod: Object) -> Status:
         removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.selected_gpu_groups)
         if removals and await self._site.label(pod, dict(removals), at_version=True) is None:
             return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
@@ -257,7 +271,7 @@ def _is_share(request: BindRequest) -> bool:
     return request.spec is not None and request.spec.received_resource_type is ResourceType.FRACTION
 
 
-def _claim(ctx: "BindContext", group: str) -> Claim:
+def _claim(ctx: BindContext, group: str) -> Claim:
     spec = (ctx.pod or {}).get("spec") or {}
     return Claim(
         request=ctx.request.key,
@@ -270,7 +284,7 @@ def _claim(ctx: "BindContext", group: str) -> Claim:
     )
 
 
-def _remember_awaited(ctx: "BindContext", answers: list[Answer]) -> None:
+def _remember_awaited(ctx: BindContext, answers: list[Answer]) -> None:
     """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
     ctx.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)

@@ -7,20 +7,27 @@ whole device.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.api import names
-from shared.api.bindrequest import BindRequest, ResourceType
-from shared.api.field_error import FieldError
 from shared.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
-from shared.api.meta import Object
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import RUN, SKIP, AdmissionInfo, Plugin, Preflight
-from shared.framework.status import Reason, Status, Suggestion
+from shared.plugin import (
+    RUN,
+    SKIP,
+    AdmissionInfo,
+    BindContext,
+    BindRequest,
+    FieldError,
+    MutablePod,
+    Object,
+    Plugin,
+    Preflight,
+    Reason,
+    ResourceType,
+    Status,
+    Suggestion,
+)
 from shared.plugins.hami_core.rules import portion_faults
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
 
 
 class HamiCore(Plugin):
@@ -61,10 +68,10 @@ class HamiCore(Plugin):
 
     # --- binding ---
 
-    def preflight(self, ctx: "BindContext") -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         return RUN if _is_share(ctx.request) else SKIP
 
-    async def pre_bind(self, ctx: "BindContext") -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""
         received = ctx.spec.received_gpu
         if ctx.pod is None or received is None or ctx.node is None:

@@ -8,23 +8,28 @@ The rules are in ``rules``; ``holds`` prevents two attempts from using the same 
 """
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shared.api.bindrequest import BindRequestSpec
-from shared.api.meta import Object, ObjectKey, uid_of
-from shared.framework.binding.post import refusal
-from shared.framework.config import Settings
-from shared.framework.plugin import Plugin
-from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.api.meta import uid_of
 from shared.kube.errors import ApiError, Expired, NotFound
 from shared.kube.resources import NODES, PODS
+from shared.plugin import (
+    BindContext,
+    BindRequestSpec,
+    Code,
+    Handle,
+    Object,
+    ObjectKey,
+    Plugin,
+    Reason,
+    Settings,
+    Status,
+    Suggestion,
+    denied_status,
+)
 from shared.plugins.node_fit.holds import AssumedPod, AssumedPods, unseen
 from shared.plugins.node_fit.metrics import FitMetrics
 from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
-    from shared.framework.binding.handle import Handle
 
 
 class NodeFit(Plugin):
@@ -38,13 +43,13 @@ class NodeFit(Plugin):
         super().__init__(args, settings)
         self._holds = AssumedPods()
 
-    async def setup(self, handle: "Handle") -> None:
+    async def setup(self, handle: Handle) -> None:
         self._metrics = FitMetrics(handle.metrics)
 
     async def stop(self) -> None:
         self._holds.clear()
 
-    async def pre_bind(self, ctx: "BindContext") -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Check the node with live reads; assume the pod on it if it fits."""
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
         wanted = without(needs(ctx.pod), given_by_claim(ctx.spec))
@@ -58,7 +63,7 @@ class NodeFit(Plugin):
         except Expired as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
-            return refusal(error.message)
+            return denied_status(error.message)
         finally:
             self._holds.end(check)
         # No await from here on: no other check may run between the verdict and the hold.
@@ -72,7 +77,7 @@ class NodeFit(Plugin):
             self._holds.drop(ctx.request.key)
         return status
 
-    def on_failure(self, ctx: "BindContext", status: Status) -> None:
+    def on_failure(self, ctx: BindContext, status: Status) -> None:
         """Drop the hold: a request in backoff must not block others."""
         self._holds.drop(ctx.request.key)
 

@@ -5,14 +5,10 @@ it is present when the kubelet first sees the pod. The kubelet's own decision ma
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from shared.api.names import NUMA_PLACEMENT_PREDICTED
-from shared.framework.plugin import Plugin
+from shared.plugin import BindContext, Plugin
 from shared.plugins.numa_placement.rules import zones_annotation
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
 
 
 class NumaPlacement(Plugin):
@@ -20,7 +16,7 @@ class NumaPlacement(Plugin):
 
     name = "numa_placement"
 
-    def binding_annotations(self, ctx: "BindContext") -> Mapping[str, str]:
+    def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
         """Return the annotation; empty for a request without zones."""
         # The raw value: the model has validated the zones, but drops fields that a newer scheduler adds.
         zones = ctx.request.raw["spec"].get("predictedNUMAZones")

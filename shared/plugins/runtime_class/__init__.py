@@ -6,11 +6,8 @@ environment, and the runtime of this class acts on that name. A pod that names a
 
 from collections.abc import Iterable
 
-from shared.api.field_error import FieldError
 from shared.api.gpu_share import wants_share
-from shared.api.meta import Object
-from shared.framework.mutable import MutablePod
-from shared.framework.plugin import AdmissionInfo, Plugin
+from shared.plugin import AdmissionInfo, FieldError, MutablePod, Object, Plugin
 
 
 class RuntimeClass(Plugin):

@@ -7,23 +7,23 @@ these writes, and the volume of a PVC is also useful to the next decision.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from shared.api.meta import ObjectKey
-from shared.framework.binding.handle import EventSource
-from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Plugin, Preflight
-from shared.framework.status import Status
-from shared.framework.waiting import BindTimeoutConfig
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES
-from shared.plugins.volume_binding.assumptions import AssumeCache
-from shared.plugins.volume_binding.look import PodVolumes, Subject, VolumeBinder
-from shared.plugins.volume_binding.metrics import VolumeMetrics
-from shared.plugins.volume_binding.storage import Storage, slim_class, slim_volume
-from shared.plugins.volume_binding.volumes import mounts_claims
-
-if TYPE_CHECKING:
-    from shared.framework.binding.context import BindContext
-    from shared.framework.binding.handle import Handle
+from shared.plugin import (
+    RUN_PARALLEL,
+    SKIP_PARALLEL,
+    BindContext,
+    BindTimeoutConfig,
+    EventSource,
+    Handle,
+    ObjectKey,
+    Plugin,
+    Preflight,
+    Status,
+)
+from shared.plugins.volume_binding.binder import BindState, VolumeBinder
+from shared.plugins.volume_binding.storage import Storage, transform_class, transform_volume
+from shared.plugins.volume_binding.volumes import pod_volumes
 
 
 class VolumeBinding(Plugin):
@@ -32,47 +32,40 @@ class VolumeBinding(Plugin):
     name = "volume_binding"
     config_model = BindTimeoutConfig
 
-    async def setup(self, handle: "Handle") -> None:
+    async def setup(self, handle: Handle) -> None:
         self._storage = Storage(handle.client, handle.clock)
-        self._assumptions = AssumeCache()
-        self._looks = VolumeBinder(
-            handle.client,
-            self._storage,
-            self._assumptions,
-            VolumeMetrics(handle.metrics),
-            self.args.bind_timeout,
-        )
+        self._binder = VolumeBinder(handle.client, self._storage, handle.metrics, self.args.bind_timeout)
 
     async def stop(self) -> None:
         """Drop all state: another process binds from here on."""
-        self._assumptions.clear()
+        self._binder.assumed.clear()
         self._storage.clear()
 
-    def preflight(self, ctx: "BindContext") -> Preflight:
+    def preflight(self, ctx: BindContext) -> Preflight:
         """Most pods mount no PVC. Devices are independent of volumes, so both waits may run in parallel."""
-        return RUN_PARALLEL if ctx.pod is not None and mounts_claims(ctx.pod) else SKIP_PARALLEL
+        return RUN_PARALLEL if ctx.pod is not None and pod_volumes(ctx.pod) else SKIP_PARALLEL
 
-    async def pre_bind(self, ctx: "BindContext") -> Status:
+    async def pre_bind(self, ctx: BindContext) -> Status:
         """Return OK once every PVC of the pod has a volume that is usable on the node."""
         if ctx.pod is None or ctx.node is None:
-            return Status.retry("pod or node is not in sight")
-        remembered = ctx.state.setdefault("remembered", PodVolumes())
-        return await self._looks.settle(Subject(ctx.request.key, ctx.pod, ctx.node, remembered))
+            return Status.retry("pod or node is not in the cache")
+        state = ctx.state.setdefault("volumes", BindState())
+        return await self._binder.bind_pod_volumes(ctx.request.key, ctx.pod, ctx.node, state)
 
     async def forget(self, key: ObjectKey) -> None:
-        self._assumptions.forget(key)
-        self._storage.forget(key)
+        self._binder.assumed.forget(key)
+        self._storage.bound_claims.forget(key)
 
-    def event_sources(self) -> Iterable["EventSource"]:
+    def event_sources(self) -> Iterable[EventSource]:
         """Watch unbound PVCs, free volumes and classes: memory does not grow with the number of bound volumes."""
         storage = self._storage
         return (
-            EventSource(PERSISTENTVOLUMECLAIMS, slim=storage.slim_claim),
+            EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim),
             EventSource(
                 PERSISTENTVOLUMES,
-                slim=slim_volume,
-                attach=storage.mirror_volumes,
-                on_change=storage.volume_changed,
+                transform=transform_volume,
+                attach=storage.attach_volumes,
+                on_change=storage.free_volumes.on_change,
             ),
-            EventSource(STORAGECLASSES, slim=slim_class, attach=storage.mirror_classes),
+            EventSource(STORAGECLASSES, transform=transform_class, attach=storage.attach_classes),
         )

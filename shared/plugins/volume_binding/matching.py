@@ -1,15 +1,17 @@
-"""Which PersistentVolume a PVC gets on a node. Pure.
+"""Which PersistentVolume a PVC gets on a node, and the index of free volumes for that choice. Pure.
 
 The same choice as the PV controller's: a volume reserved for the PVC is the only candidate; else the smallest that is
 large enough. Equal sizes are ordered by name, so that two processes with the same volumes choose the same one and the
 resourceVersion rejects the second write.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from shared.api.selectors import Node, selector_admits
-from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
+from shared.api import names
+from shared.api.meta import Object, ObjectKey
+from shared.api.selectors import Node, required_value, selector_admits
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume, VolumeSpec
 
 AVAILABLE = "Available"
 # A new volume; the PV controller sets its phase shortly after.
@@ -22,7 +24,7 @@ def is_free(volume: Volume) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """The result. ``volume``: usable now; ``soon``: matches, but is not Available yet."""
 
     volume: Volume | None = None
@@ -31,17 +33,17 @@ class Found:
 
 def find_volume(
     claim: PersistentVolumeClaim, node: Node, volumes: Iterable[Volume], taken: Callable[[Volume], bool]
-) -> Found:
+) -> Match:
     """Return the volume for the PVC. ``taken``: assumed for another PVC, whatever the API object shows."""
     best: Volume | None = None
     soon: Volume | None = None
     for volume in volumes:
         # Cheap comparisons first: this loop covers all candidate volumes.
-        if volume.needs != claim.needs or volume.size < claim.size or volume.deleting:
+        if volume.spec != claim.spec or volume.size < claim.size or volume.deleting:
             continue
         if volume.claim is not None:
             if volume.is_for(claim):
-                return Found(volume if volume.reaches(node) else None)
+                return Match(volume if volume.reaches(node) else None)
             continue
         if best is not None and (best.size, best.name) <= (volume.size, volume.name):
             continue
@@ -51,7 +53,7 @@ def find_volume(
             best = volume
         elif volume.phase in _NEW and soon is None:
             soon = volume
-    return Found(best, soon if best is None else None)
+    return Match(best, soon if best is None else None)
 
 
 def _fits(claim: PersistentVolumeClaim, node: Node, volume: Volume) -> bool:
@@ -59,4 +61,54 @@ def _fits(claim: PersistentVolumeClaim, node: Node, volume: Volume) -> bool:
         claim.access_modes <= volume.access_modes
         and volume.reaches(node)
         and selector_admits(claim.selector, volume.labels)
+    )
+
+
+# Index key: the PVC that the volume is reserved for; else its properties and the only hostname where it is usable,
+# None if it is usable on others too.
+_IndexKey = ObjectKey | tuple[VolumeSpec, str | None]
+
+
+class FreeVolumes:
+    """Index of the free volumes by what a search needs; follows their watch.
+
+    Of thousands of free volumes a PVC can use those of its class, mode and attributes, and most volumes of a node
+    (local ones) name it by its hostname label. Only a few remain to be compared one by one.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[_IndexKey, dict[str, Volume]] = {}
+
+    def on_change(self, old: Object | None, new: Object | None) -> None:
+        """Apply one watch event; both objects as returned by ``transform_volume``."""
+        if old is not None:
+            self._drop(old["volume"])
+        if new is not None:
+            volume: Volume = new["volume"]
+            self._at.setdefault(_index_key(volume), {})[volume.name] = volume
+
+    def candidates(self, claims: Iterable[PersistentVolumeClaim], node: Node) -> Iterator[Volume]:
+        """Yield every volume that one of the PVCs could use on the node, and perhaps others; some twice."""
+        for claim in claims:
+            keys: set[_IndexKey] = {
+                claim.key,
+                (claim.spec, None),
+                (claim.spec, node.labels.get(names.NODE_HOSTNAME)),
+            }
+            for key in keys:
+                yield from self._at.get(key, {}).values()
+
+    def _drop(self, volume: Volume) -> None:
+        key = _index_key(volume)
+        volumes = self._at.get(key, {})
+        volumes.pop(volume.name, None)
+        if not volumes:
+            self._at.pop(key, None)
+
+
+def _index_key(volume: Volume) -> _IndexKey:
+    return (
+        volume.claim
+        if volume.claim is not None
+        else (volume.spec, required_value(volume.affinity, names.NODE_HOSTNAME))
     )

@@ -2,9 +2,9 @@
 
 Three questions, in the order of an evaluation:
 
-- ``judge_claim``: whether the PVC can be used at all, and what is missing. The result is a Status that ends the
-  evaluation (WAIT, FATAL), or the next step: ``Bound``, ``Asked``, ``Unbound``;
-- ``judge_volume``: whether the volume of a bound PVC can be used on the node;
+- ``check_claim``: whether the PVC can be used at all, and what is missing. The result is a Status that ends the
+  evaluation (WAIT, FATAL), or the next step: ``Bound``, ``ProvisioningStarted``, ``Unbound``;
+- ``check_volume``: whether the volume of a bound PVC can be used on the node;
 - ``choose``: for the unbound PVCs, whose volume depends on the pod's node, which volume or provisioner to use.
 
 ``claim_ref_patch`` and ``selected_node_patch`` are the only writes. The PV controller does the rest and expects its
@@ -74,7 +74,7 @@ class Provision:
 Choice = BindVolume | Provision
 
 
-def elsewhere(why: str) -> Status:
+def node_conflict(why: str) -> Status:
     """Return the FATAL for a volume that conflicts with the node."""
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
@@ -92,7 +92,7 @@ def waits(
 # --- PVCs ---
 
 
-def judge_claim(
+def check_claim(
     wanted: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
 ) -> Status | Bound | PersistentVolumeClaim:
     """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
@@ -101,19 +101,19 @@ def judge_claim(
         made = f" for the pod's ephemeral volume {wanted.volume}" if wanted.ephemeral else ""
         return waits([f"claim {name}{made} does not exist yet"], [wanted.ref])
     if wanted.ephemeral:
-        foreign = _not_made_for(wanted, claim, pod)
+        foreign = _owner_conflict(wanted, claim, pod)
         if foreign is not None:
             return foreign
     if claim.deleting:
-        why = f"claim {name} is being deleted; make it anew, or let the pod mount another one"
+        why = f"claim {name} is being deleted; create it again, or let the pod mount another one"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if claim.phase == "Lost":
-        why = f"claim {name} has lost its volume {claim.volume_name}; restore the volume, or make the claim anew"
+        why = f"claim {name} has lost its volume {claim.volume_name}; restore the volume, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     return Bound(claim) if claim.bound else claim
 
 
-def _not_made_for(wanted: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
+def _owner_conflict(wanted: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
     """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
     owner, name = claim.owner or {}, wanted.claim.name
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
@@ -123,41 +123,41 @@ def _not_made_for(wanted: PodVolume, claim: PersistentVolumeClaim, pod: Object) 
         return waits([f"claim {name} still belongs to an earlier pod of this name"], [claim.ref])
     why = (
         f"claim {name} was not made for the pod's ephemeral volume {wanted.volume} but has its name, and its "
-        "data may be somebody else's; rename the pod or the volume, or delete the claim"
+        "data may belong to another workload; rename the pod or the volume, or delete the claim"
     )
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
 
 
-def judge_unbound(
-    claim: PersistentVolumeClaim, cls: StorageClass | None, node: Node, asked_before: bool
+def check_unbound(
+    claim: PersistentVolumeClaim, cls: StorageClass | None, node: Node, requested_before: bool
 ) -> Status | ProvisioningRejected | ProvisioningStarted | Unbound:
-    """Check a PVC without a volume. ``asked_before``: provisioning here was already requested for this pod."""
-    if cls is None or not cls.delayed or claim.volume_name:
+    """Check a PVC without a volume. ``requested_before``: provisioning here was already requested for this pod."""
+    if cls is None or not cls.wait_for_first_consumer or claim.volume_name:
         return _bound_by_others(claim, cls)
     name = claim.key.name
     if claim.selected_node == node.name:
-        return _against_provisioning(claim, cls, node) or ProvisioningStarted(claim)
+        return _provisioning_error(claim, cls, node) or ProvisioningStarted(claim)
     if claim.selected_node:
-        return elsewhere(f"a volume for claim {name} is being made for node {claim.selected_node}")
-    if asked_before:
+        return node_conflict(f"a volume for claim {name} is being provisioned for node {claim.selected_node}")
+    if requested_before:
         why = (
-            f"the provisioner {cls.provisioner} cannot make a volume for claim {name} on node {node.name}: "
-            "it has handed the decision back"
+            f"the provisioner {cls.provisioner} cannot create a volume for claim {name} on node {node.name}: "
+            "it has removed the annotation selected-node"
         )
-        return ProvisioningRejected(elsewhere(why))
+        return ProvisioningRejected(node_conflict(why))
     return Unbound(claim, cls)
 
 
-def _against_provisioning(claim: PersistentVolumeClaim, cls: StorageClass, node: Node) -> Status | None:
+def _provisioning_error(claim: PersistentVolumeClaim, cls: StorageClass, node: Node) -> Status | None:
     """Return the failure of a PVC that cannot be provisioned on the node; None if it can."""
     if not cls.provisions:
         why = (
-            f"claim {claim.key.name} asks for a volume on node {node.name}, but StorageClass {cls.name} has no "
+            f"claim {claim.key.name} requests a volume on node {node.name}, but StorageClass {cls.name} has no "
             f"provisioner; remove the claim's annotation {names.SELECTED_NODE}, or delete the claim"
         )
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not topologies_admit(cls.topologies, node.labels):
-        return elsewhere(
+        return node_conflict(
             f"claim {claim.key.name} cannot get a volume on node {node.name}: StorageClass {cls.name} allows other "
             "topologies only"
         )
@@ -166,7 +166,7 @@ def _against_provisioning(claim: PersistentVolumeClaim, cls: StorageClass, node:
 
 def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> Status:
     """Return the WAIT for a PVC that is bound independently of its pods."""
-    name, class_name, on = claim.key.name, claim.needs.class_name, [claim.ref]
+    name, class_name, on = claim.key.name, claim.spec.class_name, [claim.ref]
     if claim.volume_name:
         why = f"claim {name} is not bound to its volume {claim.volume_name} yet"
     elif not class_name:
@@ -182,24 +182,26 @@ def _bound_by_others(claim: PersistentVolumeClaim, cls: StorageClass | None) -> 
 # --- volumes ---
 
 
-def judge_taken(claim: PersistentVolumeClaim, volume: Volume) -> Status | None:
+def check_reserved(claim: PersistentVolumeClaim, volume: Volume) -> Status | None:
     """Return the failure of a volume reserved by this request whose claimRef has changed; None if it has not."""
     if volume.deleting or (volume.claim == claim.key and volume.claim_uid == claim.uid):
         return None
-    return elsewhere(
-        f"volume {volume.name} was kept for claim {claim.key.name}, and its claimRef has been changed since; the "
+    return node_conflict(
+        f"volume {volume.name} was reserved for claim {claim.key.name}, and its claimRef has been changed since; the "
         "volume controller or an administrator has withdrawn it"
     )
 
 
-def judge_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
+def check_volume(claim: PersistentVolumeClaim, volume: Volume | None, node: Node) -> Status:
     """Check the volume of a bound PVC: OK, or why the pod cannot use it on the node."""
     name = claim.key.name
     if volume is None:
-        why = f"volume {claim.volume_name} of claim {name} does not exist; restore it, or make the claim anew"
+        why = f"volume {claim.volume_name} of claim {name} does not exist; restore it, or create the claim again"
         return Status.fatal(why, Reason.VOLUME_CONFLICT)
     if not volume.reaches(node):
-        return elsewhere(f"volume {volume.name} of claim {name} cannot be used on node {node.name} (node affinity)")
+        return node_conflict(
+            f"volume {volume.name} of claim {name} cannot be used on node {node.name} (node affinity)"
+        )
     return Status.ok()
 
 
@@ -227,20 +229,20 @@ def choose(
             mine.add(found.volume.name)
             choices.append(BindVolume(claim, found.volume))
         elif cls.provisions:
-            against = _against_provisioning(claim, cls, node)
+            against = _provisioning_error(claim, cls, node)
             if against is not None:
                 return against
             choices.append(Provision(claim))
         elif found.soon is not None:
-            why = f"volume {found.soon.name} would do for claim {claim.key.name} but is not available yet"
+            why = f"volume {found.soon.name} matches claim {claim.key.name} but is not Available yet"
             return waits([why], [found.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
         else:
-            return elsewhere(_no_volume(claim, node))
+            return node_conflict(_no_volume(claim, node))
     return choices
 
 
 def _no_volume(claim: PersistentVolumeClaim, node: Node) -> str:
-    wants = f"class {claim.needs.class_name}, at least {claim.size.normalize():f} bytes"
+    wants = f"class {claim.spec.class_name}, at least {claim.size.normalize():f} bytes"
     modes = ", ".join(sorted(claim.access_modes))
     return f"no free volume for claim {claim.key.name} ({wants}, {modes}) can be used on node {node.name}"
 
@@ -285,19 +287,22 @@ def selected_node_patch(claim: PersistentVolumeClaim, node: Node) -> dict[str, A
 
 
 def waits_for_volumes(
-    taking: Sequence[BindVolume],
-    asked: Sequence[PersistentVolumeClaim],
+    binding: Sequence[BindVolume],
+    provisioning: Sequence[PersistentVolumeClaim],
     hints: Mapping[str, str],
     timeout: timedelta | None,
 ) -> Status:
     """Return the WAIT while the controller binds and provisioners create volumes. ``hints`` are by PVC name."""
-    reasons = [f"claim {take.claim.key.name} is being bound to volume {take.volume.name}" for take in taking]
+    reasons = [f"claim {choice.claim.key.name} is being bound to volume {choice.volume.name}" for choice in binding]
     reasons += [
-        f"a volume for claim {claim.key.name} is being made{hints.get(claim.key.name, '')}" for claim in asked
+        f"a volume for claim {claim.key.name} is being provisioned{hints.get(claim.key.name, '')}"
+        for claim in provisioning
     ]
     # With the versions that its own writes returned, so that only later changes wake the request.
-    on = [ref for take in taking for ref in (take.claim.ref, take.volume.ref)]
-    return waits(reasons, [*on, *(claim.ref for claim in asked)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+    on = [ref for choice in binding for ref in (choice.claim.ref, choice.volume.ref)]
+    return waits(
+        reasons, [*on, *(claim.ref for claim in provisioning)], timeout, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
+    )
 
 
 def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable[Object]) -> str:
@@ -308,7 +313,7 @@ def capacity_hint(claim: PersistentVolumeClaim, node: Node, capacities: Iterable
     sizes = [
         parse_quantity(capacity.get("maximumVolumeSize") or capacity.get("capacity"))
         for capacity in capacities
-        if capacity.get("storageClassName") == claim.needs.class_name
+        if capacity.get("storageClassName") == claim.spec.class_name
         and capacity.get("nodeTopology") is not None
         and selector_admits(capacity["nodeTopology"], node.labels)
     ]

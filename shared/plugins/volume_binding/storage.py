@@ -7,7 +7,7 @@ bound is taken from the watch event. Decision 56.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from shared.api import names
@@ -24,9 +24,8 @@ from shared.kube.resources import (
     PERSISTENTVOLUMES,
     STORAGECLASSES,
 )
-from shared.plugins.volume_binding.arrivals import BoundClaimCache
-from shared.plugins.volume_binding.free import FreeVolumes
-from shared.plugins.volume_binding.matching import is_free
+from shared.plugins.volume_binding.bound_claims import BoundClaimCache
+from shared.plugins.volume_binding.matching import FreeVolumes, is_free
 from shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
@@ -43,13 +42,13 @@ from shared.runtime.shared_read import SharedReads
 CAPACITIES_TTL_S = 30.0
 
 
-def slim_volume(raw: dict[str, Any]) -> Object | None:
+def transform_volume(raw: dict[str, Any]) -> Object | None:
     """Transform: keep free volumes, drop others."""
     volume = read_volume(raw)
     return {"metadata": _identity(raw), "volume": volume} if is_free(volume) else None
 
 
-def slim_class(raw: dict[str, Any]) -> Object:
+def transform_class(raw: dict[str, Any]) -> Object:
     """Transform: keep what binding depends on."""
     return {"metadata": _identity(raw), "class": read_class(raw)}
 
@@ -64,8 +63,8 @@ class Storage:
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
         self._volumes: Reflector | None = None
-        self._free = FreeVolumes()
-        self._arrivals = BoundClaimCache(clock.monotonic)
+        self.free_volumes = FreeVolumes()
+        self.bound_claims = BoundClaimCache(clock.monotonic)
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
@@ -73,45 +72,26 @@ class Storage:
 
     # --- called by watches ---
 
-    def slim_claim(self, raw: dict[str, Any]) -> Object | None:
+    def transform_claim(self, raw: dict[str, Any]) -> Object | None:
         """Transform: keep identity and version of an unbound PVC; record the state of an awaited one."""
         metadata = raw["metadata"]
-        if self._arrivals.awaits(key_of(raw)):
-            self._arrivals.show(read_claim(raw))
+        if key_of(raw) in self.bound_claims:
+            self.bound_claims.record(read_claim(raw))
         if names.BIND_COMPLETED in (metadata.get("annotations") or {}):
             return None
         return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
 
-    def volume_changed(self, old: Object | None, new: Object | None) -> None:
-        """Apply one event of the watch of free volumes."""
-        self._free.change(old, new)
-
-    def mirror_volumes(self, reflector: Reflector) -> None:
+    def attach_volumes(self, reflector: Reflector) -> None:
         """Use this reflector to determine whether all free volumes have been listed."""
         self._volumes = reflector
 
-    def mirror_classes(self, reflector: Reflector) -> None:
+    def attach_classes(self, reflector: Reflector) -> None:
         """Read classes from this reflector's store."""
         self._classes = reflector
 
-    # --- lifecycle of a request ---
-
-    def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
-        """Register the PVCs that the request waits for to be bound."""
-        self._arrivals.expect(request, claims)
-
-    @property
-    def expected(self) -> int:
-        """The number of awaited PVCs."""
-        return len(self._arrivals)
-
-    def forget(self, request: ObjectKey) -> None:
-        """Remove the request."""
-        self._arrivals.forget(request)
-
     def clear(self) -> None:
         """Remove all requests and cached lists: another process binds from here on."""
-        self._arrivals.clear()
+        self.bound_claims.clear()
         self._publishes.clear()
         self._capacities.clear()
 
@@ -125,11 +105,11 @@ class Storage:
         """Return the volumes from live reads."""
         return list(await asyncio.gather(*(self._volume(name) for name in volumes)))
 
-    def mirrored_volumes(self, claims: Collection[PersistentVolumeClaim], node: Node) -> list[Volume] | None:
+    def cached_volumes(self, claims: Collection[PersistentVolumeClaim], node: Node) -> list[Volume] | None:
         """Return the cached free volumes that the PVCs can use on the node; None before the first complete list."""
         if self._volumes is None or not self._volumes.synced.is_set():
             return None
-        return list(self._free.candidates(claims, node))
+        return list(self.free_volumes.candidates(claims, node))
 
     async def volumes_for(self, claims: Collection[ObjectKey]) -> list[Volume]:
         """Return, live, the free volumes and those reserved for the PVCs, whose bind may be in progress.
@@ -141,21 +121,21 @@ class Storage:
 
     async def class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """Return the PVC's class, cached or else live."""
-        name = claim.needs.class_name
+        name = claim.spec.class_name
         if not name:
             return None
-        seen = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
-        if seen is not None:
-            mirrored: StorageClass = seen["class"]
-            return mirrored
+        cached = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
+        if cached is not None:
+            found: StorageClass = cached["class"]
+            return found
         try:
             return read_class(await self._client.get(STORAGECLASSES, "", name))
         except NotFound:
             return None
 
-    async def node(self, seen: Object) -> Node | None:
-        """Return the node with all its labels; ``seen`` is the reduced object in the reconciler's cache."""
-        return await self._node_labels.get(seen)
+    async def node(self, cached: Object) -> Node | None:
+        """Return the node with all its labels; ``cached`` is the reduced object in the reconciler's cache."""
+        return await self._node_labels.get(cached)
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.
@@ -177,7 +157,7 @@ class Storage:
         return bool((driver.get("spec") or {}).get("storageCapacity"))
 
     async def _claim(self, key: ObjectKey) -> PersistentVolumeClaim | None:
-        arrived = self._arrivals.take(key)
+        arrived = self.bound_claims.pop(key)
         if arrived is not None:
             return arrived
         try:

@@ -54,7 +54,7 @@ class PersistentVolumeClaim:
     key: ObjectKey
     uid: ObjectUID
     version: ResourceVersion
-    needs: VolumeSpec
+    spec: VolumeSpec
     size: Decimal
     access_modes: frozenset[str]
     selector: Mapping[str, Any] | None
@@ -83,7 +83,7 @@ class Volume:
     name: str
     uid: ObjectUID
     version: ResourceVersion
-    needs: VolumeSpec
+    spec: VolumeSpec
     size: Decimal
     access_modes: frozenset[str]
     labels: Labels
@@ -109,11 +109,11 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A StorageClass. ``delayed``: its volumeBindingMode is WaitForFirstConsumer."""
+    """A StorageClass. ``wait_for_first_consumer``: its volumeBindingMode."""
 
     name: str
     provisioner: str
-    delayed: bool
+    wait_for_first_consumer: bool
     topologies: Sequence[Mapping[str, Any]]
 
     @property
@@ -122,22 +122,17 @@ class StorageClass:
         return self.provisioner not in ("", names.NO_PROVISIONER)
 
 
-def wanted_claims(pod: Object) -> list[PodVolume]:
+def pod_volumes(pod: Object) -> list[PodVolume]:
     """Return the PVCs that the pod mounts, each once."""
     metadata = pod["metadata"]
     namespace, pod_name = metadata.get("namespace", ""), metadata["name"]
-    wanted: dict[ObjectKey, PodVolume] = {}
+    volumes: dict[ObjectKey, PodVolume] = {}
     for volume, claim, ephemeral in _mounted(pod):
         key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
         # A PVC that is mounted both ways is treated as the ephemeral volume's: it must be owned by the pod.
-        if ephemeral or key not in wanted:
-            wanted[key] = PodVolume(key, volume, ephemeral)
-    return list(wanted.values())
-
-
-def mounts_claims(pod: Object) -> bool:
-    """Return whether the pod mounts any PVC."""
-    return any(True for _ in _mounted(pod))
+        if ephemeral or key not in volumes:
+            volumes[key] = PodVolume(key, volume, ephemeral)
+    return list(volumes.values())
 
 
 def _mounted(pod: Object) -> Iterator[tuple[str, str, bool]]:
@@ -156,7 +151,7 @@ def read_claim(raw: Object) -> PersistentVolumeClaim:
         key=key_of(raw),
         uid=uid_of(raw),
         version=version_of(raw),
-        needs=_needs(spec, annotations),
+        spec=_volume_spec(spec, annotations),
         size=parse_quantity(((spec.get("resources") or {}).get("requests") or {}).get("storage")),
         access_modes=frozenset(spec.get("accessModes") or ()),
         selector=spec.get("selector"),
@@ -177,7 +172,7 @@ def read_volume(raw: Object) -> Volume:
         name=metadata["name"],
         uid=uid_of(raw),
         version=version_of(raw),
-        needs=_needs(spec, metadata.get("annotations") or {}),
+        spec=_volume_spec(spec, metadata.get("annotations") or {}),
         size=parse_quantity((spec.get("capacity") or {}).get("storage")),
         access_modes=frozenset(spec.get("accessModes") or ()),
         labels=metadata.get("labels") or {},
@@ -194,12 +189,12 @@ def read_class(raw: Object) -> StorageClass:
     return StorageClass(
         name=raw["metadata"]["name"],
         provisioner=raw.get("provisioner") or "",
-        delayed=raw.get("volumeBindingMode") == "WaitForFirstConsumer",
+        wait_for_first_consumer=raw.get("volumeBindingMode") == "WaitForFirstConsumer",
         topologies=raw.get("allowedTopologies") or (),
     )
 
 
-def _needs(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> VolumeSpec:
+def _volume_spec(spec: Mapping[str, Any], annotations: Mapping[str, str]) -> VolumeSpec:
     # The annotation predates the field and takes precedence.
     class_name = annotations.get(names.BETA_STORAGE_CLASS, spec.get("storageClassName"))
     return VolumeSpec(

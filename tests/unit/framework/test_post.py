@@ -9,7 +9,7 @@ import pytest
 
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.post import bind_by_post, refusal
+from shared.framework.binding.post import bind_by_post, denied_status
 from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
 from shared.framework.plugin import Budgets, Plugin, PluginConfig
@@ -83,5 +83,5 @@ async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> Non
 def test_a_rejected_write_is_final_unless_it_is_a_matter_of_quota(
     message: str, code: Code, reason: Reason | None
 ) -> None:
-    status = refusal(message)
+    status = denied_status(message)
     assert (status.code, status.reason) == (code, reason)

@@ -138,11 +138,11 @@ def test_only_the_identity_of_awaited_claims_is_kept() -> None:
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
     (source,) = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
-    assert source.slim is not None
+    assert source.transform is not None
     seen = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
-    assert source.slim({"metadata": seen}) is None
+    assert source.transform({"metadata": seen}) is None
     plugin._awaited.expect(ObjectKey("ns", "request"), [ObjectKey("ns", "one")])
-    kept = source.slim({"metadata": seen})
+    kept = source.transform({"metadata": seen})
     assert kept == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
     assert not list(source.keys(kept))
 

@@ -7,14 +7,13 @@ import pytest
 
 from shared.api.meta import Object
 from shared.api.selectors import Node
-from shared.plugins.volume_binding.free import FreeVolumes
-from shared.plugins.volume_binding.matching import find_volume
+from shared.plugins.volume_binding.matching import FreeVolumes, find_volume
 from shared.plugins.volume_binding.tests.builders import NODE, claim, raw_volume, reference, volume
 from shared.plugins.volume_binding.volumes import Volume, read_volume
 
 
 def kept(seen: Volume) -> Object:
-    """What ``slim_volume`` keeps, as far as the index looks at it."""
+    """What ``transform_volume`` keeps, as far as the index looks at it."""
     return {"metadata": {"name": seen.name}, "volume": seen}
 
 
@@ -25,7 +24,7 @@ def names_for(index: FreeVolumes, *claims: str, node: Node = NODE) -> set[str]:
 def indexed(*volumes: Volume) -> FreeVolumes:
     index = FreeVolumes()
     for one in volumes:
-        index.change(None, kept(one))
+        index.on_change(None, kept(one))
     return index
 
 
@@ -50,11 +49,11 @@ def test_candidates_are_those_of_the_claims_kind_and_node_and_those_kept_for_it(
 def test_a_volume_goes_where_its_last_event_says() -> None:
     before, after = volume("v", node="node-0"), volume("v", node="node-0", claimRef=reference("another"))
     index = indexed(before)
-    index.change(kept(before), kept(after))
+    index.on_change(kept(before), kept(after))
     assert names_for(index) == set()
     assert names_for(index, "another") == {"v"}
-    index.change(kept(after), None)
-    index.change(kept(after), None)
+    index.on_change(kept(after), None)
+    index.on_change(kept(after), None)
     assert names_for(index, "another") == set()
 
 

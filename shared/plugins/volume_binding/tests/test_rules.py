@@ -16,12 +16,12 @@ from shared.plugins.volume_binding.rules import (
     ProvisioningStarted,
     Unbound,
     capacity_hint,
+    check_claim,
+    check_reserved,
+    check_unbound,
+    check_volume,
     choose,
     claim_ref_patch,
-    judge_claim,
-    judge_taken,
-    judge_unbound,
-    judge_volume,
     selected_node_patch,
     waits_for_volumes,
 )
@@ -30,8 +30,7 @@ from shared.plugins.volume_binding.volumes import (
     PersistentVolumeClaim,
     PodVolume,
     Volume,
-    mounts_claims,
-    wanted_claims,
+    pod_volumes,
 )
 
 CSI = "csi.example.com"
@@ -67,7 +66,7 @@ def test_a_claim_mounted_in_both_ways_must_be_the_pods_own(ephemeral_first: bool
     by_name = {"name": "named", "persistentVolumeClaim": {"claimName": "pod-scratch"}}
     made = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}}
     pod = pod_with(made, by_name) if ephemeral_first else pod_with(by_name, made)
-    assert wanted_claims(pod) == [SCRATCH]
+    assert pod_volumes(pod) == [SCRATCH]
 
 
 def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
@@ -77,8 +76,7 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
         {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}},
         {"name": "b", "persistentVolumeClaim": {"claimName": "data"}},
     )
-    assert wanted_claims(pod) == [PodVolume(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
-    assert mounts_claims(pod)
+    assert pod_volumes(pod) == [PodVolume(ObjectKey("ns", "data"), "a", ephemeral=False), SCRATCH]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +88,7 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
     ],
 )
 def test_most_pods_have_none(pod: dict[str, Any]) -> None:
-    assert wanted_claims(pod) == []
-    assert not mounts_claims(pod)
+    assert pod_volumes(pod) == []
 
 
 # --- a claim by itself ---
@@ -102,8 +99,8 @@ def owned(kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, control
 
 
 FOREIGN = (
-    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may be "
-    "somebody else's; rename the pod or the volume, or delete the claim"
+    "claim pod-scratch was not made for the pod's ephemeral volume scratch but has its name, and its data may belong "
+    "to another workload; rename the pod or the volume, or delete the claim"
 )
 
 
@@ -120,13 +117,13 @@ FOREIGN = (
         pytest.param(
             WANTED,
             claim(meta=DELETING, annotations=DONE, volumeName="v"),
-            final("claim data is being deleted; make it anew, or let the pod mount another one"),
+            final("claim data is being deleted; create it again, or let the pod mount another one"),
             id="a claim that is going",
         ),
         pytest.param(
             WANTED,
             claim(status={"phase": "Lost"}, annotations=DONE, volumeName="v"),
-            final("claim data has lost its volume v; restore the volume, or make the claim anew"),
+            final("claim data has lost its volume v; restore the volume, or create the claim again"),
             id="a claim that has lost its volume",
         ),
         pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="nobody's claim"),
@@ -151,7 +148,7 @@ FOREIGN = (
     ],
 )
 def test_a_claim_that_ends_the_look(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
-    status = judge_claim(wanted, found, POD)
+    status = check_claim(wanted, found, POD)
     assert told(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
         assert [ref.key for ref in status.wake_on] == [wanted.claim]
@@ -159,19 +156,19 @@ def test_a_claim_that_ends_the_look(wanted: PodVolume, found: PersistentVolumeCl
 
 def test_a_bound_claim_and_one_to_look_into() -> None:
     bound = claim(volumeName="v", annotations=DONE)
-    assert judge_claim(WANTED, bound, POD) == Bound(bound)
+    assert check_claim(WANTED, bound, POD) == Bound(bound)
     mine = claim("pod-scratch", meta=owned())
-    assert judge_claim(SCRATCH, mine, POD) == mine
+    assert check_claim(SCRATCH, mine, POD) == mine
     # The annotation counts, whatever its value; without it the controller is not done.
     half = claim(volumeName="v")
-    assert judge_claim(WANTED, half, POD) == half
+    assert check_claim(WANTED, half, POD) == half
 
 
 # --- a claim without a volume ---
 
 
 @pytest.mark.parametrize(
-    ("found", "its_class", "asked_before", "expected"),
+    ("found", "its_class", "requested_before", "expected"),
     [
         pytest.param(
             claim(volumeName="v"),
@@ -205,7 +202,7 @@ def test_a_bound_claim_and_one_to_look_into() -> None:
             claim(annotations={SELECTED: "node-7"}),
             cls(CSI),
             False,
-            final("a volume for claim data is being made for node node-7", ELSEWHERE),
+            final("a volume for claim data is being provisioned for node node-7", ELSEWHERE),
             id="asked for on another node: never overwritten",
         ),
         pytest.param(
@@ -213,19 +210,19 @@ def test_a_bound_claim_and_one_to_look_into() -> None:
             cls(CSI),
             True,
             final(
-                "the provisioner csi.example.com cannot make a volume for claim data on node node-0: it has handed "
-                "the decision back",
+                "the provisioner csi.example.com cannot create a volume for claim data on node node-0: it has "
+                "removed the annotation selected-node",
                 ELSEWHERE,
             ),
-            id="fault 18: asked for here before, and handed back",
+            id="requested here before and rejected",
         ),
     ],
 )
 def test_an_unbound_claim_that_ends_the_look(
-    found: PersistentVolumeClaim, its_class: Any, asked_before: bool, expected: Any
+    found: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
 ) -> None:
-    judged = judge_unbound(found, its_class, NODE, asked_before)
-    assert isinstance(judged, ProvisioningRejected) == (asked_before and not found.selected_node)
+    judged = check_unbound(found, its_class, NODE, requested_before)
+    assert isinstance(judged, ProvisioningRejected) == (requested_before and not found.selected_node)
     assert told(judged.status if isinstance(judged, ProvisioningRejected) else judged) == expected
 
 
@@ -236,7 +233,7 @@ def test_an_unbound_claim_that_ends_the_look(
         pytest.param(
             cls(),
             final(
-                "claim data asks for a volume on node node-0, but StorageClass late has no provisioner; remove the "
+                "claim data requests a volume on node node-0, but StorageClass late has no provisioner; remove the "
                 f"claim's annotation {SELECTED}, or delete the claim"
             ),
             id="a class without a provisioner",
@@ -253,17 +250,17 @@ def test_an_unbound_claim_that_ends_the_look(
 )
 def test_a_volume_that_cannot_be_made_is_not_waited_for(its_class: Any, expected: Any, before: bool) -> None:
     asked = claim(annotations={SELECTED: "node-0"})
-    assert told(judge_unbound(asked, its_class, NODE, asked_before=before)) == expected
+    assert told(check_unbound(asked, its_class, NODE, requested_before=before)) == expected
 
 
 @pytest.mark.parametrize(
     "status",
     [
-        pytest.param(judge_claim(WANTED, None, POD), id="a missing claim"),
-        pytest.param(judge_claim(SCRATCH, None, POD), id="a claim for an ephemeral volume not made yet"),
-        pytest.param(judge_unbound(claim(), None, NODE, asked_before=False), id="a missing class"),
-        pytest.param(judge_unbound(claim(), cls(mode="Immediate"), NODE, asked_before=False), id="Immediate"),
-        pytest.param(judge_unbound(claim(volumeName="v"), cls(), NODE, asked_before=False), id="bound by hand"),
+        pytest.param(check_claim(WANTED, None, POD), id="a missing claim"),
+        pytest.param(check_claim(SCRATCH, None, POD), id="a claim for an ephemeral volume not made yet"),
+        pytest.param(check_unbound(claim(), None, NODE, requested_before=False), id="a missing class"),
+        pytest.param(check_unbound(claim(), cls(mode="Immediate"), NODE, requested_before=False), id="Immediate"),
+        pytest.param(check_unbound(claim(volumeName="v"), cls(), NODE, requested_before=False), id="bound by hand"),
     ],
 )
 def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: Any) -> None:
@@ -272,13 +269,13 @@ def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: 
 
 def test_an_unbound_claim_to_go_on_with() -> None:
     asked = claim(annotations={SELECTED: "node-0"})
-    assert judge_unbound(asked, cls(CSI), NODE, asked_before=False) == ProvisioningStarted(asked)
-    assert judge_unbound(asked, cls(CSI), NODE, asked_before=True) == ProvisioningStarted(asked)
-    assert judge_unbound(claim(), cls(), NODE, asked_before=False) == Unbound(claim(), cls())
+    assert check_unbound(asked, cls(CSI), NODE, requested_before=False) == ProvisioningStarted(asked)
+    assert check_unbound(asked, cls(CSI), NODE, requested_before=True) == ProvisioningStarted(asked)
+    assert check_unbound(claim(), cls(), NODE, requested_before=False) == Unbound(claim(), cls())
 
 
 def test_a_missing_class_is_waited_for_as_well_as_the_claim() -> None:
-    status = judge_unbound(claim(), None, NODE, asked_before=False)
+    status = check_unbound(claim(), None, NODE, requested_before=False)
     assert isinstance(status, Status)
     assert [(ref.kind, ref.key.name) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "data"),
@@ -301,13 +298,13 @@ def test_a_missing_class_is_waited_for_as_well_as_the_claim() -> None:
         ),
         pytest.param(
             None,
-            final("volume v of claim data does not exist; restore it, or make the claim anew"),
+            final("volume v of claim data does not exist; restore it, or create the claim again"),
             id="a volume that is gone",
         ),
     ],
 )
 def test_the_volume_of_a_bound_claim(found: Volume | None, expected: Any) -> None:
-    assert told(judge_volume(claim(volumeName="v"), found, NODE)) == expected
+    assert told(check_volume(claim(volumeName="v"), found, NODE)) == expected
 
 
 # --- choosing ---
@@ -367,7 +364,7 @@ def test_a_volume_just_made_is_waited_for() -> None:
     assert isinstance(result, Status)
     assert (result.code, result.message) == (
         Code.WAIT,
-        "volume v would do for claim data but is not available yet",
+        "volume v matches claim data but is not Available yet",
     )
     assert (result.timeout, result.suggestion) == (PREREQUISITE, ELSEWHERE)
     assert [ref.kind for ref in result.wake_on] == ["PersistentVolume", "PersistentVolumeClaim"]
@@ -427,8 +424,8 @@ def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
     assert (status.code, status.message) == (
         Code.WAIT,
-        "claim a is being bound to volume v; a volume for claim b is being made; a volume for claim c is being made; "
-        "hint",
+        "claim a is being bound to volume v; a volume for claim b is being provisioned; "
+        "a volume for claim c is being provisioned; hint",
     )
     assert [(ref.kind, ref.key.name, ref.resource_version) for ref in status.wake_on] == [
         ("PersistentVolumeClaim", "a", "7"),
@@ -456,11 +453,11 @@ def test_a_volume_that_does_not_come_is_a_reason_to_choose_another_node(timeout:
     ],
 )
 def test_a_volume_that_was_taken_must_stay_the_claims(found: Volume, withdrawn: bool) -> None:
-    status = judge_taken(claim(), found)
+    status = check_reserved(claim(), found)
     if withdrawn:
         assert told(status) == final(
-            "volume v was kept for claim data, and its claimRef has been changed since; the volume controller or an "
-            "administrator has withdrawn it",
+            "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
+            "an administrator has withdrawn it",
             ELSEWHERE,
         )
     else:

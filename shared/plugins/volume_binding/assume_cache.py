@@ -5,24 +5,32 @@ from choosing the volume too. A PVC that several requests mount has one volume f
 request ends. Other processes are excluded by the API server's resourceVersion; losing this table costs one Conflict.
 """
 
+from dataclasses import dataclass, field
+
 from shared.api.meta import ObjectKey, ObjectUID
+
+
+@dataclass(slots=True)
+class _Assumed:
+    volume: str
+    requests: set[ObjectKey] = field(default_factory=set)  # that rely on it
 
 
 class AssumeCache:
     """Volumes by PVC and PVCs by volume, each with the requests that rely on it."""
 
     def __init__(self) -> None:
-        self._volume_of: dict[ObjectUID, str] = {}
-        self._claim_of: dict[str, ObjectUID] = {}
-        self._holders: dict[ObjectUID, set[ObjectKey]] = {}
-        self._held_by: dict[ObjectKey, set[ObjectUID]] = {}
+        self._by_claim: dict[ObjectUID, _Assumed] = {}
+        self._claim_of: dict[str, ObjectUID] = {}  # by volume
+        self._claims_of: dict[ObjectKey, set[ObjectUID]] = {}  # by request
 
     def __len__(self) -> int:
-        return len(self._volume_of)
+        return len(self._by_claim)
 
     def volume_of(self, claim: ObjectUID) -> str | None:
         """Return the volume assumed for the PVC; None if there is none."""
-        return self._volume_of.get(claim)
+        assumed = self._by_claim.get(claim)
+        return assumed.volume if assumed is not None else None
 
     def is_taken(self, volume: str, claim: ObjectUID) -> bool:
         """Return whether the volume is assumed for another PVC."""
@@ -30,33 +38,33 @@ class AssumeCache:
 
     def assume(self, request: ObjectKey, claim: ObjectUID, volume: str) -> None:
         """Assume the volume for the PVC until the request ends. The volume must not be assumed for another PVC."""
-        self.withdraw(claim, unless=volume)
-        self._volume_of[claim] = volume
+        if self.volume_of(claim) != volume:
+            self.withdraw(claim)
+        self._by_claim.setdefault(claim, _Assumed(volume)).requests.add(request)
         self._claim_of[volume] = claim
-        self._holders.setdefault(claim, set()).add(request)
-        self._held_by.setdefault(request, set()).add(claim)
+        self._claims_of.setdefault(request, set()).add(claim)
 
-    def withdraw(self, claim: ObjectUID, unless: str = "") -> None:
+    def withdraw(self, claim: ObjectUID) -> None:
         """Drop the volume assumed for the PVC, for all requests: another PVC has it, or it was deleted."""
-        volume = self._volume_of.get(claim)
-        if volume is None or volume == unless:
-            return
-        del self._volume_of[claim], self._claim_of[volume]
-        for request in self._holders.pop(claim):
-            self._held_by[request].discard(claim)
-            if not self._held_by[request]:
-                del self._held_by[request]
+        assumed = self._by_claim.get(claim)
+        for request in list(assumed.requests if assumed is not None else ()):
+            self._release(request, claim)
 
     def forget(self, request: ObjectKey) -> None:
         """Remove the request; its volumes are dropped unless other requests rely on them."""
-        for claim in self._held_by.pop(request, ()):
-            holders = self._holders[claim]
-            holders.discard(request)
-            if not holders:
-                del self._holders[claim]
-                del self._claim_of[self._volume_of.pop(claim)]
+        for claim in list(self._claims_of.get(request, ())):
+            self._release(request, claim)
 
     def clear(self) -> None:
         """Remove everything: another process may bind from now on."""
-        for table in (self._volume_of, self._claim_of, self._holders, self._held_by):
+        for table in (self._by_claim, self._claim_of, self._claims_of):
             table.clear()
+
+    def _release(self, request: ObjectKey, claim: ObjectUID) -> None:
+        assumed, claims = self._by_claim[claim], self._claims_of[request]
+        assumed.requests.discard(request)
+        claims.discard(claim)
+        if not assumed.requests:
+            del self._by_claim[claim], self._claim_of[assumed.volume]
+        if not claims:
+            del self._claims_of[request]

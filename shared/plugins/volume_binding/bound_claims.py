@@ -17,7 +17,7 @@ FRESH_S = 2.0
 @dataclass(slots=True)
 class _Awaited:
     uid: ObjectUID
-    shown: PersistentVolumeClaim | None = None
+    bound: PersistentVolumeClaim | None = None
     at: float = 0.0
 
 
@@ -27,42 +27,42 @@ class BoundClaimCache:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._awaited: dict[ObjectKey, _Awaited] = {}
-        self._of: dict[ObjectKey, set[ObjectKey]] = {}
+        self._by_request: dict[ObjectKey, set[ObjectKey]] = {}
 
     def __len__(self) -> int:
         return len(self._awaited)
+
+    def __contains__(self, key: ObjectKey) -> bool:
+        """Return whether the PVC is awaited."""
+        return key in self._awaited
 
     def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
         """Register the PVCs that the request waits for to be bound."""
         for claim in claims:
             self._awaited[claim.key] = _Awaited(claim.uid)
-            self._of.setdefault(request, set()).add(claim.key)
+            self._by_request.setdefault(request, set()).add(claim.key)
 
-    def awaits(self, key: ObjectKey) -> bool:
-        """Return whether ``show`` would use the PVC."""
-        return key in self._awaited
-
-    def show(self, claim: PersistentVolumeClaim) -> None:
+    def record(self, claim: PersistentVolumeClaim) -> None:
         """Record the state of a PVC from a watch event."""
         awaited = self._awaited.get(claim.key)
         if awaited is not None:
-            arrived = claim.bound and not claim.deleting and claim.uid == awaited.uid
-            awaited.shown, awaited.at = (claim, self._now()) if arrived else (None, 0.0)
+            is_bound = claim.bound and not claim.deleting and claim.uid == awaited.uid
+            awaited.bound, awaited.at = (claim, self._now()) if is_bound else (None, 0.0)
 
-    def take(self, key: ObjectKey) -> PersistentVolumeClaim | None:
+    def pop(self, key: ObjectKey) -> PersistentVolumeClaim | None:
         """Return the PVC if an event has just reported it bound, once; it is not awaited any more."""
         awaited = self._awaited.get(key)
-        if awaited is None or awaited.shown is None:
+        if awaited is None or awaited.bound is None:
             return None
         del self._awaited[key]
-        return awaited.shown if self._now() - awaited.at <= FRESH_S else None
+        return awaited.bound if self._now() - awaited.at <= FRESH_S else None
 
     def forget(self, request: ObjectKey) -> None:
         """Remove the request. Another request that waits for the same PVC will read it live."""
-        for key in self._of.pop(request, ()):
+        for key in self._by_request.pop(request, ()):
             self._awaited.pop(key, None)
 
     def clear(self) -> None:
         """Remove everything: another process may bind from now on."""
         self._awaited.clear()
-        self._of.clear()
+        self._by_request.clear()

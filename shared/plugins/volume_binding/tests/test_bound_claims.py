@@ -1,0 +1,93 @@
+"""Which claims a look may take from the watch instead of asking for them."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.volume_binding.bound_claims import FRESH_S, BoundClaimCache
+from shared.plugins.volume_binding.tests.builders import claim
+from shared.plugins.volume_binding.volumes import PersistentVolumeClaim
+
+A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
+UNBOUND = claim()
+BOUND = claim(volumeName="v", annotations={names.BIND_COMPLETED: "yes"})
+
+
+class Time:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_claim_that_is_waited_for_is_taken_once() -> None:
+    cache = BoundClaimCache(Time())
+    cache.expect(A, [UNBOUND])
+    assert cache.pop(UNBOUND.key) is None
+    assert BOUND.key in cache
+    cache.record(BOUND)
+    assert cache.pop(BOUND.key) is BOUND
+    assert cache.pop(BOUND.key) is None, "what happens to it from now on is not watched"
+    assert BOUND.key not in cache
+    assert len(cache) == 0
+
+
+def test_what_nobody_waits_for_is_not_kept() -> None:
+    cache = BoundClaimCache(Time())
+    assert BOUND.key not in cache
+    cache.record(BOUND)
+    assert cache.pop(BOUND.key) is None
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(UNBOUND, id="not bound"),
+        pytest.param(claim(volumeName="v"), id="bound by hand, and not by the controller yet"),
+        pytest.param(replace(BOUND, uid=ObjectUID("another")), id="made anew under its name"),
+        pytest.param(replace(BOUND, deleting=True), id="being deleted"),
+    ],
+)
+def test_only_a_bound_claim_is_taken(shown: PersistentVolumeClaim) -> None:
+    cache = BoundClaimCache(Time())
+    cache.expect(A, [UNBOUND])
+    cache.record(shown)
+    assert cache.pop(UNBOUND.key) is None
+    cache.record(BOUND)
+    cache.record(shown)
+    assert cache.pop(UNBOUND.key) is None, "the last event counts"
+
+
+def test_a_look_that_comes_late_has_to_ask() -> None:
+    time = Time()
+    cache = BoundClaimCache(time)
+    cache.expect(A, [UNBOUND])
+    cache.record(BOUND)
+    time.now += FRESH_S + 0.001
+    assert cache.pop(BOUND.key) is None
+    assert len(cache) == 0
+
+
+def test_a_wait_that_begins_anew_takes_nothing_from_before() -> None:
+    cache = BoundClaimCache(Time())
+    cache.expect(A, [UNBOUND])
+    cache.record(BOUND)
+    cache.expect(A, [UNBOUND])
+    assert cache.pop(BOUND.key) is None
+
+
+def test_requests_that_are_done_wait_for_nothing() -> None:
+    cache = BoundClaimCache(Time())
+    other = claim("other")
+    cache.expect(A, [UNBOUND])
+    cache.expect(B, [other])
+    cache.forget(A)
+    cache.forget(A)
+    assert (UNBOUND.key in cache, other.key in cache) == (False, True)
+    cache.clear()
+    assert len(cache) == 0

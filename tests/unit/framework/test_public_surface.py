@@ -1,0 +1,42 @@
+"""Plugin authors import from one module: it is complete, documented, and enough for the example."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import shared.plugin
+from shared.framework.plugin import Plugin
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of Bowline that a file imports from."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    modules = {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {module for module in modules if module.startswith("shared")}
+
+
+def test_all_lists_exactly_the_imported_names() -> None:
+    names = {name for name in vars(shared.plugin) if not name.startswith("__")}
+    assert names == set(shared.plugin.__all__)
+
+
+def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
+    own = {"Collection", "Iterable", "Mapping", "Any", "None", "str", "bool"}
+    for name, method in inspect.getmembers(Plugin, inspect.isfunction):
+        for annotation in inspect.get_annotations(method).values():
+            text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+            words = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+            words |= {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+            types = {word for word in words if word[0].isupper()} - own
+            assert types <= set(shared.plugin.__all__), name
+
+
+def test_the_example_plugins_import_from_it_alone() -> None:
+    examples = list((ROOT / "examples" / "plugins").rglob("*.py"))
+    assert set().union(*map(imported, examples)) == {"shared.plugin"}
+
+
+def test_the_guide_names_it() -> None:
+    assert "from shared.plugin import" in (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
