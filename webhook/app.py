@@ -46,9 +46,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FINISH = timedelta(seconds=35)
 
 
-def main() -> None:
+def main(options: Options | None = None) -> None:
     """Run the process. Exits with 2 for errors that the operator must fix first."""
-    options = parse_options()
+    options = options or parse_options()
     settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
     try:
         run_process(partial(run, options, settings, plugins))
@@ -116,7 +116,7 @@ def _trust(
     if options.self_signed:
         services = service_names(options.service_name, options.ca_secret.namespace)
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
-        authorities = SelfSignedConfig(options.ca_secret, options.lives, names, options.former_ca_secret)
+        authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.former_ca_secret)
     wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
     return CertificateManager(
         wanted, lambda: server.address, ServingCertificate(files.serving), metrics, kube_metrics

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from shared.api.duration import format_duration, parse_duration
+from shared.api.duration import parse_duration
 from shared.api.meta import ObjectKey
 from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
 from shared.runtime.address import ListenAddress, parse_listen
 from webhook.tls.files import FilePaths
-from webhook.tls.rotation import CertLifetimes
+from webhook.tls.rotation import LIFETIMES, CertLifetimes
 
 # The name that the chart gives to the webhook's objects when the release is named bowline.
 DEFAULT_NAME = "bowline-webhook"
-# A leaf must be signable before, and expire after, the last third of its CA's lifetime.
-LEAVES_IN_A_LIFE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +30,10 @@ class Options:
     service_name: str
     ca_secret: ObjectKey
     former_ca_secret: ObjectKey | None
-    lives: CertLifetimes
     client_names: tuple[str, ...]
     drain: timedelta
     inventory: bool
+    lifetimes: CertLifetimes = LIFETIMES  # shorter in tests
 
     @property
     def self_signed(self) -> bool:
@@ -67,7 +65,6 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         service_name=given.service_name,
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
         former_ca_secret=_former(common.namespace, given.former_ca_secret),
-        lives=CertLifetimes(leaf=given.leaf_life, authority=given.ca_life, grace=given.ca_grace),
         client_names=tuple(given.client_allowed_name or ()),
         drain=given.drain,
         inventory=given.inventory,
@@ -86,9 +83,6 @@ def _error(given: argparse.Namespace) -> str:
         return "--tls-ca-file is the authority of --tls-cert-file: give both or neither"
     if given.client_allowed_name and not given.client_ca_file:
         return "--client-allowed-name needs --client-ca-file: without it callers show no certificate"
-    if given.ca_life < given.leaf_life * LEAVES_IN_A_LIFE:
-        shown = format_duration(given.ca_life)
-        return f"--ca-life: {shown} must be at least {LEAVES_IN_A_LIFE} times --leaf-life; give a longer one"
     return ""
 
 
@@ -168,20 +162,3 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         default="",
         help="Secret of an earlier version, whose authority is taken over while --ca-secret has none (none)",
     )
-    lives = (
-        ("--leaf-life", timedelta(days=7), "life of a self-signed certificate; renewed after two thirds of it"),
-        ("--ca-life", timedelta(days=365), "life of its authority; renewed likewise"),
-        ("--ca-grace", timedelta(seconds=30), "time given to API servers to read that a new authority is trusted"),
-    )
-    for flag, default, what in lives:
-        shown = format_duration(default)
-        trust.add_argument(
-            flag, type=typed(_positive_duration), metavar="DURATION", default=default, help=f"{what} ({shown})"
-        )
-
-
-def _positive_duration(text: str) -> timedelta:
-    found = parse_duration(text)
-    if found <= timedelta(0):
-        raise ValueError(f"{text!r} must be longer than nothing")
-    return found

@@ -10,23 +10,12 @@ from typing import Any, cast
 import yaml
 
 _MERGE = "tag:yaml.org,2002:merge"
-# Maximum number of values that aliases may add: no real object has as many, and a few lines could exhaust memory.
-_MAX_REPEATED = 1_000_000
 
 
 class StrictLoader(yaml.SafeLoader):
     """Loads one or more documents; raises yaml.YAMLError with line and column."""
 
     yaml_implicit_resolvers = {}
-
-    def construct_document(self, node: Any) -> Any:
-        """Reject a document with excessive aliases before expanding it."""
-        sizes: dict[int, int] = {}
-        if _size(node, sizes) - len(sizes) > _MAX_REPEATED:
-            raise yaml.constructor.ConstructorError(
-                None, None, "its aliases make more than a million values of it; write less of them", node.start_mark
-            )
-        return super().construct_document(node)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Reject duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
@@ -41,17 +30,6 @@ class StrictLoader(yaml.SafeLoader):
                 )
             seen.add(str(key))
         return super().construct_mapping(node, deep)
-
-
-def _size(node: Any, sizes: dict[int, int]) -> int:
-    """Return the number of nodes with every alias expanded; a recursive alias counts once."""
-    if id(node) not in sizes:
-        sizes[id(node)] = 1
-        if isinstance(node, yaml.SequenceNode):
-            sizes[id(node)] += sum(_size(child, sizes) for child in node.value)
-        elif isinstance(node, yaml.MappingNode):
-            sizes[id(node)] += sum(_size(child, sizes) for pair in node.value for child in pair)
-    return sizes[id(node)]
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:

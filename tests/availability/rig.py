@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,11 @@ from localcluster.ports import free_port
 from localcluster.workload import LocalProcess, WorkloadOptions, start_workload
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
+from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
 
 # Lives as short as they can be while the order of things stays that of years.
-LIVES = ("--leaf-life=20s", "--ca-life=60s", "--ca-grace=2s", "--drain=2s")
+LIFETIMES, DRAIN = "20,60,2", "--drain=2s"
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = "bowline-ca"
 _READY_S = 60.0
@@ -36,7 +37,8 @@ class Rig:
     cluster: Cluster
     client: KubeClient
     balancer: Balancer
-    flags: Sequence[str] = LIVES
+    lifetimes: str = LIFETIMES
+    drain: str = DRAIN
     replicas: list[LocalProcess] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _gone: dict[str, float] = field(default_factory=dict)
@@ -44,7 +46,11 @@ class Rig:
     async def add(self) -> LocalProcess:
         """Start a replica; it is called once it is ready."""
         wanted = WorkloadOptions(
-            name=f"webhook-{next(self._numbers)}", listen=f"127.0.0.1:{free_port()}", extra_args=tuple(self.flags)
+            name=f"webhook-{next(self._numbers)}",
+            listen=f"127.0.0.1:{free_port()}",
+            extra_args=(self.drain,),
+            env={webhook.LIFETIMES: self.lifetimes},
+            module=webhook.__name__,
         )
         replica = await asyncio.to_thread(start_workload, self.cluster, NAMESPACE, WEBHOOK, wanted)
         self.replicas.append(replica)

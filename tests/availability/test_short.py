@@ -14,7 +14,7 @@ from tests.availability.scenarios import played, rolled, secret_emptied
 
 RATE = 25.0
 # A CA that lives as long as the test: introduced, switched to and said farewell to while the Secret is emptied.
-LIVES = ("--leaf-life=4s", "--ca-life=1h", "--ca-grace=500ms", "--drain=1s")
+LIFETIMES = "4,3600,0.5"
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.timeout(300)  # replicas are started one after the other, on a machine that may have much to do
 async def test_faults_26_and_28_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
     async with rig_on(cluster) as rig:
-        rig.flags = LIVES
+        rig.lifetimes, rig.drain = LIFETIMES, "--drain=1s"
         await rig.scale(2)
         emptied = await played(rig, "the Secret emptied", secret_emptied, RATE)
         rolled_over = await played(rig, "all rolled", rolled, RATE)

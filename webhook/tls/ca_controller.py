@@ -53,7 +53,7 @@ class SelfSignedConfig:
     """
 
     secret: ObjectKey
-    lives: CertLifetimes
+    lifetimes: CertLifetimes
     names: tuple[str, ...]
     former: ObjectKey | None = None
 
@@ -89,12 +89,12 @@ class CAController:
         self._secret = wanted.secret
         self._former = wanted.former
         self._names = wanted.names
-        self._lives = replace(wanted.lives, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
+        self._lifetimes = replace(wanted.lifetimes, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
         self._known: CaState | None = None
         self._overlap = BundleOverlap()
         self._trusted_since: dict[x509.Certificate, float] = {}
-        self.passes = PeriodicTask(self._pass, _every(wanted.lives), metrics)
+        self.passes = PeriodicTask(self._pass, _every(wanted.lifetimes), metrics)
         self.reflector = Reflector(
             client,
             Selection(SECRETS, wanted.secret.namespace, field_selector=f"metadata.name={wanted.secret.name}"),
@@ -130,16 +130,16 @@ class CAController:
         found = self.reflector.store.get(self._secret)
         if found is not None:
             state = read_secret(found)
-            if rotate(self._observed(state), self._clock.now(), self._lives).action is None:
+            if rotate(self._observed(state), self._clock.now(), self._lifetimes).action is None:
                 return state
         # Decide on a live read: the cache may be stale.
         found = await self._read()
         seen = self._observed(read_secret(found) if found is not None else None)
         now = self._clock.now()
-        step = rotate(seen, now, self._lives)
+        step = rotate(seen, now, self._lifetimes)
         if step.action is None:
             return seen.secret or CaState(None)
-        made = after(step.action, seen, make_authority(now, self._lives.authority), now)
+        made = after(step.action, seen, make_authority(now, self._lifetimes.authority), now)
         inherited = await self._inherited(seen, now)
         if inherited is not None:
             made, step = inherited, replace(step, why=f"the authority of an earlier version is in {self._former}")
@@ -187,7 +187,7 @@ class CAController:
         if found is None:
             return None
         state = read_secret(found)
-        if rotate(self._observed(state), self._clock.now(), self._lives).action in REPAIRING:
+        if rotate(self._observed(state), self._clock.now(), self._lifetimes).action in REPAIRING:
             return None
         return self._bundle(state)
 
@@ -223,13 +223,13 @@ class CAController:
         replaced.
         """
         signer, leaf, now = state.active, self._holder.leaf, self._clock.now()
-        grace, moment = self._lives.grace.total_seconds(), self._clock.monotonic()
+        grace, moment = self._lifetimes.grace.total_seconds(), self._clock.monotonic()
         trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
-        if signer is None or not leaf_due(leaf, signer, trusted, now, self._lives):
+        if signer is None or not leaf_due(leaf, signer, trusted, now, self._lifetimes):
             return
         if leaf is not None and unseen and not leaf_due_unseen(leaf, now):
             return
-        fresh = sign_leaf(signer, self._names, now, self._lives.leaf)
+        fresh = sign_leaf(signer, self._names, now, self._lifetimes.leaf)
         self._holder.serve(fresh)
         if leaf is not None:
             self._metrics.leaf_renewals.inc()
@@ -245,6 +245,6 @@ class CAController:
         return signer.certificate.not_valid_after_utc if signer is not None else None
 
 
-def _every(lives: CertLifetimes) -> timedelta:
+def _every(lifetimes: CertLifetimes) -> timedelta:
     """Return the interval between passes: ``_RECHECK``, or less for the short lifetimes used in tests."""
-    return min(_RECHECK, lives.leaf / 20, max(lives.grace / 4, timedelta(milliseconds=100)))
+    return min(_RECHECK, lifetimes.leaf / 20, max(lifetimes.grace / 4, timedelta(milliseconds=100)))

@@ -71,6 +71,10 @@ class CertLifetimes:
         return RENEW_AT - JITTER * self.jitter
 
 
+# A leaf must be signable before, and expire after, the last third of its CA's lifetime.
+LIFETIMES = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
+
+
 @dataclass(frozen=True, slots=True)
 class CaState:
     """The Secret's content. ``active`` signs; ``upcoming`` has been introduced and signs next."""
@@ -105,7 +109,7 @@ class Observed:
     trusted_for: timedelta | None = None
 
 
-def rotate(seen: Observed, now: datetime, lives: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
+def rotate(seen: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
     """Return the step that is due."""
     state = seen.secret
     if state is None:
@@ -118,10 +122,10 @@ def rotate(seen: Observed, now: datetime, lives: CertLifetimes) -> Step:  # noqa
     if error:
         return Step(Action.FIX, error)
     if state.upcoming is not None:
-        return _introduced(seen.trusted_for, lives)
-    if state.active is not None and part_of_life(state.active.certificate, lives.renew_at) <= now:
+        return _introduced(seen.trusted_for, lifetimes)
+    if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
         return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
-    if state.previous and state.switched_at is not None and state.switched_at + lives.leaf <= now:
+    if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
         return Step(Action.RETIRE, "no certificate of the former signer can be valid any more")
     return Step(None, "former signers are still trusted" if state.previous else "all is well")
 
@@ -151,7 +155,7 @@ def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> Ca
 
 
 def leaf_due(
-    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lives: CertLifetimes
+    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lifetimes: CertLifetimes
 ) -> bool:
     """Return whether a new leaf of the signer must be served. ``trusted`` are the CAs that every webhook entry holds.
 
@@ -164,7 +168,7 @@ def leaf_due(
         return True
     if signer.certificate not in set(trusted):
         return False
-    return leaf.signer != signer.certificate or part_of_life(leaf.certificate, lives.renew_at) <= now
+    return leaf.signer != signer.certificate or part_of_life(leaf.certificate, lifetimes.renew_at) <= now
 
 
 def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
@@ -172,10 +176,10 @@ def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
     return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
-def _introduced(trusted_for: timedelta | None, lives: CertLifetimes) -> Step:
+def _introduced(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> Step:
     if trusted_for is None:
         return Step(None, "the new signer is not in every webhook entry yet")
-    if trusted_for < lives.grace:
+    if trusted_for < lifetimes.grace:
         return Step(None, "API servers are given time to read that the new signer is trusted")
     return Step(Action.SWITCH, "every webhook entry trusts the new signer")
 

@@ -54,16 +54,5 @@ def test_tags_are_refused(text: str) -> None:
         load(text)
 
 
-@pytest.mark.parametrize(
-    "level",
-    [pytest.param("[{}]", id="lists of lists"), pytest.param("{{<<: [{}]}}", id="mappings merged into mappings")],
-)
-def test_a_few_lines_that_their_aliases_make_millions_are_refused(level: str) -> None:
-    lines = ["a0: &a0 {x: 1, y: 2}"]
-    lines += [f"a{n}: &a{n} {level.format(', '.join([f'*a{n - 1}'] * 9))}" for n in range(1, 8)]
-    with pytest.raises(yaml.YAMLError, match="its aliases make more than a million values of it"):
-        load("\n".join(lines))
-
-
 def test_aliases_that_repeat_little_are_taken() -> None:
     assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}

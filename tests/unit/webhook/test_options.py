@@ -19,7 +19,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
     assert options.former_ca_secret is None
-    assert options.lives == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
+    assert options.lifetimes == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
     assert options.drain == timedelta(seconds=8)
 
@@ -36,8 +36,7 @@ def test_what_is_given_is_taken() -> None:
             *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
             *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
             *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
-            *("--leaf-life", "20s", "--ca-life", "60s", "--ca-grace", "1s", "--ca-secret", "s"),
-            *("--former-ca-secret", "f"),
+            *("--ca-secret", "s", "--former-ca-secret", "f"),
         ],
         {},
     )
@@ -46,7 +45,6 @@ def test_what_is_given_is_taken() -> None:
     assert (options.ca_file, options.self_signed) == (Path("b"), False)
     assert options.webhook_configurations == ("x", "y")
     assert options.drain == timedelta(milliseconds=500)
-    assert options.lives == CertLifetimes(timedelta(seconds=20), timedelta(seconds=60), timedelta(seconds=1))
     assert (options.ca_secret.name, options.former_ca_secret) == ("s", ObjectKey("default", "f"))
 
 
@@ -63,10 +61,7 @@ def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_name
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
         pytest.param(["--tls-ca-file", "b"], "give both or neither", id="an authority without a certificate"),
-        pytest.param(
-            ["--ca-life", "1h", "--leaf-life", "30m"], "3 times", id="an authority that ends before its leaves"
-        ),
-        pytest.param(["--leaf-life", "0s"], "longer than nothing", id="no life at all"),
+        pytest.param(["--leaf-life", "1h"], "unrecognized", id="a lifetime of certificates"),
         pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),

@@ -1,0 +1,18 @@
+"""``python -m tests.availability.webhook``: the webhook, with certificates that live for seconds.
+
+``BOWLINE_TEST_LIFETIMES`` has the seconds of a leaf, of its CA, and the grace for API servers, separated by commas.
+"""
+
+import os
+from dataclasses import replace
+from datetime import timedelta
+
+from webhook.app import main
+from webhook.options import parse_options
+from webhook.tls.rotation import CertLifetimes
+
+LIFETIMES = "BOWLINE_TEST_LIFETIMES"
+
+if __name__ == "__main__":
+    leaf, authority, grace = (timedelta(seconds=float(part)) for part in os.environ[LIFETIMES].split(","))
+    main(replace(parse_options(), lifetimes=CertLifetimes(leaf, authority, grace)))
