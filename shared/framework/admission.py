@@ -210,12 +210,10 @@ class AdmissionChain:
             return verdict_of([malformed])
         request = MutableObject(raw)
         if info.operation == "CREATE":
-            self._complete(request)
-            if info.traceparent:
-                request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
+            self._complete(request, info)
         for plugin in self._mutate_request:
             self._guarded_mutation(plugin, "mutate_bind_request", request, info)
-        verdict = self.validate_bind_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
+        verdict = self._review_request(raw, None, info) if info.operation == "CREATE" else ALLOWED
         return verdict.with_patch(request.operations)
 
     def validate_bind_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
@@ -229,6 +227,9 @@ class AdmissionChain:
             return verdict_of([malformed])
         if old is not None and old.get("spec") == raw.get("spec"):
             return ALLOWED
+        return self._review_request(raw, old, info)
+
+    def _review_request(self, raw: Object, old: Object | None, info: AdmissionInfo) -> Verdict:
         errors = bind_request_errors(raw)
         if errors:  # plugins receive only requests whose spec can be decoded
             return verdict_of([errors])
@@ -236,17 +237,19 @@ class AdmissionChain:
             self._plugin_errors(plugin, "validate_bind_request", raw, old, info) for plugin in self._validate_request
         )
 
-    def _complete(self, request: MutableObject) -> None:
+    def _complete(self, request: MutableObject, info: AdmissionInfo) -> None:
         decoded = decode_bind_request(_named(request.raw))
-        if decoded.spec is None:
-            return
-        uid = owner_pod_uid(request.raw)
-        if uid and not decoded.spec.pod_uid:
-            request.set(uid, "spec", "podUID")
-        if names.FINALIZER not in decoded.finalizers and any(
-            self._has_side_effects(plugin, decoded) for plugin in self._plugins
-        ):
-            request.append(names.FINALIZER, "metadata", "finalizers")
+        if decoded.spec is not None:
+            uid = owner_pod_uid(request.raw)
+            needs_finalizer = names.FINALIZER not in decoded.finalizers and any(
+                self._has_side_effects(plugin, decoded) for plugin in self._plugins
+            )
+            if uid and not decoded.spec.pod_uid:
+                request.set(uid, "spec", "podUID")
+            if needs_finalizer:
+                request.append(names.FINALIZER, "metadata", "finalizers")
+        if info.traceparent:
+            request.set(info.traceparent, "metadata", "annotations", names.TRACEPARENT)
 
     # --- an exception of a plugin is a defect of the plugin, not of the object ---
 
