@@ -21,7 +21,7 @@ from benchmarks.report import Report, as_json, as_text
 from benchmarks.volumes import VolumeSizes, bench_volumes
 from benchmarks.waiting import WaitingSizes, bench_waiting
 from benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, bench_webhooks
-from shared.runtime.garbage import spare_what_stays
+from shared.runtime.gc import freeze_startup_objects
 
 MANY = {
     "quick": ManySizes(500, 50, 10.0, (6.0,)),
@@ -75,7 +75,7 @@ def main() -> int:
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options: argparse.Namespace = parser.parse_args()
     # A pause of the loader's own would count as the answer's time.
-    spare_what_stays()
+    freeze_startup_objects()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         report = runner.run(options.run(options.size))
     print(as_text(report))

@@ -34,11 +34,11 @@ from shared.kube.reflector import Reflector
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
 from shared.runtime.debugpages import DebugPages
-from shared.runtime.garbage import spare_what_stays
+from shared.runtime.gc import freeze_startup_objects
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, end_of, run_process, stop_in_order
+from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
 from shared.runtime.tracing import configured_tracer
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Process:
         self._parts: Components | None = None
         self._contact: Contact | None = None
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: ShutdownSignal) -> None:
         """Run until ``stop``, then shut down in order."""
         checks = {"caches": self._not_ready, "contact": self._no_contact}
         probes = ProbeServer(self._options.common.metrics_listen, self._registry, checks, self._pages)
@@ -88,7 +88,7 @@ class Process:
             if self._tracer is not None:
                 await self._tracer.close()
 
-    async def _work(self, client: KubeClient, stop: Stop) -> None:
+    async def _work(self, client: KubeClient, stop: ShutdownSignal) -> None:
         parts = await assemble(client, self._plugins, self._settings, self._metrics, self._options.shard)
         log.info("plugins are set up", extra={"order": order_by_point(self._plugins)})
         parts.observation.tracer = self._tracer
@@ -96,20 +96,22 @@ class Process:
         self._parts, recorder = parts, parts.recorder
         self._contact = contact = Contact(lambda: client.answers, lambda: problem_of(parts.reflectors))
         self._missing = None
-        async with Supervisor(stop) as tasks:
+        async with RootTasks(stop) as tasks:
             watching = [
                 tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()
             ]
             events = tasks.start("events", recorder.run())
             tasks.start("overdue", parts.observation.overdue.run())
             tasks.start("contact", contact.run())
-            leading = tasks.start("leading", lead(self._lease, self._timings, parts.work, stop, spare_what_stays))
+            leading = tasks.start(
+                "leading", lead(self._lease, self._timings, parts.work, stop, freeze_startup_objects)
+            )
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason})
             self._missing = "stopping"
-            await stop_in_order(
+            await shut_down(
                 [
-                    ShutdownStep("work", "past the point of no return is finished", lambda: end_of(leading), WORK),
+                    ShutdownStep("work", "past the point of no return is finished", lambda: wait_done(leading), WORK),
                     ShutdownStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
                     ShutdownStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
                     ShutdownStep("plugins", "nothing calls them any more", parts.work.plugins.teardown, MOMENT),
@@ -155,13 +157,13 @@ def unsynced(parts: Components) -> str | None:
     for name, reflector in parts.reflectors.items():
         if not (reflector.synced if name in own else reflector.known).is_set():
             what = name if name in own else f"plugin {name.partition('/')[0]}, watch of {reflector.selection}"
-            return f"{what}: {reflector.problem or 'not listed yet'}"
+            return f"{what}: {reflector.last_error or 'not listed yet'}"
     return None
 
 
 def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
     """Return the first watch's error; None if there is none."""
-    return next((reflector.problem for reflector in reflectors.values() if reflector.problem), None)
+    return next((reflector.last_error for reflector in reflectors.values() if reflector.last_error), None)
 
 
 def connections(workers: int) -> int:

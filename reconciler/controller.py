@@ -23,8 +23,8 @@ from shared.kube.errors import KubeError
 from shared.kube.resources import Resource
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import end, first_of
-from shared.runtime.workers import failure_of, first_failure, work
+from shared.runtime.tasks import cancel_and_wait, wait_first, wait_until
+from shared.runtime.workers import failure_of, run_worker, wait_failed
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -118,22 +118,22 @@ class Controller:
             queue.add(key)
         look = partial(self._look, reconciler)
         workers = [
-            asyncio.create_task(work(queue, look, self._on_error), name=f"worker {number}")
+            asyncio.create_task(run_worker(queue, look, self._on_error), name=f"worker {number}")
             for number in range(self._workers)
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
         recovery = partial(self._recovered, reconciler, queue)
         probing = asyncio.create_task(self._availability.run(stores.probe, recovery), name="availability")
         try:
-            await first_of(term.over.wait(), first_failure([*workers, probing]))
+            await wait_first(term.over.wait(), wait_failed([*workers, probing]))
         finally:
             queue.shut_down()
-            await end(probing)
+            await cancel_and_wait(probing)
             self._held.clear()
             self._queue = self._reconciler = self._sleepers = None
             reconciler.withdraw()
             drain_s = term.drain.total_seconds()
-            await first_of(asyncio.wait(workers), asyncio.sleep(drain_s), term.expired.wait())
+            await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expired.wait())
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
@@ -146,14 +146,14 @@ class Controller:
 
     async def _listed(self, stores: Informers, over: asyncio.Event) -> Listed:
         """Compare the cache with the API server. Retries until the API server answers or the term is over."""
-        trouble: Backoff[str] = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
+        backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
         while not over.is_set():
             try:
                 return await stores.compare()
             except KubeError as error:
-                delay = trouble.failed("", timedelta(seconds=0.1))
+                delay = backoff.next_delay(timedelta(seconds=0.1))
                 log.warning("cannot start to work yet", extra={"error": str(error)})
-                await _until(over, delay)
+                await wait_until(over, delay)
         return Listed()
 
     async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
@@ -179,12 +179,3 @@ class Controller:
         """Log and count a defect of Bowline; the work queue requeues the key."""
         log.exception("pass failed", extra={"bindRequest": str(key)})
         self._metrics.pass_errors.inc()
-
-
-async def _until(event: asyncio.Event, limit: timedelta) -> None:
-    """Wait for the event, at most ``limit``."""
-    try:
-        async with asyncio.timeout(limit.total_seconds()):
-            await event.wait()
-    except TimeoutError:
-        pass

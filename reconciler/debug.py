@@ -180,9 +180,9 @@ def _reflector(reflector: Reflector) -> dict[str, Any]:
         "selection": str(reflector.selection),
         "objects": len(reflector.store),
         "synced": reflector.synced.is_set(),
-        "problem": reflector.problem,
+        "problem": reflector.last_error,
         "lastContact": reflector.last_contact,
-        "contactSince": reflector.contact_since,
+        "contactSince": reflector.connected_since,
         "resourceVersion": reflector.version,
     }
 

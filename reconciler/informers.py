@@ -54,7 +54,7 @@ class Listener(Protocol):
         """An object that requests may wait for has changed."""
 
 
-def slim_pod(pod: dict[str, Any]) -> Object:
+def transform_pod(pod: dict[str, Any]) -> Object:
     """Transform: remove what no plugin reads; everything else of an unbound pod is kept."""
     metadata = pod["metadata"]
     metadata.pop("managedFields", None)
@@ -64,14 +64,14 @@ def slim_pod(pod: dict[str, Any]) -> Object:
     return pod
 
 
-def slim_request(request: dict[str, Any]) -> Object | None:
+def transform_request(request: dict[str, Any]) -> Object | None:
     """Transform: remove the writers' bookkeeping; returns None for a request that UNFINISHED would have excluded."""
     if status_of(request).get("phase") == Phase.SUCCEEDED.value:
         return None
-    return slim_pod(request)
+    return transform_pod(request)
 
 
-def slim_node(node: dict[str, Any]) -> Object:
+def transform_node(node: dict[str, Any]) -> Object:
     """Transform: keep a node's identity, its deletion timestamp and its GPU labels."""
     metadata = node["metadata"]
     kept = {"name": metadata["name"], "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
@@ -105,7 +105,7 @@ class Informers:
             client,
             Selection(BINDREQUESTS, label_selector=shard, field_selector=UNFINISHED),
             on_event=self._request_event,
-            slim=slim_request,
+            transform=transform_request,
             # Another project's CRD has no selectable fields.
             fallback=Selection(BINDREQUESTS, label_selector=shard),
         )
@@ -114,10 +114,12 @@ class Informers:
             client,
             Selection(PODS, field_selector=UNBOUND),
             on_event=self._pod_event,
-            slim=self._slim_pod,
+            transform=self._transform_pod,
             store=self._pod_cache,
         )
-        self.nodes = Reflector(client, Selection(NODES.as_metadata()), on_event=self._node_event, slim=slim_node)
+        self.nodes = Reflector(
+            client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
+        )
 
     @property
     def reflectors(self) -> dict[str, Reflector]:
@@ -247,9 +249,9 @@ class Informers:
                 self._listener.on_change(rival)
         self._listener.on_object(BINDREQUESTS, key)
 
-    def _slim_pod(self, pod: dict[str, Any]) -> Object | None:
+    def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
-        return slim_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
+        return transform_pod(pod) if not has_ended(pod) or key_of(pod) in self._by_pod else None
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
         for request in self._by_pod.get(key, ()):

@@ -24,8 +24,8 @@ from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderElector, LeaseTimings, new_identity
 from shared.kube.reflector import Reflector
-from shared.runtime.tasks import end, end_of, first_of
-from shared.runtime.workers import first_failure
+from shared.runtime.tasks import cancel_and_wait, wait_done, wait_first
+from shared.runtime.workers import wait_failed
 
 log = logging.getLogger(__name__)
 
@@ -70,17 +70,17 @@ async def lead(
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease.
     """
-    await first_of(work.synced(), stop.wait())
+    await wait_first(work.synced(), stop.wait())
     on_synced()
     while not stop.is_set():
-        await first_of(work.shards.free(lease), stop.wait())
+        await wait_first(work.shards.free(lease), stop.wait())
         if stop.is_set():
             return
         elector = LeaderElector(work.client, lease, new_identity(), timings, work.shards.metadata)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:
-            await first_of(elector.is_leader.wait(), stop.wait(), end_of(electing))
+            await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
             leads = elector.is_leader.is_set() and not stop.is_set()
             if leads and not await work.shards.outranked(lease):
                 await _lead(work, elector, lease, stop)
@@ -100,24 +100,24 @@ async def _lead(work: Work, elector: LeaderElector, lease: ObjectKey, stop: asyn
         ending.callback(work.metrics.leader.set, 0)
         ending.callback(setattr, work.client, "read_only", True)
         fencing = asyncio.create_task(_fence(work.client, elector, term), name="fence")
-        ending.push_async_callback(end, fencing)
+        ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(_stop_plugins, work, elector)
         if not await _started(work, elector, stop):
             return
         sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
-        ending.push_async_callback(end, sweeping)
+        ending.push_async_callback(cancel_and_wait, sweeping)
         working = asyncio.create_task(
             work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
         )
         ending.push_async_callback(_drained, working, term)
         sharing = asyncio.create_task(work.shards.watch(lease), name="shards")
-        ending.push_async_callback(end, sharing)
-        await first_of(
+        ending.push_async_callback(cancel_and_wait, sharing)
+        await wait_first(
             elector.lost.wait(),
             stop.wait(),
-            end_of(working),
-            end_of(sharing),
-            first_failure([sweeping]),
+            wait_done(working),
+            wait_done(sharing),
+            wait_failed([sweeping]),
             work.plugins.failure(),
         )
 
@@ -138,7 +138,7 @@ async def _started(work: Work, elector: LeaderElector, stop: asyncio.Event) -> b
     """
     starting = asyncio.create_task(work.plugins.start(), name="plugins' start")
     try:
-        await first_of(elector.lost.wait(), stop.wait(), end_of(starting))
+        await wait_first(elector.lost.wait(), stop.wait(), wait_done(starting))
     finally:
         if not starting.done():
             starting.cancel()

@@ -117,16 +117,16 @@ class TTLController:
         if not self._ttl:
             return
         pause = min(max(self._ttl / 10, ROUND_MIN), ROUND_MAX)
-        trouble: Backoff[str] = Backoff(ERROR_BASE, ERROR_MAX)
+        backoff = Backoff(ERROR_BASE, ERROR_MAX)
         while True:
             try:
                 removed = await self.round()
             except (ApiError, InfrastructureError) as error:
                 asked = error.retry_after if isinstance(error, InfrastructureError) else None
                 log.warning("finished requests are not removed", extra={"error": str(error)})
-                await asyncio.sleep(trouble.failed("", asked or ERROR_BASE).total_seconds())
+                await asyncio.sleep(backoff.next_delay(asked or ERROR_BASE).total_seconds())
                 continue
-            trouble.succeeded("")
+            backoff.reset()
             if removed:
                 log.info("finished requests removed", extra={"count": removed})
             await asyncio.sleep(pause.total_seconds())

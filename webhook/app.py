@@ -22,10 +22,10 @@ from shared.framework.registry import Registry
 from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.clock import SystemClock
-from shared.runtime.garbage import spare_what_stays
+from shared.runtime.gc import freeze_startup_objects
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
-from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, run_process, stop_in_order
+from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
 from shared.runtime.tracing import configured_tracer
 from webhook.cluster_info import ClusterInfoWatcher, wanted_facts
 from webhook.metrics import CertificateMetrics, WebhookMetrics
@@ -57,7 +57,7 @@ def main(options: Options | None = None) -> None:
         sys.exit(2)
 
 
-async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: Stop) -> None:
+async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], stop: ShutdownSignal) -> None:
     """Serve until ``stop``. Raises CertificateError or OSError if it cannot start."""
     registry = new_registry()
     metrics = WebhookMetrics(registry, [plugin.name for plugin in plugins])
@@ -83,8 +83,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     try:
         await probes.start()
         await server.start()
-        spare_what_stays()
-        async with Supervisor(stop) as tasks:
+        freeze_startup_objects()
+        async with RootTasks(stop) as tasks:
             tasks.start("certificate files", files.run())
             if trust is not None:
                 tasks.start("trust", trust.run(stop))
@@ -92,7 +92,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 tasks.start("facts", finder.run(stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
-            await stop_in_order(_stop_steps(options.drain, server))
+            await shut_down(_stop_steps(options.drain, server))
     finally:
         await server.stop()
         await probes.stop()

@@ -13,7 +13,7 @@ from shared.framework.plugin import Plugin, overrides
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
-from shared.runtime.tasks import Stop
+from shared.runtime.tasks import ShutdownSignal
 from webhook.inventory import GpuInventory
 from webhook.requested import PodsWithBindRequest
 from webhook.review import ClusterInfo
@@ -54,7 +54,7 @@ class ClusterInfoWatcher:
             self._requested.current() if self._requested is not None else frozenset(),
         )
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: ShutdownSignal) -> None:
         """Watch until cancelled, or until ``stop`` while there is no access to an API server."""
         access = await wait_for_access(self._kubeconfig, stop, lambda _: None)
         if access is None:

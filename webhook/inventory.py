@@ -30,7 +30,7 @@ def inventory_of(nodes: Iterable[Object]) -> Inventory:
     return Inventory(max_gpus_per_node=most, nodes_with_memory_label=labelled)
 
 
-def slim_node(node: dict[str, Any]) -> Object:
+def transform_node(node: dict[str, Any]) -> Object:
     """Transform: keep a node's identity and its GPU labels."""
     metadata = node["metadata"]
     labels = metadata.get("labels") or {}
@@ -48,12 +48,14 @@ class GpuInventory:
     """The watched inventory."""
 
     def __init__(self, client: KubeClient) -> None:
-        self.reflector = Reflector(client, Selection(NODES.as_metadata()), on_event=self._on_event, slim=slim_node)
+        self.reflector = Reflector(
+            client, Selection(NODES.as_metadata()), on_event=self._on_event, transform=transform_node
+        )
         self._counted: Inventory | None = None
 
     def current(self) -> Inventory | None:
         """Return the inventory; None while the watch is not healthy."""
-        if self.reflector.problem is not None:
+        if self.reflector.last_error is not None:
             return None
         if self._counted is None:
             # Computed on demand: a starting cluster causes thousands of node events and few pods.

@@ -6,7 +6,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.framework.plugin import point_label
-from shared.runtime.metrics import ADMISSION_BUCKETS, preset
+from shared.runtime.metrics import ADMISSION_BUCKETS, init_series
 from webhook.hooks import Hook
 from webhook.tls.rotation import Action
 
@@ -58,10 +58,10 @@ class WebhookMetrics:
         self.under_way = Gauge(
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
-        preset(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
-        preset(self.plugin_errors, plugin=plugins, point=tuple(map(point_label, POINTS)))
-        preset(self.crashes, hook=Hook)
-        preset(self.not_enforced, hook=Hook)
+        init_series(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
+        init_series(self.plugin_errors, plugin=plugins, point=tuple(map(point_label, POINTS)))
+        init_series(self.crashes, hook=Hook)
+        init_series(self.not_enforced, hook=Hook)
         # Updated for every review; looking a series up by its labels costs more than the increment. This also presets
         # them.
         self._answered = {
@@ -104,8 +104,8 @@ class CertificateMetrics:
             "Webhook entries seen with another caBundle than wanted; put right at once if that is ours to do.",
             registry=registry,
         )
-        preset(self._not_after, certificate=("leaf", "ca"))
-        preset(self.ca_steps, step=Action)
+        init_series(self._not_after, certificate=("leaf", "ca"))
+        init_series(self.ca_steps, step=Action)
 
     def follow(self, certificate: str, not_after: Callable[[], datetime | None]) -> None:
         """Report a certificate's expiry, evaluated at each scrape."""

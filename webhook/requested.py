@@ -16,7 +16,7 @@ from shared.kube.resources import BINDREQUESTS, Selection
 _NOBODY: frozenset[ObjectKey] = frozenset()
 
 
-def slim_request(request: dict[str, Any]) -> Object | None:
+def transform_request(request: dict[str, Any]) -> Object | None:
     """Transform: keep a request's identity and its pod's name; None if it has Succeeded or names no pod."""
     metadata, spec = request["metadata"], request.get("spec")
     pod = spec.get("podName") if isinstance(spec, dict) else None
@@ -40,14 +40,14 @@ class PodsWithBindRequest:
             client,
             Selection(BINDREQUESTS, field_selector=f"status.phase!={Phase.SUCCEEDED.value}"),
             on_event=self._on_event,
-            slim=slim_request,
+            transform=transform_request,
             # The CRD of another project has no selectable fields.
             fallback=Selection(BINDREQUESTS),
         )
 
     def current(self) -> Container[ObjectKey]:
         """Return the pods; none while the watch is not healthy."""
-        return self._requests if self.reflector.problem is None else _NOBODY
+        return self._requests if self.reflector.last_error is None else _NOBODY
 
     def _on_event(self, _: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         if old is not None:

@@ -15,7 +15,7 @@ from reconciler.binding.writer import Writer
 from reconciler.decide.outcome import PodBound
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError, Conflict, KubeError
-from shared.runtime.workers import work
+from shared.runtime.workers import run_worker
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class PodConditions:
         """Start the writing tasks; called in the event loop, once per leadership term."""
         queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace)
         self._workers = [
-            asyncio.create_task(work(queue, self._write, self._on_error), name=f"pod conditions {number}")
+            asyncio.create_task(run_worker(queue, self._write, self._on_error), name=f"pod conditions {number}")
             for number in range(WORKERS)
         ]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from reconciler.decide.decide import Decision, Look, decide
 from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, Times, node_view, pod_view
-from reconciler.informers import Informers, slim_node, slim_pod
+from reconciler.informers import Informers, transform_node, transform_pod
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey
 from shared.framework.binding.runner import Runner, Served
@@ -84,13 +84,13 @@ class StateReader:
                 sight.live.clear()  # the request may name another pod now
             case Target.POD:
                 raw = await self._get(PODS, sight.asked.pod_key)
-                pod = slim_pod(raw) if raw is not None else None
+                pod = transform_pod(raw) if raw is not None else None
                 if pod is not None:
                     self._stores.offer_pod(pod)
                 sight.pod = pod if pod is not None else Absent.GONE
             case Target.NODE:
                 raw = await self._get(NODES, ObjectKey("", sight.asked.selected_node))
-                sight.node = slim_node(raw) if raw is not None else Absent.GONE
+                sight.node = transform_node(raw) if raw is not None else Absent.GONE
         sight.live.add(target)
 
     def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:

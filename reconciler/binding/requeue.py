@@ -14,7 +14,7 @@ from datetime import timedelta
 from reconciler.decide.transient import QUIET_FAILURES, REPORT_AFTER_S, Streak, extended
 from shared.api.meta import ObjectKey
 from shared.kube.availability import Availability
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import ItemBackoff
 from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class TransientFailures:
         self._troubled = troubled
         self._availability = availability
         self._clock = clock
-        self._backoff: Backoff[ObjectKey] = Backoff(BASE, MAX)
+        self._backoff: ItemBackoff[ObjectKey] = ItemBackoff(BASE, MAX)
         self._streaks: dict[ObjectKey, Streak] = {}
         # By key: the end of its Retry-After delay (monotonic, seconds).
         self._deferred: dict[ObjectKey, float] = {}
@@ -74,7 +74,7 @@ class TransientFailures:
         now = self._clock.monotonic()
         if at_least is not None:
             self._deferred[key] = now + at_least.total_seconds()
-        delay = self._backoff.failed(key, at_least)
+        delay = self._backoff.next_delay(key, at_least)
         streak = self._streaks.get(key)
         if streak is not None and not streak.own and at_least is None:
             # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
@@ -91,12 +91,12 @@ class TransientFailures:
 
     def unfinished(self, key: ObjectKey, at_least: timedelta) -> Result:
         """Return the delay before an incomplete rollback continues; it increases with each failure."""
-        return Result(max(at_least, self._backoff.failed(key)), inconclusive=True)
+        return Result(max(at_least, self._backoff.next_delay(key)), inconclusive=True)
 
     def recovered(self) -> None:
         """Reset all streaks and backoffs after an outage: its failures were not the requests' own."""
         self._streaks.clear()
-        self._backoff = Backoff(BASE, MAX)
+        self._backoff = ItemBackoff(BASE, MAX)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -105,7 +105,7 @@ class TransientFailures:
 
     def over(self, key: ObjectKey) -> None:
         """Drop the key's failures after a successful reconcile."""
-        self._backoff.succeeded(key)
+        self._backoff.reset(key)
         self._streaks.pop(key, None)
         self._deferred.pop(key, None)
 
@@ -113,7 +113,7 @@ class TransientFailures:
         fields = {"bindRequest": str(key), "why": why, "again_s": round(delay.total_seconds(), 3)}
         log.debug("a pass has failed", extra=fields)
         self._unlogged += 1
-        if self._backoff.failures(key) > QUIET_FAILURES and now >= self._log_at:
+        if self._backoff.count(key) > QUIET_FAILURES and now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
             counts = {"failures": self._unlogged, "requests": len(self._backoff)}
             log.warning("passes fail, the latest is given as an example", extra=counts | fields)

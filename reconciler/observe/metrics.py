@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from reconciler.observe.passes import BETWEEN, OWN
 from shared.framework.plugin import point_label
 from shared.framework.status import Code, Reason
-from shared.runtime.metrics import BIND_BUCKETS, preset
+from shared.runtime.metrics import BIND_BUCKETS, init_series
 
 OUTCOMES = tuple(code.value for code in Code if code is not Code.SKIP)
 CODES = tuple(code.value for code in Code)
@@ -57,7 +57,7 @@ class ReconcilerMetrics:
         self._attempts = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
         }
-        preset(self.finished, reason=("Succeeded", *(reason.value for reason in Reason)))
+        init_series(self.finished, reason=("Succeeded", *(reason.value for reason in Reason)))
 
     def _plugins(
         self, registry: CollectorRegistry, calls: Iterable[tuple[str, str]], acting: Mapping[str, Iterable[str]]
@@ -86,13 +86,13 @@ class ReconcilerMetrics:
         )
         # A histogram takes 5.4 KB, a counter 0.7 KB: counters exist for every code, histograms from the first call
         # on.
-        preset(self.overdue, plugin=(OWN,), point=(BETWEEN,))
+        init_series(self.overdue, plugin=(OWN,), point=(BETWEEN,))
         for plugin, point in calls:
-            preset(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
-            preset(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
-            preset(self.overdue, plugin=(plugin,), point=(point,))
+            init_series(self.plugin_calls, plugin=(plugin,), point=(point,), code=CODES)
+            init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
+            init_series(self.overdue, plugin=(plugin,), point=(point,))
         for point, plugins in acting.items():
-            preset(self.plugin_errors, plugin=plugins, point=(point_label(point),))
+            init_series(self.plugin_errors, plugin=plugins, point=(point_label(point),))
         # labels() costs more than counting, and the same few combinations recur.
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 
@@ -123,9 +123,9 @@ class ReconcilerMetrics:
             ["plugin"],
             registry=registry,
         )
-        preset(self._in_flight, step=STEPS)
+        init_series(self._in_flight, step=STEPS)
         self._waiting_plugins = (OWN, *plugins)
-        preset(self._waits, plugin=self._waiting_plugins)
+        init_series(self._waits, plugin=self._waiting_plugins)
 
     def attempt(self, outcome: str, seconds: float) -> None:
         """Count one finished attempt."""

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 from shared.kube.errors import ApiError, InfrastructureError, KubeError
 from shared.runtime.clock import Clock
+from shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Availability:
                 if not await self._succeeds(probe):
                     await self._outage(probe)
                     on_recovery()
-                await asyncio.sleep(_pause())
+                await asyncio.sleep(_pause().total_seconds())
         finally:
             self.available = True
 
@@ -74,10 +75,7 @@ class Availability:
         self._recovered.clear()
         log.warning("the API server is unavailable, requests are held back")
         while not self._recovered.is_set():
-            try:
-                async with asyncio.timeout(_pause()):
-                    await self._recovered.wait()
-            except TimeoutError:
+            if not await wait_until(self._recovered, _pause()):
                 await self._succeeds(probe)
         self.available = True
         seconds = round(self._clock.monotonic() - began, 1)
@@ -93,5 +91,5 @@ class Availability:
         return self._recovered.is_set()
 
 
-def _pause() -> float:
-    return _PAUSE.total_seconds() * (0.5 + random.random())  # noqa: S311 - spreads load
+def _pause() -> timedelta:
+    return _PAUSE * (0.5 + random.random())  # noqa: S311 - spreads load

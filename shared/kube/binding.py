@@ -22,6 +22,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import ApiError, Cause, Conflict, InfrastructureError, Invalid, NotFound
 from shared.kube.resources import PODS
 from shared.runtime.backoff import full_jitter
+from shared.runtime.tasks import wait_until
 
 # The API server's limit on keys and values together.
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -40,8 +41,8 @@ class BindOutcome(StrEnum):
     """The result of posting a Binding."""
 
     BOUND = "Bound"  # by this call
-    GONE = "Gone"  # the pod does not exist
-    LOOK = "Look"  # already bound, gated, deleting, or another pod of that name: a live read decides
+    NOT_FOUND = "Gone"  # the pod does not exist
+    CONFLICT = "Look"  # already bound, gated, deleting, or another pod of that name: a live read decides
     REFUSED = "Refused"  # rejected, without any effect
     UNKNOWN = "Unknown"  # may have been applied, or may still be
 
@@ -131,10 +132,10 @@ async def post_binding(
             )
             return BindingResult(BindOutcome.BOUND, code=201, last_unknown=last_unknown)
         except ApiError as error:
-            return judged(error, last_unknown)
+            return classify_error(error, last_unknown)
         except InfrastructureError as error:
             failure = error
-        if failure.may_be_done:
+        if failure.may_have_been_applied:
             last_unknown = client.clock.monotonic()
         elif last_unknown is None:
             raise failure
@@ -154,21 +155,16 @@ async def _may_repeat(failure: InfrastructureError, took: timedelta, stopping: a
     if stopping is None:
         await asyncio.sleep(pause.total_seconds())
         return True
-    try:
-        async with asyncio.timeout(pause.total_seconds()):
-            await stopping.wait()
-    except TimeoutError:
-        return True
-    return False
+    return not await wait_until(stopping, pause)
 
 
-def judged(error: ApiError, last_unknown: float | None) -> BindingResult:
+def classify_error(error: ApiError, last_unknown: float | None) -> BindingResult:
     """Classify the API server's decision; ``last_unknown`` is set if an earlier POST was not acknowledged."""
     outcome = BindOutcome.REFUSED if last_unknown is None else BindOutcome.UNKNOWN
     if isinstance(error, NotFound):
-        outcome = BindOutcome.GONE
+        outcome = BindOutcome.NOT_FOUND
     elif isinstance(error, Conflict) or (
         isinstance(error, Invalid) and any(cause.field == "metadata.uid" for cause in error.causes)
     ):
-        outcome = BindOutcome.LOOK
+        outcome = BindOutcome.CONFLICT
     return BindingResult(outcome, error.message, error.code, error.causes, last_unknown)

@@ -26,7 +26,7 @@ _LOG_EVERY_S = 60.0
 class Callback(StrEnum):
     """The kinds of callback."""
 
-    TRANSFORM = "transform"  # slim: trims an object before caching
+    TRANSFORM = "transform"  # trims an object before caching
     KEYS = "keys"  # the requests that an object concerns
     ON_CHANGE = "on_change"  # the handler of a change
 

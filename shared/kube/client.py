@@ -36,7 +36,7 @@ from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
 from shared.kube.paging import read_pages
 from shared.kube.resources import EVENTS, LEASES, Resource, Selection
-from shared.kube.transport import Answer, Request, Transport, TransportOptions, decoded
+from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
 
@@ -294,7 +294,7 @@ class KubeClient:
                 if not chunk and on_open is not None:
                     on_open()
                 for line in lines.feed(chunk):
-                    event = decoded(line)
+                    event = parse_json(line)
                     if event.get("type") == "ERROR":
                         raise from_status(decode_status(event["object"]))
                     if not isinstance(event.get("object"), dict) or "metadata" not in event["object"]:
@@ -322,7 +322,7 @@ class KubeClient:
             body=None if body is None else orjson.dumps(body),
             content_type=content_type if body is not None else "",
             # A Lease must not queue behind hanging writes.
-            apart=call.verb == "list" or call.resource == LEASES,
+            separate_pool=call.verb == "list" or call.resource == LEASES,
             fenced=body is not None and call.resource not in (LEASES, EVENTS),
         )
         started = self.clock.monotonic()
@@ -344,13 +344,13 @@ class KubeClient:
             failure = from_response(answer.code, answer.headers, answer.body)
             self.availability.observe(failure)
             raise failure
-        found = decoded(answer.body)
+        found = parse_json(answer.body)
         self.availability.observe(None)
         return found
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:
         """Send one request on a free connection and read its reply."""
-        if not request.apart:
+        if not request.separate_pool:
             await self._connection(account)
         if on_send is not None:
             on_send()
@@ -359,7 +359,7 @@ class KubeClient:
             return await self._transport.send(request)
         finally:
             account.leave_api()
-            if not request.apart:
+            if not request.separate_pool:
                 self._free.release()
 
     async def _connection(self, account: TimeAccount) -> None:

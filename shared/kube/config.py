@@ -12,7 +12,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from shared.kube.tokenfile import TokenFileCredentials
 from shared.kube.trust import Authorities, Trust
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock, SystemClock
+from shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ async def load_access(
         return await load_kubeconfig([kubeconfig], clock)
     if environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").exists():
         return await load_in_cluster(environ, service_account, clock)
-    return await load_kubeconfig(usual_kubeconfigs(environ), clock)
+    return await load_kubeconfig(default_kubeconfig_paths(environ), clock)
 
 
 async def wait_for_access(
@@ -84,21 +84,19 @@ async def wait_for_access(
 
     ``on_missing`` is called with each failure's message, for a readiness probe.
     """
-    backoff: Backoff[str] = Backoff(*_BACKOFF)
+    backoff = Backoff(*_BACKOFF)
     while not stop.is_set():
         try:
             return await load_access(kubeconfig)
         except CredentialsError as error:
             on_missing(str(error))
-            delay_s = backoff.failed("", _BACKOFF[0] / 2).total_seconds()
-            log.warning("no credentials yet", extra={"error": str(error), "again_s": delay_s})
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay_s):
-                    await stop.wait()
+            delay = backoff.next_delay(_BACKOFF[0] / 2)
+            log.warning("no credentials yet", extra={"error": str(error), "again_s": delay.total_seconds()})
+            await wait_until(stop, delay)
     return None
 
 
-def usual_kubeconfigs(environ: Mapping[str, str]) -> list[Path]:
+def default_kubeconfig_paths(environ: Mapping[str, str]) -> list[Path]:
     """Return the kubeconfig paths that kubectl uses."""
     listed = [Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     return listed or [Path.home() / ".kube" / "config"]
@@ -136,7 +134,7 @@ async def load_kubeconfig(paths: list[Path], clock: Clock) -> ClusterAccess:
             now = await credentials.reread()
             return Authorities(read_pem(Path(now.authority)) if now.authority else None, now.verify)
 
-        trust = Trust(authorities, credentials.present_to)
+        trust = Trust(authorities, credentials.load_client_cert)
         try:
             await trust.load()
         except CredentialsError as error:

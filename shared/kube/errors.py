@@ -24,9 +24,9 @@
         ├── UnsupportedMediaType  415
         └── Invalid               422: the content is rejected
 
-``InfrastructureError.may_be_done`` states whether a write may have been applied despite the error. A reply without a
-metav1.Status is not the API server's decision on the request, whatever its code: it is never final. Replies are
-classified only here; exceptions of libraries are translated in ``shared.kube`` and never leave it.
+``InfrastructureError.may_have_been_applied`` states whether a write may have been applied despite the error. A reply
+without a metav1.Status is not the API server's decision on the request, whatever its code: it is never final. Replies
+are classified only here; exceptions of libraries are translated in ``shared.kube`` and never leave it.
 """
 
 # ruff: noqa: N818 - named as the API server names its reasons
@@ -88,7 +88,7 @@ class CredentialsError(KubeError):
 class InfrastructureError(KubeError):
     """The API server gave no decision. ``retry_after``: the delay it asks for."""
 
-    may_be_done: bool = False
+    may_have_been_applied: bool = False
 
     def __init__(self, message: str, status: ApiStatus | None = None) -> None:
         super().__init__(message)
@@ -116,7 +116,7 @@ class UntrustedServer(ConnectionFailed):
 class NoResponse(InfrastructureError):
     """The request was sent, but no reply was received."""
 
-    may_be_done = True
+    may_have_been_applied = True
 
 
 class TooManyRequests(InfrastructureError):
@@ -132,13 +132,13 @@ class ServerError(InfrastructureError):
 
     def __init__(self, message: str, status: ApiStatus | None = None) -> None:
         super().__init__(message, status)
-        self.may_be_done = status is None or _AT_ADMISSION.search(status.message) is None
+        self.may_have_been_applied = status is None or _AT_ADMISSION.search(status.message) is None
 
 
 class UnrecognizedReply(InfrastructureError):
     """A reply below 500 without a metav1.Status. Its sender may have forwarded the request before."""
 
-    may_be_done = True
+    may_have_been_applied = True
 
 
 class ApiError(KubeError):

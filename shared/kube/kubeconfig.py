@@ -101,7 +101,7 @@ class KubeconfigCredentials:
         except OSError as error:
             raise CredentialsError(f"{self.where}: cannot be read ({error}); {REMEDY}") from error
 
-    def present_to(self, context: ssl.SSLContext) -> None:
+    def load_client_cert(self, context: ssl.SSLContext) -> None:
         """Load the client certificate, if there is one, into the context, now and after each renewal."""
         self._context = context
         if self._certificate is not None:
@@ -126,7 +126,7 @@ class KubeconfigCredentials:
             await self._loader.load_and_set(loaded)
             self._take(loaded)
             if self._context is not None:
-                self.present_to(self._context)
+                self.load_client_cert(self._context)
         except Exception as error:
             self._reload_at = self._clock.monotonic() + RELOAD_AFTER_S
             raise CredentialsError(f"{self.where}: {_said(error)}; {REMEDY}") from error

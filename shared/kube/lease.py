@@ -28,6 +28,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import LEASES, Selection
+from shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
 
@@ -124,12 +125,12 @@ class LeaderElector:
         # When the request that last acquired or renewed the Lease was started, by the same clock.
         self._renewed_at = 0.0
         self._wake = asyncio.Event()
-        self._complaint = ""
+        self._last_error = ""
 
     @property
-    def troubled(self) -> bool:
+    def failing(self) -> bool:
         """Return whether the last read or renewal of the Lease failed."""
-        return bool(self._complaint)
+        return bool(self._last_error)
 
     @property
     def left_s(self) -> float:
@@ -155,7 +156,7 @@ class LeaderElector:
                     self.is_leader.set()
                     self._count("acquired")
                     log.info("leading", extra={"lease": str(self._key), "identity": self.identity})
-                    await self._hold(stop)
+                    await self._renew_loop(stop)
             finally:
                 self.is_leader.clear()
                 watching.cancel()
@@ -169,29 +170,29 @@ class LeaderElector:
         period = self._timings.retry_period.total_seconds()
         while not stop.is_set():
             self._wake.clear()
-            if await self._tried(self._timings.renew_deadline.total_seconds()):
+            if await self._try_acquire_or_renew(self._timings.renew_deadline.total_seconds()):
                 return
             pause = period * (1 + random.random() * _POLL_JITTER)  # noqa: S311 - spreads load, guards nothing
             left_s = self._runs_out_in()
             # An expired one could not be taken just now: retry after the normal pause.
             if left_s > 0:
                 pause = min(pause, max(left_s, 0.01))
-            await _until(self._wake, pause)
+            await wait_until(self._wake, timedelta(seconds=pause))
 
-    async def _hold(self, stop: asyncio.Event) -> None:
+    async def _renew_loop(self, stop: asyncio.Event) -> None:
         clock = self._client.clock
         deadline_s = self._timings.renew_deadline.total_seconds()
         while True:
             # The renew deadline ends the wait even if the next retry is later.
             left_s = deadline_s - (clock.monotonic() - self._renewed_at)
-            await _until(stop, min(self._timings.retry_period.total_seconds(), left_s))
+            await wait_until(stop, min(self._timings.retry_period, timedelta(seconds=left_s)))
             if stop.is_set():
                 self.is_leader.clear()
                 await self._release()
                 return
             left_s = deadline_s - (clock.monotonic() - self._renewed_at)
             # Half the time for one attempt: a hanging request leaves room for another.
-            if left_s > 0 and await self._tried(min(left_s, deadline_s / 2)):
+            if left_s > 0 and await self._try_acquire_or_renew(min(left_s, deadline_s / 2)):
                 continue
             if left_s <= 0 or self.leader not in ("", self.identity):
                 self._count("lost")
@@ -200,19 +201,19 @@ class LeaderElector:
                 self.lost.set()
                 return
 
-    async def _tried(self, limit_s: float) -> bool:
+    async def _try_acquire_or_renew(self, limit_s: float) -> bool:
         """Try once to acquire or renew the lease; return whether this process holds it."""
         started = self._client.clock.monotonic()
         try:
             async with asyncio.timeout(limit_s):
-                held = await self._take()
+                held = await self._acquire_or_renew()
         except (KubeError, TimeoutError) as error:
             complaint = str(error) or "the API server did not answer in time"
-            if complaint != self._complaint:
+            if complaint != self._last_error:
                 log.warning("lease not renewed", extra={"lease": str(self._key), "error": complaint})
-            self._complaint = complaint
+            self._last_error = complaint
             return False
-        self._complaint = ""
+        self._last_error = ""
         if held:
             # From before the request: the API server may have stored it immediately and replied late.
             self._renewed_at = started
@@ -226,7 +227,7 @@ class LeaderElector:
             if change != "acquired":
                 self._client.metrics.lease_renewed.set(0)
 
-    async def _take(self) -> bool:
+    async def _acquire_or_renew(self) -> bool:
         if self._lease is not None and holder_of(self._lease) == self.identity:
             try:
                 # The cached record is almost certainly current: update without a read.
@@ -295,12 +296,3 @@ class LeaderElector:
         """Seconds until the observed record may be taken over."""
         spec = (self._lease or {}).get("spec") or {}
         return self._seen_at + (spec.get("leaseDurationSeconds") or 0) - self._client.clock.monotonic()
-
-
-async def _until(event: asyncio.Event, limit_s: float) -> None:
-    """Wait for an event, at most ``limit_s`` seconds."""
-    try:
-        async with asyncio.timeout(limit_s):
-            await event.wait()
-    except TimeoutError:
-        pass

@@ -8,7 +8,7 @@ from weakref import WeakSet
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from shared.kube.calls import WriteClass
-from shared.runtime.metrics import preset
+from shared.runtime.metrics import init_series
 
 # A write takes 1 to 5 ms on an idle API server.
 _BUCKETS = (0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.5, 5.0, 15.0, 60.0)
@@ -56,7 +56,7 @@ class KubeMetrics:
             ("write_class",),
             registry=registry,
         )
-        preset(self._limited, write_class=WriteClass)
+        init_series(self._limited, write_class=WriteClass)
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
@@ -113,8 +113,8 @@ class KubeMetrics:
             "When this process last renewed the Lease that it holds; 0 while it holds none.",
             registry=registry,
         )
-        preset(self.events, outcome=("written", "dropped", "failed"))
-        preset(self.leadership, change=("acquired", "released", "lost"))
+        init_series(self.events, outcome=("written", "dropped", "failed"))
+        init_series(self.leadership, change=("acquired", "released", "lost"))
 
     def observe(self, verb: str, resource: str, code: str, seconds: float) -> None:
         """Count one request."""
@@ -123,7 +123,7 @@ class KubeMetrics:
         if counter is None:
             counter = self._counters[key] = self._requests.labels(*key)
             if key[:2] not in self._histograms:
-                preset(self._requests, verb=(verb,), resource=(resource,), code=_FAULTS)
+                init_series(self._requests, verb=(verb,), resource=(resource,), code=_FAULTS)
         counter.inc()
         histogram = self._histograms.get(key[:2])
         if histogram is None:
@@ -141,12 +141,12 @@ class KubeMetrics:
         self._contact.labels(resource).set_function(
             lambda: min((one.last_contact.timestamp() if one.last_contact else 0.0 for one in followed), default=0.0)
         )
-        preset(self.relists, resource=(resource,))
-        preset(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
+        init_series(self.relists, resource=(resource,))
+        init_series(self.watch_restarts, resource=(resource,), cause=("closed", "lost", "expired"))
 
     def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
         """Preset the error counters of these callbacks to 0."""
-        preset(self.callback_errors, plugin=(plugin,), resource=(resource,), callback=tuple(callbacks))
+        init_series(self.callback_errors, plugin=(plugin,), resource=(resource,), callback=tuple(callbacks))
 
     def limited(self, write_class: str, seconds: float) -> None:
         """Count the seconds that a write has waited for a limiter."""

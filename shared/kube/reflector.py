@@ -11,9 +11,9 @@ A reflector cycles through three states:
   row with errors only.
 
 It retries indefinitely: a missing permission, a CRD that is not installed yet or an unreachable API server is logged
-once, reported in ``problem`` and retried. Handlers are called synchronously, in order, after the store has changed;
-they only enqueue. An exception of a handler or of ``slim`` affects that object alone (see ``callbacks``): an object
-that cannot be transformed is not cached, a change that cannot be handled is skipped.
+once, reported in ``last_error`` and retried. Handlers are called synchronously, in order, after the store changed;
+they only enqueue. An exception of a handler or of ``transform`` affects that object alone (see ``callbacks``): an
+object that cannot be transformed is not cached, a change that cannot be handled is skipped.
 """
 
 import asyncio
@@ -55,9 +55,9 @@ _SOON_S = 1.0
 # This many consecutive watches with an error and without an event cause a relist.
 _FRUITLESS_WATCHES = 3
 # Bookmarks arrive every minute.
-_QUIET_S = 120.0
+_MAX_SILENCE_S = 120.0
 # A connection that was cut, as load balancers do with idle ones, and restored this soon was no outage.
-_BLINK = timedelta(seconds=10)
+_SHORT_DISCONNECT = timedelta(seconds=10)
 
 
 class EventType(StrEnum):
@@ -73,7 +73,7 @@ OnEvent = Callable[[EventType, ObjectKey, Object | None, Object | None], None]
 # Returns the part of a raw object to cache; may modify the raw object. Must keep metadata's namespace, name, uid and
 # resourceVersion. None: exclude the object, as a selector would; if it was cached, it is reported as deleted, with
 # its old content.
-Slim = Callable[[dict[str, Any]], Object | None]
+Transform = Callable[[dict[str, Any]], Object | None]
 
 
 class _ClosedSoon(NoResponse):
@@ -103,7 +103,7 @@ class Reflector:
     """Mirrors one selection into ``store``. ``synced`` is set after the first complete list.
 
     - ``fallback``: a larger selection, used where the API server cannot select by the fields of ``selection``;
-      ``slim`` must exclude the difference. Each list tries ``selection`` first.
+      ``transform`` must exclude the difference. Each list tries ``selection`` first.
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     """
 
@@ -113,7 +113,7 @@ class Reflector:
         selection: Selection,
         *,
         on_event: OnEvent | None = None,
-        slim: Slim | None = None,
+        transform: Transform | None = None,
         fallback: Selection | None = None,
         owner: str = PROCESS,
         store: Store | None = None,
@@ -124,23 +124,23 @@ class Reflector:
         # Also set when the API server does not serve the resource: then it has no objects.
         self.known = asyncio.Event()
         # Why there is no contact with the API server; None while there is.
-        self.problem: str | None = "not listed yet"
+        self.last_error: str | None = "not listed yet"
         self.last_contact: datetime | None = None
         # Since when contact has been uninterrupted; None without contact.
-        self.contact_since: datetime | None = None
+        self.connected_since: datetime | None = None
         # When contact was lost, and since when it had lasted.
         self._lost: tuple[datetime, datetime] | None = None
         # The start of contact by the monotonic clock: unaffected by adjustments of the wall clock.
         self._contact_from: float | None = None
         self._client = client
         self.on_event = on_event
-        self._slim = slim
+        self._transform = transform
         self._preferred = selection
         self._fallback = fallback
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._version = ""
-        self._backoff: Backoff[str] = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
+        self._backoff = Backoff(_BACKOFF_BASE, _BACKOFF_CAP)
         if client.metrics is not None:
             client.metrics.follow(selection.resource.plural, self)
 
@@ -150,7 +150,7 @@ class Reflector:
         return self._version
 
     def discard(self, key: ObjectKey) -> None:
-        """Remove an object that ``slim`` would exclude now. No event: the object has not changed."""
+        """Remove an object that ``transform`` would exclude now. No event: the object has not changed."""
         self.store.drop(key)
 
     async def run(self) -> None:
@@ -176,7 +176,7 @@ class Reflector:
             version = await self._read()
         self._version = version
         self._fruitless = 0
-        self.problem = None
+        self.last_error = None
         self.synced.set()
         self.known.set()
         if self._client.metrics is not None:
@@ -211,7 +211,7 @@ class Reflector:
         """Store an object of a list; return whether it is cached."""
         if self.store.version(key) == version_of(item) and self.store.uid(key) == uid_of(item):
             return True  # unchanged: replacing the cached copy would only create garbage
-        kept = self._slimmed(key, item)
+        kept = self._transformed(key, item)
         if kept is not None:
             self._put(key, kept)
         return kept is not None
@@ -227,11 +227,11 @@ class Reflector:
                 async for event in watch:
                     events += 1
                     if events == 1:
-                        self._backoff.succeeded("")
+                        self._backoff.reset()
                         self._fruitless = 0
                     self._take(event)
         except InfrastructureError as error:
-            if events or asyncio.get_running_loop().time() - opened < _QUIET_S:
+            if events or asyncio.get_running_loop().time() - opened < _MAX_SILENCE_S:
                 raise
             # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
             self._version = ""
@@ -246,7 +246,7 @@ class Reflector:
         match event["type"]:
             case "ADDED" | "MODIFIED":
                 key = key_of(item)
-                kept = self._slimmed(key, item)
+                kept = self._transformed(key, item)
                 if kept is not None:
                     self._put(key, kept)
                 elif key in self.store:
@@ -266,7 +266,7 @@ class Reflector:
     def _deleted(self, key: ObjectKey, last: dict[str, Any] | None) -> None:
         old = self.store.drop(key)
         if old is None and last is not None:
-            old = self._slimmed(key, last)
+            old = self._transformed(key, last)
         if old is not None:
             self._report(EventType.DELETED, key, old, None)
 
@@ -275,45 +275,45 @@ class Reflector:
         if on_event is not None:
             self.callbacks.guard(Callback.ON_CHANGE, key, lambda: on_event(event, key, old, new), None)
 
-    def _slimmed(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
-        slim = self._slim
-        if slim is None:
+    def _transformed(self, key: ObjectKey, raw: dict[str, Any]) -> Object | None:
+        transform = self._transform
+        if transform is None:
             return raw
         uid, version = uid_of(raw), version_of(raw)
 
-        def transform() -> Object | None:
-            kept = slim(raw)
+        def checked() -> Object | None:
+            kept = transform(raw)
             if kept is not None and (key_of(kept), uid_of(kept), version_of(kept)) != (key, uid, version):
                 raise ValueError("the transform must keep namespace, name, uid and resourceVersion of the metadata")
             return kept
 
-        return self.callbacks.guard(Callback.TRANSFORM, key, transform, None)
+        return self.callbacks.guard(Callback.TRANSFORM, key, checked, None)
 
     def _contacted(self) -> None:
         now = self._client.clock.now()
-        if self.contact_since is None:
-            before = self._before_a_blink(now)
-            self.contact_since = before or now
+        if self.connected_since is None:
+            before = self._resumed_contact(now)
+            self.connected_since = before or now
             if before is None or self._contact_from is None:
                 self._contact_from = self._client.clock.monotonic()
         self.last_contact = now
         if self._version:
-            self.problem = None
+            self.last_error = None
 
     def in_contact(self) -> timedelta:
         """Return how long contact with the API server has been uninterrupted; zero without contact."""
-        if self.contact_since is None or self._contact_from is None:
+        if self.connected_since is None or self._contact_from is None:
             return timedelta()
         return timedelta(seconds=self._client.clock.monotonic() - self._contact_from)
 
-    def _before_a_blink(self, now: datetime) -> datetime | None:
+    def _resumed_contact(self, now: datetime) -> datetime | None:
         """Return the start of contact before a short disconnect; None if it was not short."""
         if self._lost is None or self.last_contact is None:
             return None
         lost, since = self._lost
         # A connection that was silent for longer than the bookmark interval may have hung all that time.
-        was_alive = (lost - self.last_contact).total_seconds() < _QUIET_S
-        return since if was_alive and now - lost < _BLINK else None
+        was_alive = (lost - self.last_contact).total_seconds() < _MAX_SILENCE_S
+        return since if was_alive and now - lost < _SHORT_DISCONNECT else None
 
     async def _recover(self, error: InfrastructureError | ApiError) -> None:
         """Log and report the error if it is new, decide between resume and relist, and wait for the backoff."""
@@ -330,22 +330,22 @@ class Reflector:
             log.info("listing again", extra={"selection": str(self.selection), "why": str(error)})
         else:
             self._restarted("lost")
-            if self.contact_since is not None:
-                self._lost = (self._client.clock.now(), self.contact_since)
-            self.contact_since = None
-            problem = trouble(self.selection, error)
-            if problem != self.problem:
+            if self.connected_since is not None:
+                self._lost = (self._client.clock.now(), self.connected_since)
+            self.connected_since = None
+            problem = describe_error(self.selection, error)
+            if problem != self.last_error:
                 log.warning("watch interrupted", extra={"selection": str(self.selection), "problem": problem})
-            self.problem = problem
+            self.last_error = problem
         asked = error.retry_after if isinstance(error, InfrastructureError) else None
-        await asyncio.sleep(self._backoff.failed("", asked).total_seconds())
+        await asyncio.sleep(self._backoff.next_delay(asked).total_seconds())
 
     def _restarted(self, cause: str) -> None:
         if self._client.metrics is not None:
             self._client.metrics.watch_restarts.labels(self.selection.resource.plural, cause).inc()
 
 
-def trouble(selection: Selection, error: InfrastructureError | ApiError) -> str:
+def describe_error(selection: Selection, error: InfrastructureError | ApiError) -> str:
     """Return a message about a failing selection, with the remedy where there is one."""
     resource = selection.resource
     if error.code == 404:

@@ -53,14 +53,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An HTTP request. ``apart``: uses the separate session; ``fenced``: not sent while read-only."""
+    """An HTTP request. ``separate_pool``: uses the separate session; ``fenced``: not sent while read-only."""
 
     method: str
     path: str
     accept: str
     body: bytes | None = None
     content_type: str = ""
-    apart: bool = False
+    separate_pool: bool = False
     fenced: bool = False
 
 
@@ -113,7 +113,7 @@ class Transport:
             proxy=self._access.proxy,
             read_bufsize=_READ_BUFFER,
             timeout=self._timeout,
-            middlewares=(_sent_once,),
+            middlewares=(_no_automatic_retry,),
             trust_env=False,
         )
 
@@ -161,7 +161,9 @@ class Transport:
             total=total_s, sock_connect=self._options.connect_timeout_s, sock_read=silence_s
         )
         try:
-            async with await self._sent(Request("GET", path, accept, apart=True), timeout=timeout) as response:
+            async with await self._sent(
+                Request("GET", path, accept, separate_pool=True), timeout=timeout
+            ) as response:
                 if response.status != 200:
                     if response.status == 401:
                         await self._renew(rejected=used)
@@ -171,7 +173,7 @@ class Transport:
                     self.answers += 1
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            failure = translated(error)
+            failure = map_error(error)
             if isinstance(failure, UntrustedServer):
                 # For the next watch: the caller opens it after its backoff.
                 await self._reload_authorities()
@@ -182,10 +184,10 @@ class Transport:
             async with await self._sent(request) as response:
                 return Answer(response.status, response.headers, await response.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise translated(error) from error
+            raise map_error(error) from error
 
     async def _sent(self, request: Request, **options: Any) -> aiohttp.ClientResponse:
-        session = self._apart if request.apart else self._session
+        session = self._apart if request.separate_pool else self._session
         if session is None:
             raise RuntimeError("the client is not open: use `async with KubeClient(...)`")
         if self.read_only and request.fenced:
@@ -279,7 +281,9 @@ class Transport:
         return made
 
 
-async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+async def _no_automatic_retry(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
     """Middleware that prevents the session from retrying a GET, PUT or DELETE when its connection breaks.
 
     The caller would see one request where two were sent, and attribute a Conflict caused by the first to another
@@ -293,7 +297,7 @@ async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
 
 
-def translated(error: Exception) -> InfrastructureError:
+def map_error(error: Exception) -> InfrastructureError:
     """Return the error for a failed exchange. Unless the request is known not to have been sent, it counts as
     sent.
     """
@@ -309,7 +313,7 @@ def translated(error: Exception) -> InfrastructureError:
     return NoResponse(f"the connection to the API server broke: {said}")
 
 
-def decoded(body: bytes) -> dict[str, Any]:
+def parse_json(body: bytes) -> dict[str, Any]:
     """Return the object in a response or in a line of it. Raises NoResponse if it is not a JSON object."""
     try:
         found = orjson.loads(body)

@@ -21,7 +21,7 @@ def full_jitter(attempt: int, base: timedelta, cap: timedelta, random: float) ->
     return timedelta(seconds=bound * random)
 
 
-class Backoff(Generic[K]):
+class ItemBackoff(Generic[K]):
     """Counts consecutive failures by key, in memory, until the key succeeds.
 
     The number of keys is not limited: a key whose count is evicted would start again with the shortest delay, and if
@@ -44,7 +44,7 @@ class Backoff(Generic[K]):
     def __len__(self) -> int:
         return len(self._failures)
 
-    def failed(self, key: K, at_least: timedelta | None = None) -> timedelta:
+    def next_delay(self, key: K, at_least: timedelta | None = None) -> timedelta:
         """Record a failure and return the delay, at least ``at_least`` (a Retry-After, for example).
 
         Jitter of at most ``at_least`` is added to it.
@@ -53,10 +53,30 @@ class Backoff(Generic[K]):
         jitter = full_jitter(failures, self._base, self._cap, self._random())
         return jitter if at_least is None else at_least + min(jitter, at_least)
 
-    def failures(self, key: K) -> int:
+    def count(self, key: K) -> int:
         """Return the number of consecutive failures."""
         return self._failures.get(key, 0)
 
-    def succeeded(self, key: K) -> None:
+    def reset(self, key: K) -> None:
         """Drop the key's count."""
         self._failures.pop(key, None)
+
+
+class Backoff:
+    """The backoff of a single activity."""
+
+    def __init__(self, base: timedelta, cap: timedelta) -> None:
+        self._items: ItemBackoff[None] = ItemBackoff(base, cap)
+
+    def next_delay(self, at_least: timedelta | None = None) -> timedelta:
+        """Record a failure and return the delay, at least ``at_least`` as for ItemBackoff."""
+        return self._items.next_delay(None, at_least)
+
+    @property
+    def count(self) -> int:
+        """The number of consecutive failures."""
+        return self._items.count(None)
+
+    def reset(self) -> None:
+        """Report a success."""
+        self._items.reset(None)

@@ -27,7 +27,7 @@ def new_registry() -> CollectorRegistry:
     return registry
 
 
-def preset(metric: Any, **values: Iterable[str]) -> None:
+def init_series(metric: Any, **values: Iterable[str]) -> None:
     """Create every combination of the label values, so that a rate() over the first event is not lost."""
     for combination in itertools.product(*values.values()):
         metric.labels(**dict(zip(values, combination, strict=True)))

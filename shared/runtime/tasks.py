@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Stop(asyncio.Event):
+class ShutdownSignal(asyncio.Event):
     """The shutdown signal, set once; ``reason`` is for the log."""
 
     def __init__(self) -> None:
@@ -45,19 +45,19 @@ class ShutdownStep:
     budget: timedelta
 
 
-class Supervisor:
-    """The root tasks of a process: ``async with Supervisor(stop) as tasks: tasks.start(...)``.
+class RootTasks:
+    """The root tasks of a process: ``async with RootTasks(stop) as tasks: tasks.start(...)``.
 
     Leaving the block cancels the running tasks and raises the tasks' failures, if any, as one ExceptionGroup.
     """
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: ShutdownSignal) -> None:
         self._stop = stop
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: list[Exception] = []
         self._leaving = False
 
-    async def __aenter__(self) -> "Supervisor":
+    async def __aenter__(self) -> "RootTasks":
         return self
 
     async def __aexit__(
@@ -94,7 +94,7 @@ class Supervisor:
             self._stop.request(f"task {task.get_name()} {'failed' if error else 'ended'}")
 
 
-async def stop_in_order(steps: Sequence[ShutdownStep]) -> None:
+async def shut_down(steps: Sequence[ShutdownStep]) -> None:
     """Run the shutdown table row by row. A row that fails or exceeds its budget does not prevent the next ones."""
     for step in steps:
         try:
@@ -106,7 +106,16 @@ async def stop_in_order(steps: Sequence[ShutdownStep]) -> None:
             log.exception("stop step failed", extra={"step": step.name})
 
 
-async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+async def wait_until(event: asyncio.Event, limit: timedelta) -> bool:
+    """Wait for an event, at most ``limit``; return whether it is set."""
+    try:
+        async with asyncio.timeout(limit.total_seconds()):
+            return await event.wait()
+    except TimeoutError:
+        return event.is_set()
+
+
+async def wait_first(*waits: Coroutine[Any, Any, Any]) -> None:
     """Return when the first one has ended; the others are cancelled."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:
@@ -117,12 +126,12 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def end_of(task: "asyncio.Task[None]") -> None:
+async def wait_done(task: "asyncio.Task[None]") -> None:
     """Wait for a task's end, without cancelling it or raising its error."""
     await asyncio.wait({task})
 
 
-async def to_its_end(call: Awaitable[T]) -> T:
+async def raise_foreign_cancellation(call: Awaitable[T]) -> T:
     """Await a call; raise RuntimeError for a CancelledError that was not a cancellation of this task.
 
     Then something that the call waited for was cancelled; propagated, the CancelledError would end this task
@@ -137,7 +146,7 @@ async def to_its_end(call: Awaitable[T]) -> T:
         raise RuntimeError("what it waited for was cancelled") from error
 
 
-async def end(task: "asyncio.Task[None]") -> None:
+async def cancel_and_wait(task: "asyncio.Task[None]") -> None:
     """Cancel a task and wait for its end. Raises its error."""
     task.cancel()
     await asyncio.wait({task})
@@ -160,7 +169,7 @@ async def all_done(*tasks: "asyncio.Task[Any]") -> None:
         raise cancelled
 
 
-async def uncut(call: Coroutine[Any, Any, T]) -> T:
+async def shield_write(call: Coroutine[Any, Any, T]) -> T:
     """Finish a write even if its caller is cancelled meanwhile, once or several times.
 
     An interrupted write may still take effect after the rollback has checked for it. Returns and raises what the call
@@ -177,8 +186,8 @@ async def uncut(call: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
-    """Run ``main`` on uvloop. SIGTERM and SIGINT set its Stop; a second signal exits immediately.
+def run_process(main: Callable[[ShutdownSignal], Coroutine[Any, Any, None]]) -> None:
+    """Run ``main`` on uvloop. SIGTERM and SIGINT set its ShutdownSignal; a second signal exits immediately.
 
     Raises the exceptions of ``main``.
     """
@@ -186,8 +195,8 @@ def run_process(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
         runner.run(_with_signals(main))
 
 
-async def _with_signals(main: Callable[[Stop], Coroutine[Any, Any, None]]) -> None:
-    stop = Stop()
+async def _with_signals(main: Callable[[ShutdownSignal], Coroutine[Any, Any, None]]) -> None:
+    stop = ShutdownSignal()
 
     def on_signal(number: signal.Signals) -> None:
         if stop.is_set():

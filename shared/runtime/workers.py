@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
-from shared.runtime.tasks import to_its_end
+from shared.runtime.tasks import raise_foreign_cancellation
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 K = TypeVar("K", bound=Hashable)
 
 
-async def work(
+async def run_worker(
     queue: WorkQueue[K],
     reconcile: Callable[[K], Awaitable[timedelta | None]],
     on_error: Callable[[K], None],
@@ -32,7 +32,7 @@ async def work(
             return
         try:
             try:
-                again = await to_its_end(reconcile(key))
+                again = await raise_foreign_cancellation(reconcile(key))
                 if again is not None:
                     queue.add_after(key, again)
                 queue.forget(key)
@@ -43,7 +43,7 @@ async def work(
             queue.done(key)
 
 
-async def first_failure(workers: Sequence["asyncio.Task[None]"]) -> None:
+async def wait_failed(workers: Sequence["asyncio.Task[None]"]) -> None:
     """Wait until one of the workers fails, indefinitely if none does. A regular end is not a failure."""
     left = set(workers)
     while left:

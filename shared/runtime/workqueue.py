@@ -31,7 +31,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Generic, TypeVar
 
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import ItemBackoff
 
 K = TypeVar("K", bound=Hashable)
 
@@ -122,12 +122,12 @@ class WorkQueue(Generic[K]):
         low_priority_limit: int | None = None,
         group: Callable[[K], Hashable] = lambda _: None,
         workers: int | None = None,
-        backoff: Backoff[K] | None = None,
+        backoff: ItemBackoff[K] | None = None,
     ) -> None:
         self._group = group
         self._workers = workers
         self._low_limit = low_priority_limit
-        self._backoff: Backoff[K] = backoff if backoff is not None else Backoff(*_BACKOFF)
+        self._backoff: ItemBackoff[K] = backoff if backoff is not None else ItemBackoff(*_BACKOFF)
         # Since when each key has been ready, in that order.
         self._ready: dict[K, float] = {}
         self._normal: _Lane[K] = _Lane(group)
@@ -212,15 +212,15 @@ class WorkQueue(Generic[K]):
 
     def add_rate_limited(self, key: K) -> None:
         """Make the key ready after a delay that increases with each call until ``forget``."""
-        self.add_after(key, self._backoff.failed(key, _BACKOFF[0]))
+        self.add_after(key, self._backoff.next_delay(key, _BACKOFF[0]))
 
     def forget(self, key: K) -> None:
         """Reset the key's rate limit, after it was processed without a failure."""
-        self._backoff.succeeded(key)
+        self._backoff.reset(key)
 
     def num_requeues(self, key: K) -> int:
         """Return the number of rate-limited adds of the key since the last ``forget``."""
-        return self._backoff.failures(key)
+        return self._backoff.count(key)
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Make the key ready after ``delay``, or sooner if it is due earlier already."""

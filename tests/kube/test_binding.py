@@ -63,11 +63,13 @@ async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
 @pytest.mark.parametrize(
     ("prepare", "node", "outcome", "code", "said"),
     [
-        pytest.param(already_bound, "n1", BindOutcome.LOOK, 409, "already assigned", id="bound, to the same node"),
-        pytest.param(already_bound, "n2", BindOutcome.LOOK, 409, "already assigned", id="bound, to another node"),
-        pytest.param(deleting, "n1", BindOutcome.LOOK, 409, "is being deleted", id="deleting"),
-        pytest.param(replaced, "n1", BindOutcome.LOOK, 409, "UID in precondition", id="another pod of the name"),
-        pytest.param(gone, "n1", BindOutcome.GONE, 404, "not found", id="gone"),
+        pytest.param(
+            already_bound, "n1", BindOutcome.CONFLICT, 409, "already assigned", id="bound, to the same node"
+        ),
+        pytest.param(already_bound, "n2", BindOutcome.CONFLICT, 409, "already assigned", id="bound, to another node"),
+        pytest.param(deleting, "n1", BindOutcome.CONFLICT, 409, "is being deleted", id="deleting"),
+        pytest.param(replaced, "n1", BindOutcome.CONFLICT, 409, "UID in precondition", id="another pod of the name"),
+        pytest.param(gone, "n1", BindOutcome.NOT_FOUND, 404, "not found", id="gone"),
         pytest.param(untouched, "no-such-node", BindOutcome.BOUND, 201, "", id="a missing node is not noticed"),
         pytest.param(untouched, "No Node!", BindOutcome.BOUND, 201, "", id="nor is an invalid one"),
         pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node at all is not even sent"),
@@ -93,7 +95,7 @@ async def test_answers(
 async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> None:
     made = await client.create(PODS, namespace, pod("a", schedulingGates=[{"name": "example.com/gate"}]))
     result = await bind(client, namespace, uid_of(made))
-    assert (result.outcome, result.code) == (BindOutcome.LOOK, 409)
+    assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
     assert "schedulingGates" in result.message
 
 
@@ -111,7 +113,7 @@ async def test_a_lost_answer_is_repeated_and_the_pod_says_the_rest(
     await wired.get(PODS, namespace, "a")  # so that the POST needs no handshake
     wire.lose_answers(1)
     result = await bind(wired, namespace, uid_of(made))
-    assert (result.outcome, result.code) == (BindOutcome.LOOK, 409)
+    assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
     assert result.last_unknown is not None
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"
 
@@ -144,5 +146,5 @@ async def test_the_outcome_of_posts_without_a_reply_is_unknown(
     assert result.last_unknown is not None
     # Once the API server is back, asking again tells: either an earlier POST was taken up, or this one binds.
     later = await bind(client, namespace, uid_of(made))
-    assert later.outcome in (BindOutcome.BOUND, BindOutcome.LOOK)
+    assert later.outcome in (BindOutcome.BOUND, BindOutcome.CONFLICT)
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"

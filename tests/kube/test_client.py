@@ -195,13 +195,13 @@ async def test_a_lost_answer_is_told_from_no_connection(wire: Wire, wired: KubeC
     wire.lose_answers(1)
     with pytest.raises(NoResponse) as lost:
         await wired.create(CONFIGMAPS, namespace, configmap("a"))
-    assert lost.value.may_be_done
+    assert lost.value.may_have_been_applied
     with pytest.raises(AlreadyExists):
         await wired.create(CONFIGMAPS, namespace, configmap("a"))
     await wire.cut()
     with pytest.raises(ConnectionFailed) as refused:
         await wired.get(NAMESPACES, "", namespace)
-    assert not refused.value.may_be_done
+    assert not refused.value.may_have_been_applied
 
 
 @asynccontextmanager

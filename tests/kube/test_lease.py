@@ -285,9 +285,9 @@ async def test_a_short_outage_costs_nothing(
     async with electing(one):
         await set_(one.is_leader)
         await wire.cut()
-        await until(lambda: one.troubled)
+        await until(lambda: one.failing)
         await wire.mend()
-        await until(lambda: not one.troubled)
+        await until(lambda: not one.failing)
         assert one.is_leader.is_set()
 
 
@@ -333,5 +333,5 @@ async def test_a_deleted_lease_is_made_again(client: KubeClient, namespace: str)
 async def test_without_rights_nobody_leads_and_a_stop_is_heard(nobody: KubeClient, namespace: str) -> None:
     one = elector(nobody, namespace, "one")
     async with electing(one):
-        await until(lambda: one.troubled)
+        await until(lambda: one.failing)
         assert not one.is_leader.is_set()

@@ -40,7 +40,7 @@ async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_ti
             account = TimeAccount(asyncio.get_running_loop().time)
             with accounting(account), pytest.raises(ConnectionFailed, match="all 2 connections") as caught:
                 await create("queued")
-            assert not caught.value.may_be_done
+            assert not caught.value.may_have_been_applied
             assert account.api == 0
             assert account.own < 3
             gate.open()

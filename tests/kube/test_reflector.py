@@ -63,7 +63,7 @@ async def test_from_the_first_list_on_every_change_is_told_once(client: KubeClie
         await until(lambda: len(told.all) == 4)
         assert told.of("new") == [(ADDED, None, "1"), (MODIFIED, "1", "2"), (DELETED, "2", None)]
         assert list(reflector.store) == [ObjectKey(namespace, "there")]
-        assert reflector.problem is None
+        assert reflector.last_error is None
         assert reflector.last_contact is not None
 
 
@@ -73,12 +73,12 @@ async def test_an_empty_selection_is_synced(client: KubeClient, namespace: str) 
 
 
 async def test_objects_are_slimmed_as_they_come_in(client: KubeClient, namespace: str) -> None:
-    def slim(raw: dict[str, Any]) -> Object:
+    def transform(raw: dict[str, Any]) -> Object:
         kept = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
         return {"metadata": kept}
 
     await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), slim=slim)) as reflector:
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), transform=transform)) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
         await until(lambda: len(reflector.store) == 2)
         assert [list(found) for found in reflector.store.values()] == [["metadata"], ["metadata"]]
@@ -116,16 +116,16 @@ async def test_changes_during_a_cut_are_told_by_the_resumed_watch(
     told = Told()
     async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
         await wire.cut()
-        await until(lambda: reflector.problem is not None)
-        assert reflector.contact_since is None
+        await until(lambda: reflector.last_error is not None)
+        assert reflector.connected_since is None
         await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
         await client.delete(CONFIGMAPS, namespace, "goes")
         await client.create(CONFIGMAPS, namespace, configmap("comes", x="0"))
         told.all.clear()
         await wire.mend()
         await until(lambda: len(told.all) == 3)
-        assert reflector.problem is None
-        assert reflector.contact_since is not None
+        assert reflector.last_error is None
+        assert reflector.connected_since is not None
     assert told.all == [
         (MODIFIED, "changes", "0", "1"),
         (DELETED, "goes", "0", None),
@@ -142,7 +142,7 @@ async def test_a_restarted_api_server_has_forgotten_the_place_and_the_list_tells
     told = Told()
     async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
         await wire.cut()
-        await until(lambda: reflector.problem is not None)
+        await until(lambda: reflector.last_error is not None)
         told.all.clear()
         await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
         await client.delete(CONFIGMAPS, namespace, "goes")
@@ -195,24 +195,24 @@ async def test_an_api_server_away_at_start_is_waited_for(
     await client.create(CONFIGMAPS, namespace, configmap("a"))
     await wire.cut()
     async with running(Reflector(wired, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
-        await until(lambda: "no connection to the API server" in (reflector.problem or ""))
+        await until(lambda: "no connection to the API server" in (reflector.last_error or ""))
         assert not reflector.synced.is_set()
         await wire.mend()
         await until(reflector.synced.is_set)
-        assert (reflector.problem, len(reflector.store)) == (None, 1)
+        assert (reflector.last_error, len(reflector.store)) == (None, 1)
 
 
 async def test_a_missing_right_is_named_once_and_taken_up_when_granted(
     api_cluster: Cluster, nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Reflector(nobody, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
-        await until(lambda: "list and watch on configmaps in namespace" in (reflector.problem or ""))
+        await until(lambda: "list and watch on configmaps in namespace" in (reflector.last_error or ""))
         role = ["role", "reader", "--verb=list,watch", "--resource=configmaps", f"--namespace={namespace}"]
         binding = ["--role=reader", f"--serviceaccount={namespace}:nobody", f"--namespace={namespace}"]
         api_cluster.kubectl("create", *role)
         api_cluster.kubectl("create", "rolebinding", "reader", *binding)
         await until(reflector.synced.is_set)
-        assert reflector.problem is None
+        assert reflector.last_error is None
     assert len([line for line in caplog.records if "not granted" in str(line.__dict__.get("problem"))]) == 1
 
 
@@ -242,7 +242,7 @@ def custom(plural: str) -> Resource:
 async def test_a_resource_that_is_installed_later_is_taken_up(client: KubeClient, namespace: str) -> None:
     selection = Selection(custom("laters"), namespace)
     async with running(Reflector(client, selection), synced=False) as reflector:
-        await until(lambda: "install its CustomResourceDefinition" in (reflector.problem or ""))
+        await until(lambda: "install its CustomResourceDefinition" in (reflector.last_error or ""))
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition("laters"))
         await until(reflector.synced.is_set)
 
@@ -261,7 +261,7 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
         pass
     plain = Selection(custom("plains"), namespace, field_selector=selector)
     async with running(Reflector(client, plain), synced=False) as reflector:
-        await until(lambda: "field label not supported" in (reflector.problem or ""))
+        await until(lambda: "field label not supported" in (reflector.last_error or ""))
     async with running(Reflector(client, plain, fallback=Selection(custom("plains"), namespace))) as reflector:
         assert reflector.selection.field_selector == ""
 
@@ -271,7 +271,7 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
 ) -> None:
     """Whatever the API server stores must not end a watch: the next start would meet the same object."""
 
-    def slim(raw: dict[str, Any]) -> Object | None:
+    def transform(raw: dict[str, Any]) -> Object | None:
         return raw["data"]["x"] if raw["metadata"]["name"] == "wrong-type" else {**raw, "size": int(raw["data"]["x"])}
 
     told = Told()
@@ -284,7 +284,9 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
     for name, x in (("a", "1"), ("poison", "none"), ("wrong-type", "1"), ("z", "2")):
         await client.create(CONFIGMAPS, namespace, configmap(name, x=x))
     by_name = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=kube-root-ca.crt")
-    async with running(Reflector(proxied, by_name, on_event=handler, slim=slim, owner="tester")) as reflector:
+    async with running(
+        Reflector(proxied, by_name, on_event=handler, transform=transform, owner="tester")
+    ) as reflector:
         assert [key.name for key in sorted(reflector.store)] == ["a", "z"]
         await client.patch(CONFIGMAPS, namespace, "a", {"data": {"x": "9"}})
         await client.patch(CONFIGMAPS, namespace, "z", {"data": {"x": "ten"}})
@@ -294,7 +296,7 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
         assert {key.name for key in reflector.store} == {"a", "poison", "last"}
         assert told.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
         assert told.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
-        assert reflector.problem is None
+        assert reflector.last_error is None
     assert proxied.metrics is not None
     counted = {
         callback: proxied.metrics.callback_errors.labels("tester", "configmaps", callback)._value.get()

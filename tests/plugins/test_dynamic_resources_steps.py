@@ -402,7 +402,7 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
         case.client,
         Selection(source.resource, case.namespace),
         on_event=lambda kind, key, *_: seen.append((kind, key.name)),
-        slim=source.transform,
+        transform=source.transform,
     )
     assert source.attach is not None
     source.attach(reflector)

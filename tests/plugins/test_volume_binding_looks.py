@@ -181,7 +181,7 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
             if source.on_change is not None:
                 source.on_change(old, new)
 
-        reflector = Reflector(client, Selection(source.resource), on_event=on_event, slim=source.transform)
+        reflector = Reflector(client, Selection(source.resource), on_event=on_event, transform=source.transform)
         if source.attach is not None:
             source.attach(reflector)
         task = asyncio.create_task(reflector.run())

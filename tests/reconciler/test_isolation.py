@@ -87,7 +87,7 @@ async def _is_in_force(stage: Stage) -> bool:
     try:
         await stage.client.create(PODS, stage.namespace, body, name="canary", subresource="binding")
     except ServerError as error:
-        return "failed calling webhook" in str(error) and not error.may_be_done
+        return "failed calling webhook" in str(error) and not error.may_have_been_applied
     return False
 
 

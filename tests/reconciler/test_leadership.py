@@ -93,7 +93,7 @@ async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers
         await wire.mend()
         with pytest.raises(ConnectionFailed, match="no longer leads"):
             await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
-        await until(lambda: all(r.contact_since for r in leader.parts.reflectors.values()))
+        await until(lambda: all(r.connected_since for r in leader.parts.reflectors.values()))
         assert plugin.worked == worked
 
 
@@ -143,7 +143,7 @@ async def test_a_watched_resource_that_is_not_served_keeps_nobody_from_leading(s
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
-        assert "install its CustomResourceDefinition" in (working.parts.reflectors["scripted/0"].problem or "")
+        assert "install its CustomResourceDefinition" in (working.parts.reflectors["scripted/0"].last_error or "")
         assert unsynced(working.parts) is None
     assert plugin.terms == ["start", "started", "stop"]
 

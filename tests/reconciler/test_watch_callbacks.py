@@ -18,7 +18,7 @@ from tests.reconciler.stage import Scripted, Stage
 
 
 async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor_binding(stage: Stage) -> None:
-    def slim(raw: dict[str, Any]) -> Object:
+    def transform(raw: dict[str, Any]) -> Object:
         return {**raw, "ready": raw["data"]["ready"] == "yes"}  # KeyError for one without
 
     def keys(found: Object) -> Iterable[ObjectKey]:
@@ -35,7 +35,7 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
         ready = any(found["ready"] for found in working.parts.reflectors["scripted/0"].store.values())
         return Status.ok() if ready else Status.wait("nothing is ready")
 
-    source = EventSource(CONFIGMAPS, keys=keys, transform=slim, on_change=on_change, label_selector="of=plugin")
+    source = EventSource(CONFIGMAPS, keys=keys, transform=transform, on_change=on_change, label_selector="of=plugin")
     registry = CollectorRegistry()
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, metrics=KubeMetrics(registry), clock=stage.clock)
     plugin = Scripted(pre_bind=until_ready, sources=[source])

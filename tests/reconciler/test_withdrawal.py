@@ -12,7 +12,7 @@ from shared.framework.plugin import RUN_PARALLEL, SKIP_PARALLEL, Preflight
 from shared.framework.status import Reason, Status
 from shared.kube.errors import NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES
-from shared.runtime.tasks import uncut
+from shared.runtime.tasks import shield_write
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
@@ -272,7 +272,7 @@ class Writes(Scripted):
     async def pre_bind(self, ctx: BindContext) -> Status:
         self._called("pre_bind", ctx)
         body = {"metadata": {"name": "effect"}}
-        await uncut(ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body))
+        await shield_write(ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body))
         return Status.ok()
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:

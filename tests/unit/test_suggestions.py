@@ -149,7 +149,7 @@ def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Su
             id="a missing right",
         ),
         pytest.param(
-            BindingResult(BindOutcome.GONE, message="not found"), Reason.POD_GONE, None, id="the pod is gone"
+            BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None, id="the pod is gone"
         ),
     ],
 )

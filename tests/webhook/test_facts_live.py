@@ -14,7 +14,7 @@ from localcluster.nodes import node_object
 from shared.api import names
 from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
-from shared.runtime.tasks import Stop
+from shared.runtime.tasks import ShutdownSignal
 from webhook.cluster_info import ClusterInfoWatcher, EnabledSources
 from webhook.review import NO_FACTS, ClusterInfo
 
@@ -45,7 +45,7 @@ async def finding(
     kubeconfig: Path, wanted: EnabledSources, registry: CollectorRegistry | None = None
 ) -> AsyncIterator[ClusterInfoWatcher]:
     finder = ClusterInfoWatcher(wanted, kubeconfig, KubeMetrics(registry or CollectorRegistry()))
-    task = asyncio.create_task(finder.run(Stop()))
+    task = asyncio.create_task(finder.run(ShutdownSignal()))
     try:
         yield finder
     finally:

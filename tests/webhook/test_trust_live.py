@@ -28,7 +28,7 @@ from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
-from shared.runtime.tasks import end
+from shared.runtime.tasks import cancel_and_wait
 from shared.testing.builders import pod
 from shared.testing.clock import SteppedClock
 from tests.live import LiveCluster
@@ -352,7 +352,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
             await until(lambda: holder.leaf is not None and is_valid_at(holder.leaf.certificate, clock.now()))
         finally:
             for task in tasks:
-                await end(task)
+                await cancel_and_wait(task)
 
 
 def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(

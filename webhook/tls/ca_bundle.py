@@ -56,7 +56,7 @@ class Configurations:
         """Return which configurations have not been read yet, and why; None after all have synced."""
         for name, reflector in self.reflectors.items():
             if not reflector.synced.is_set():
-                return f"{name}: {reflector.problem or 'not read yet'}"
+                return f"{name}: {reflector.last_error or 'not read yet'}"
         return None
 
     def not_ready_reason(self) -> str | None:

@@ -105,7 +105,7 @@ class CAController:
     def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None while the Secret is synced and the last pass succeeded."""
         if not self.reflector.synced.is_set():
-            return f"Secret {self._secret}: {self.reflector.problem or 'not read yet'}"
+            return f"Secret {self._secret}: {self.reflector.last_error or 'not read yet'}"
         return self.passes.problem
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class CAController:
             return
         state = await self._stepped()
         self._known = state
-        self._sign(state, unseen=self.reflector.problem is not None)
+        self._sign(state, unseen=self.reflector.last_error is not None)
         bundle = self._bundle(state)
         self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
@@ -237,7 +237,7 @@ class CAController:
 
     def _renew_unseen(self) -> None:
         """Without the API server, or without permission for a step, at least renew the leaf before it expires."""
-        if self._known is not None and (self.reflector.problem or self.passes.problem):
+        if self._known is not None and (self.reflector.last_error or self.passes.problem):
             self._sign(self._known, unseen=True)
 
     def _ca_end(self) -> datetime | None:

@@ -18,7 +18,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.address import ListenAddress
-from shared.runtime.tasks import Stop
+from shared.runtime.tasks import ShutdownSignal
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca_bundle import Configurations, FilePublisher
 from webhook.tls.ca_controller import CAController, SelfSignedConfig, ServingCertificate
@@ -60,7 +60,7 @@ class CertificateManager:
         """Return why API servers cannot verify the certificate; None if they can."""
         return self._missing()
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: ShutdownSignal) -> None:
         """Run until cancelled, or until ``stop`` while there is no access to an API server."""
         access = await wait_for_access(self._options.kubeconfig, stop, self._no_access)
         if access is None:

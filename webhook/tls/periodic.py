@@ -6,11 +6,11 @@ A failure is logged once, reported in ``problem`` and retried with backoff; only
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import timedelta
 
 from shared.kube.errors import Conflict, Invalid, KubeError
 from shared.runtime.backoff import Backoff
+from shared.runtime.tasks import wait_until
 from webhook.metrics import CertificateMetrics
 from webhook.tls.serving import CertificateError
 
@@ -33,7 +33,7 @@ class PeriodicTask:
         self._every = every
         self._metrics = metrics
         self._woken = asyncio.Event()
-        self._backoff: Backoff[str] = Backoff(*_BACKOFF)
+        self._backoff = Backoff(*_BACKOFF)
 
     def wake(self) -> None:
         """Run soon: something has changed."""
@@ -44,24 +44,22 @@ class PeriodicTask:
         while True:
             self._woken.clear()
             wait = await self._once()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait.total_seconds()):
-                    await self._woken.wait()
+            await wait_until(self._woken, wait)
 
     async def _once(self) -> timedelta:
         try:
             await self._look()
         except (KubeError, CertificateError) as error:
-            wait = self._backoff.failed("")
+            wait = self._backoff.next_delay()
             if isinstance(error, Conflict | Invalid):
                 # Another replica wrote first; the watch will deliver its write.
                 self._metrics.ca_conflicts.inc()
-                if self._backoff.failures("") <= _BAD_LUCK:
+                if self._backoff.count <= _BAD_LUCK:
                     return wait
             if str(error) != self.problem:
                 log.warning("the CA cannot be written, trying again", extra={"error": str(error)})
             self.problem = str(error)
             return wait
-        self._backoff.succeeded("")
+        self._backoff.reset()
         self.problem = None
         return self._every

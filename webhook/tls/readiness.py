@@ -13,6 +13,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from shared.runtime.address import ListenAddress
+from shared.runtime.tasks import wait_until
 from webhook.tls.bundle import Call, calls
 from webhook.tls.ca_bundle import Configurations
 from webhook.tls.serving import client_context
@@ -52,10 +53,7 @@ class ListenerProbe:
             elif found is not None and self._missing is None:
                 log.warning("API servers cannot verify the certificate", extra={"error": found})
             self._missing = found
-            wait = _EVERY if found is None else _SOON
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait.total_seconds()):
-                    await self._woken.wait()
+            await wait_until(self._woken, _EVERY if found is None else _SOON)
 
     async def _ask(self) -> str | None:
         missing = self._configurations.not_ready_reason()

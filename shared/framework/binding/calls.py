@@ -18,7 +18,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.plugin import Plugin
 from shared.framework.status import Code, Status
 from shared.kube.errors import InfrastructureError
-from shared.runtime.tasks import to_its_end
+from shared.runtime.tasks import raise_foreign_cancellation
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class PluginCalls:
         budget = Budget(budget_s)
         try:
             async with budget:
-                status = check(await to_its_end(awaitable(method())))
+                status = check(await raise_foreign_cancellation(awaitable(method())))
         except TimeoutError as error:
             if not budget.is_out:
                 return self._failed(plugin, point, ctx, error)

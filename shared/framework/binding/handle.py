@@ -15,7 +15,7 @@ from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
 from shared.framework.gates import FeatureGates
 from shared.kube.client import KubeClient
-from shared.kube.reflector import Reflector, Slim
+from shared.kube.reflector import Reflector, Transform
 from shared.kube.resources import Resource
 from shared.runtime.clock import Clock
 
@@ -26,8 +26,7 @@ class EventSource:
 
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.
-    - ``transform``: trims each object before caching; returning None does not cache it (see
-      ``Reflector``).
+    - ``transform``: trims each object before caching; returning None does not cache it (see ``Reflector``).
     - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
@@ -39,7 +38,7 @@ class EventSource:
     keys: Callable[[Object], Iterable[ObjectKey]] = lambda _: ()
     label_selector: str = ""
     field_selector: str = ""
-    transform: Slim | None = None
+    transform: Transform | None = None
     attach: Callable[[Reflector], None] | None = None
     on_change: Callable[[Object | None, Object | None], None] | None = None
 

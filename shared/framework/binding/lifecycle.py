@@ -27,8 +27,8 @@ from shared.kube.client import KubeClient
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import Resource, Selection
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import end, to_its_end
-from shared.runtime.workers import first_failure, work
+from shared.runtime.tasks import cancel_and_wait, raise_foreign_cancellation
+from shared.runtime.workers import run_worker, wait_failed
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class PluginLifecycle:
                 Selection(
                     source.resource, label_selector=source.label_selector, field_selector=source.field_selector
                 ),
-                slim=source.transform,
+                transform=source.transform,
                 owner=name,
             )
             reflector.on_event = partial(_report, source, reflector.callbacks, wake, changed)
@@ -153,7 +153,7 @@ class PluginLifecycle:
         """Wait until a worker task itself fails. Errors raised by a plugin's reconcile function are retried and do
         not count.
         """
-        await first_failure([worker.task for worker in self._workers.values() if worker.task is not None])
+        await wait_failed([worker.task for worker in self._workers.values() if worker.task is not None])
 
     def _add_worker(self, plugin: str, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         full = f"{plugin}/{name}"
@@ -181,7 +181,7 @@ async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[Non
     deadline = asyncio.timeout(budget_s)
     try:
         async with deadline:
-            await to_its_end(awaitable(method()))
+            await raise_foreign_cancellation(awaitable(method()))
     except Exception as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
@@ -240,7 +240,7 @@ class _Worker:
 
     def start(self) -> None:
         self._queue = WorkQueue()
-        working = work(self._queue, self._reconcile, self._on_error)
+        working = run_worker(self._queue, self._reconcile, self._on_error)
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     async def stop(self) -> None:
@@ -250,7 +250,7 @@ class _Worker:
         self._queue.shut_down()
         self._queue = None
         task, self.task = self.task, None
-        await end(task)
+        await cancel_and_wait(task)
 
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.runtime.metrics import BIND_BUCKETS, preset
+from shared.runtime.metrics import BIND_BUCKETS, init_series
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -63,7 +63,7 @@ class PluginMetrics:
                 name, f"{self._full(name)} is registered already; each name is, once a process"
             ) from error
         if labels:
-            preset(metric, **labels)
+            init_series(metric, **labels)
         return metric
 
     def _refusal(self, name: str, rule: str) -> ValueError:

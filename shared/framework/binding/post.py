@@ -57,14 +57,14 @@ def binding_status(result: BindingResult) -> Status:
     match result.outcome:
         case BindOutcome.BOUND:
             return Status.ok()
-        case BindOutcome.GONE:
+        case BindOutcome.NOT_FOUND:
             return Status.fatal(result.message, Reason.POD_GONE)
         case BindOutcome.REFUSED:
             status = denied_status(result.message)
             # A policy's denial concerns this pod on this node; no scheduling decision resolves a missing permission.
             is_policy = status.reason is Reason.REJECTED
             return replace(status, suggestion=Suggestion.RESCHEDULE_ELSEWHERE) if is_policy else status
-        case BindOutcome.LOOK | BindOutcome.UNKNOWN:
+        case BindOutcome.CONFLICT | BindOutcome.UNKNOWN:
             # The caller reads the pod to find out whether it is bound.
             why = result.message or "the outcome of the Binding is not known"
             return Status(Code.TRANSIENT, (why,), retry_after=result.retry_after)

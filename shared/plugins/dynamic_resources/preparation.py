@@ -41,7 +41,7 @@ from shared.plugins.dynamic_resources.rules import (
 )
 from shared.plugins.dynamic_resources.writer import Claims, busy
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import uncut
+from shared.runtime.tasks import shield_write
 
 # Concurrent reads of one pod's claims.
 READS = 8
@@ -206,7 +206,7 @@ class ClaimReserver:
         key = key_of(pod)
         body = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
         try:
-            await uncut(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
+            await shield_write(self._client.patch(PODS, key.namespace, key.name, body, subresource="status"))
         except NotFound:
             return False
         except Invalid as error:

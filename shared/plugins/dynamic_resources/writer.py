@@ -29,7 +29,7 @@ from shared.plugins.dynamic_resources.rules import (
     next_removal,
     next_take,
 )
-from shared.runtime.tasks import uncut
+from shared.runtime.tasks import shield_write
 
 # Drivers and the claim controller also write to a claim, but rarely this often in a row.
 CONFLICTS = 5
@@ -86,7 +86,7 @@ class Claims:
         """Create a claim, or return the existing one of that name; None if that one was deleted meanwhile."""
         namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
         try:
-            return await uncut(self._client.create(RESOURCECLAIMS, namespace, claim))
+            return await shield_write(self._client.create(RESOURCECLAIMS, namespace, claim))
         except AlreadyExists:
             return await self.get(ObjectKey(namespace, name))
 
@@ -107,7 +107,7 @@ class Claims:
             if isinstance(step, Status):
                 return step
             try:
-                claim = await uncut(self._write(claim, step))
+                claim = await shield_write(self._write(claim, step))
             except (Conflict, NotFound):
                 failures += 1
                 if failures > CONFLICTS:

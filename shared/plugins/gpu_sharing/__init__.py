@@ -63,7 +63,7 @@ from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removal
 from shared.plugins.gpu_sharing.site import ReservationClient
 from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, OrphanScan
 from shared.plugins.gpu_sharing.watches import group_of, groups_of, slim_other, slim_reservation, slim_user
-from shared.runtime.tasks import uncut
+from shared.runtime.tasks import shield_write
 
 SWEEP = ObjectKey("", "sweep")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
@@ -205,7 +205,9 @@ class GpuSharing(Plugin):
             if missing is not None:
                 return missing
             held = [answer.device for answer in answers if isinstance(answer, Held)]
-            return await uncut(self._give(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True))))
+            return await shield_write(
+                self._give(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True)))
+            )
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:

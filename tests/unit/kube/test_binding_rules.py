@@ -3,7 +3,7 @@
 import pytest
 
 from shared.api.field_error import FieldError
-from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, judged
+from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, classify_error
 from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
@@ -84,12 +84,17 @@ def test_golden_texts() -> None:
     ("status", "first", "after_a_lost_answer"),
     [
         pytest.param(
-            ApiStatus(404, "NotFound", details={"name": "pod"}), BindOutcome.GONE, BindOutcome.GONE, id="no such pod"
+            ApiStatus(404, "NotFound", details={"name": "pod"}),
+            BindOutcome.NOT_FOUND,
+            BindOutcome.NOT_FOUND,
+            id="no such pod",
         ),
         pytest.param(ApiStatus(404), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a webhook's denial with 404"),
-        pytest.param(ApiStatus(409, "Conflict"), BindOutcome.LOOK, BindOutcome.LOOK, id="bound, gated or deleting"),
         pytest.param(
-            ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.LOOK, BindOutcome.LOOK, id="another pod"
+            ApiStatus(409, "Conflict"), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="bound, gated or deleting"
+        ),
+        pytest.param(
+            ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="another pod"
         ),
         pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="refused by a policy"),
         pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
@@ -98,6 +103,6 @@ def test_golden_texts() -> None:
 def test_what_an_answer_means(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
     error = from_status(status)
     assert isinstance(error, ApiError)
-    assert judged(error, None).outcome is first
-    later = judged(error, LOST)
+    assert classify_error(error, None).outcome is first
+    later = classify_error(error, LOST)
     assert (later.outcome, later.last_unknown) == (after_a_lost_answer, LOST)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from shared.kube.config import load_access, usual_kubeconfigs, wait_for_access
+from shared.kube.config import default_kubeconfig_paths, load_access, wait_for_access
 from shared.kube.errors import CredentialsError
 from shared.kube.kubeconfig import RELOAD_AFTER_S
 from shared.testing.clock import START, SteppedClock
@@ -240,8 +240,8 @@ async def test_a_broken_service_account(service_account: Path, file: str, conten
 
 
 def test_the_usual_kubeconfigs() -> None:
-    assert usual_kubeconfigs({"KUBECONFIG": f"/a{os.pathsep}{os.pathsep}/b"}) == [Path("/a"), Path("/b")]
-    assert usual_kubeconfigs({}) == [Path.home() / ".kube" / "config"]
+    assert default_kubeconfig_paths({"KUBECONFIG": f"/a{os.pathsep}{os.pathsep}/b"}) == [Path("/a"), Path("/b")]
+    assert default_kubeconfig_paths({}) == [Path.home() / ".kube" / "config"]
 
 
 @pytest.mark.looptime

@@ -69,7 +69,7 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
     ],
 )
 def test_whether_a_write_may_be_done_all_the_same(error: InfrastructureError, expected: bool) -> None:
-    assert error.may_be_done is expected
+    assert error.may_have_been_applied is expected
 
 
 def test_causes_and_details_are_kept() -> None:

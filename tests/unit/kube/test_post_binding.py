@@ -48,7 +48,7 @@ async def post(client: KubeClient, stopping: asyncio.Event | None = None) -> Bin
     [
         pytest.param([], 1, BindOutcome.BOUND, None, id="acknowledged"),
         pytest.param([LOST], 2, BindOutcome.BOUND, None, id="a lost reply is followed by one more POST"),
-        pytest.param([LOST, BOUND_ALREADY], 2, BindOutcome.LOOK, None, id="the first was applied"),
+        pytest.param([LOST, BOUND_ALREADY], 2, BindOutcome.CONFLICT, None, id="the first was applied"),
         pytest.param([LOST, LOST], 2, BindOutcome.UNKNOWN, None, id="there is no third"),
         pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="nor after timeouts of the API server"),
         pytest.param([LOST, ConnectionFailed("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),

@@ -13,9 +13,9 @@ from shared.kube.errors import (
     from_response,
     from_status,
 )
-from shared.kube.reflector import needs_list, trouble
+from shared.kube.reflector import describe_error, needs_list
 from shared.kube.resources import BINDREQUESTS, NODES, Selection
-from shared.kube.transport import translated
+from shared.kube.transport import map_error
 
 TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
 
@@ -58,7 +58,7 @@ def test_whether_to_list_again(error: KubeError, expected: bool) -> None:
     ],
 )
 def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) -> None:
-    assert trouble(selection, from_status(status)) == expected
+    assert describe_error(selection, from_status(status)) == expected
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_golden_texts(selection: Selection, status: ApiStatus, expected: str) ->
     ],
 )
 def test_translation(error: Exception, expected: type[InfrastructureError]) -> None:
-    assert type(translated(error)) is expected
+    assert type(map_error(error)) is expected

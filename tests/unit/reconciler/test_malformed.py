@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.informers import slim_request
+from reconciler.informers import transform_request
 from reconciler.ttl import is_due
 from shared.api.bindrequest import Phase, decode_bind_request
 from shared.testing.builders import bind_request
@@ -21,7 +21,7 @@ TIMES: list[Any] = [5, True, ["2020-01-01T00:00:00Z"], {"seconds": 5}, "yesterda
 def test_a_status_of_another_type_reads_as_pending(status: Any) -> None:
     raw = {**bind_request("train", uid="u"), "status": status}
     raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
-    kept = slim_request(raw)
+    kept = transform_request(raw)
     assert kept is not None
     request = decode_bind_request(kept)
     assert (request.phase, request.failed_attempts, request.next_attempt) == (Phase.PENDING, 0, None)

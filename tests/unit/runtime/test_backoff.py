@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.runtime.backoff import Backoff, full_jitter
+from shared.runtime.backoff import ItemBackoff, full_jitter
 
 
 def seconds(value: float) -> timedelta:
@@ -27,21 +27,25 @@ def test_full_jitter(attempt: int, random: float, expected: float) -> None:
     assert full_jitter(attempt, seconds(1), seconds(60), random) == seconds(expected)
 
 
-def backoff() -> Backoff[str]:
-    return Backoff(seconds(1), seconds(60), random=lambda: 0.5)
+def backoff() -> ItemBackoff[str]:
+    return ItemBackoff(seconds(1), seconds(60), random=lambda: 0.5)
 
 
 def test_failures_in_a_row_count_by_key_and_a_success_forgets_them() -> None:
     counted = backoff()
-    assert [counted.failed("a"), counted.failed("a"), counted.failed("b")] == [seconds(0.5), seconds(1), seconds(0.5)]
-    counted.succeeded("a")
-    assert counted.failures("a") == 0
-    assert counted.failed("a") == seconds(0.5)
-    assert counted.failed("b") == seconds(1)
+    assert [counted.next_delay("a"), counted.next_delay("a"), counted.next_delay("b")] == [
+        seconds(0.5),
+        seconds(1),
+        seconds(0.5),
+    ]
+    counted.reset("a")
+    assert counted.count("a") == 0
+    assert counted.next_delay("a") == seconds(0.5)
+    assert counted.next_delay("b") == seconds(1)
 
 
 def test_success_of_an_unknown_key_is_nothing() -> None:
-    backoff().succeeded("never failed")
+    backoff().reset("never failed")
 
 
 @pytest.mark.parametrize(
@@ -52,14 +56,14 @@ def test_success_of_an_unknown_key_is_nothing() -> None:
     ],
 )
 def test_never_sooner_than_the_other_side_asked_for(asked: float, expected: float) -> None:
-    assert backoff().failed("a", at_least=seconds(asked)) == seconds(expected)
+    assert backoff().next_delay("a", at_least=seconds(asked)) == seconds(expected)
 
 
 @pytest.mark.parametrize("keys", [pytest.param(1, id="one key"), pytest.param(20_001, id="20,001 keys in turn")])
 def test_every_failing_key_backs_off_however_many_there_are(keys: int) -> None:
-    counted: Backoff[int] = Backoff(seconds(1), seconds(60), random=lambda: 0.5)
-    rounds = [{counted.failed(key) for key in range(keys)} for _ in range(4)]
+    counted: ItemBackoff[int] = ItemBackoff(seconds(1), seconds(60), random=lambda: 0.5)
+    rounds = [{counted.next_delay(key) for key in range(keys)} for _ in range(4)]
     assert rounds == [{seconds(0.5)}, {seconds(1)}, {seconds(2)}, {seconds(4)}]
     for key in range(keys):
-        counted.succeeded(key)
+        counted.reset(key)
     assert len(counted) == 0

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from shared.runtime.address import ListenAddress, parse_listen
-from shared.runtime.metrics import BIND_BUCKETS, new_registry, preset
+from shared.runtime.metrics import BIND_BUCKETS, init_series, new_registry
 from shared.runtime.probes import Check, ProbeServer
 
 
@@ -54,7 +54,7 @@ def checks() -> dict[str, Check]:
 async def base(checks: dict[str, Check]) -> AsyncIterator[str]:
     """A running server's URL."""
     registry = CollectorRegistry()
-    preset(Counter("bowline_seen", "Things seen.", ("kind",), registry=registry), kind=("pod", "node"))
+    init_series(Counter("bowline_seen", "Things seen.", ("kind",), registry=registry), kind=("pod", "node"))
     server = ProbeServer(parse_listen("127.0.0.1:0"), registry, checks)
     await server.start()
     yield f"http://{server.address}"

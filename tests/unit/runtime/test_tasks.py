@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.tasks import ShutdownStep, Stop, Supervisor, all_done, stop_in_order, uncut
+from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, all_done, shield_write, shut_down
 
 
 async def forever() -> None:
@@ -25,9 +25,9 @@ async def end() -> None:
 
 
 async def test_the_first_root_task_to_fail_stops_the_process_and_its_error_comes_out() -> None:
-    stop = Stop()
+    stop = ShutdownSignal()
     with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012 - the block is what is tested
-        async with Supervisor(stop) as tasks:
+        async with RootTasks(stop) as tasks:
             other = tasks.start("other", forever())
             tasks.start("worker", fail())
             await stop.wait()
@@ -37,16 +37,16 @@ async def test_the_first_root_task_to_fail_stops_the_process_and_its_error_comes
 
 
 async def test_a_root_task_that_ends_stops_the_process_too() -> None:
-    stop = Stop()
-    async with Supervisor(stop) as tasks:
+    stop = ShutdownSignal()
+    async with RootTasks(stop) as tasks:
         tasks.start("election", end())
         await stop.wait()
     assert stop.reason == "task election ended"
 
 
 async def test_the_first_reason_to_stop_counts() -> None:
-    stop = Stop()
-    async with Supervisor(stop) as tasks:
+    stop = ShutdownSignal()
+    async with RootTasks(stop) as tasks:
         task = tasks.start("worker", forever())
         stop.request("SIGTERM")
         await tasks.cancel(task)
@@ -55,7 +55,7 @@ async def test_the_first_reason_to_stop_counts() -> None:
 
 async def test_an_error_of_the_block_itself_comes_out_unwrapped() -> None:
     with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
-        async with Supervisor(Stop()) as tasks:
+        async with RootTasks(ShutdownSignal()) as tasks:
             tasks.start("worker", forever())
             raise KeyError("setup")
 
@@ -73,7 +73,7 @@ async def test_the_stop_table_runs_in_order_whatever_a_row_does() -> None:
 
         return ShutdownStep(name, "because", row, timedelta(seconds=10))
 
-    await stop_in_order([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
+    await shut_down([step("first", 1), step("hangs", 99), step("fails", OSError("no")), step("last", 1)])
     assert done == ["first", "last"]
     assert asyncio.get_running_loop().time() == pytest.approx(12)
 
@@ -96,7 +96,7 @@ async def test_a_write_ends_before_its_caller_however_often_that_is_cancelled(ti
         stored.append("written")
         return "reply"
 
-    caller = asyncio.create_task(uncut(write()))
+    caller = asyncio.create_task(shield_write(write()))
     await sent.wait()
     await cancelled_times(caller, times)
     assert not caller.done()
@@ -111,9 +111,9 @@ async def test_an_uncut_write_returns_its_reply_and_raises_its_error() -> None:
     async def reply() -> str:
         return "reply"
 
-    assert await uncut(reply()) == "reply"
+    assert await shield_write(reply()) == "reply"
     with pytest.raises(RuntimeError, match="worn out"):
-        await uncut(fail())
+        await shield_write(fail())
 
 
 @pytest.mark.looptime
@@ -123,7 +123,7 @@ async def test_a_timeout_around_an_uncut_write_is_still_a_timeout() -> None:
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1):
-            await uncut(slow())
+            await shield_write(slow())
     assert asyncio.get_running_loop().time() == pytest.approx(5)
 
 
@@ -142,9 +142,9 @@ async def test_waiting_for_tasks_neither_cancels_nor_raises_theirs() -> None:
 
 PROGRAM = """
 import asyncio
-from shared.runtime.tasks import Stop, run_process
+from shared.runtime.tasks import ShutdownSignal, run_process
 
-async def main(stop: Stop) -> None:
+async def main(stop: ShutdownSignal) -> None:
     print(type(asyncio.get_running_loop()).__module__, flush=True)
     await stop.wait()
     print(stop.reason, flush=True)

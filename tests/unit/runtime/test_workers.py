@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.runtime.backoff import Backoff
-from shared.runtime.workers import failure_of, first_failure, work
+from shared.runtime.backoff import ItemBackoff
+from shared.runtime.workers import failure_of, run_worker, wait_failed
 from shared.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -35,7 +35,7 @@ def started(
             raise answer
         return answer  # type: ignore[return-value]  # what plugins return is not checked either
 
-    return asyncio.create_task(work(queue, look, on_error))
+    return asyncio.create_task(run_worker(queue, look, on_error))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,9 @@ def started(
     ],
 )
 async def test_a_key_is_looked_at_again(answer: object, due: float) -> None:
-    queue: WorkQueue[str] = WorkQueue(backoff=Backoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5))
+    queue: WorkQueue[str] = WorkQueue(
+        backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
+    )
     looks: VolumeBinder = []
     worker = started(queue, {"a": [answer]}, reported, looks)
     queue.add("a")
@@ -65,7 +67,7 @@ async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> N
     looks: VolumeBinder = []
     answers: dict[str, list[object]] = {"a": [ValueError("a fault")]}
     workers = [started(queue, answers, cannot_be_reported, looks) for _ in range(3)]
-    noticed = asyncio.create_task(first_failure(workers))
+    noticed = asyncio.create_task(wait_failed(workers))
     for key in ("b", "a", "c"):
         queue.add(key)
     async with asyncio.timeout(1):
@@ -83,7 +85,7 @@ async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> N
 async def test_workers_that_end_in_order_have_not_failed() -> None:
     queue: WorkQueue[str] = WorkQueue()
     workers = [started(queue, {}, reported, []) for _ in range(2)]
-    noticed = asyncio.create_task(first_failure(workers))
+    noticed = asyncio.create_task(wait_failed(workers))
     workers[0].cancel()
     queue.shut_down()
     await asyncio.sleep(1)

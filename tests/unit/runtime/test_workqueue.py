@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import uvloop
 
-from shared.runtime.backoff import Backoff
+from shared.runtime.backoff import ItemBackoff
 from shared.runtime.workqueue import QueueShutDown, WorkQueue
 
 pytestmark = pytest.mark.looptime
@@ -350,7 +350,7 @@ async def test_keys_of_low_priority_take_turns_and_leave_room_for_other_namespac
 
 
 async def test_a_rate_limited_key_backs_off_until_it_is_forgotten() -> None:
-    queue: WorkQueue[str] = WorkQueue(backoff=Backoff(seconds(1), seconds(60), random=lambda: 0.5))
+    queue: WorkQueue[str] = WorkQueue(backoff=ItemBackoff(seconds(1), seconds(60), random=lambda: 0.5))
     times = []
     for _ in range(3):
         queue.add_rate_limited("a")

@@ -19,8 +19,8 @@ from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
 from webhook.cluster_info import EnabledSources, wanted_facts
 from webhook.hooks import Hook
-from webhook.inventory import inventory_of, slim_node
-from webhook.requested import PodsWithBindRequest, slim_request
+from webhook.inventory import inventory_of, transform_node
+from webhook.requested import PodsWithBindRequest, transform_request
 from webhook.review import NO_FACTS, ClusterInfo, decode_review, encode_answer, review_object
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
@@ -51,8 +51,8 @@ def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled
 def test_of_a_node_only_its_identity_and_two_labels_are_kept() -> None:
     labels = {COUNT: "8", MEMORY: "1"}
     kept = {"name": "n", "uid": "u", "resourceVersion": "1"}
-    assert slim_node(node(count="8", memory="1", role="web")) == {"metadata": kept | {"labels": labels}}
-    assert slim_node({"metadata": dict(kept)}) == {"metadata": kept | {"labels": {}}}
+    assert transform_node(node(count="8", memory="1", role="web")) == {"metadata": kept | {"labels": labels}}
+    assert transform_node({"metadata": dict(kept)}) == {"metadata": kept | {"labels": {}}}
 
 
 class Judges(Plugin):
@@ -110,7 +110,7 @@ def request(name: str, pod_name: Any = "p", phase: str = "") -> dict[str, Any]:
     ],
 )
 def test_which_requests_are_kept(raw: dict[str, Any], kept: bool) -> None:
-    found = slim_request(raw)
+    found = transform_request(raw)
     assert (found is not None) is kept
     if found is not None:
         assert found["spec"] == {"podName": "p"}
@@ -127,7 +127,7 @@ class NoClient:
 def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
     requested = PodsWithBindRequest(cast(KubeClient, NoClient()))
     key = ObjectKey("team", "p")
-    seen = [slim_request(request(name)) for name in ("a", "b")]
+    seen = [transform_request(request(name)) for name in ("a", "b")]
 
     def happens(name: str, old: Object | None, new: Object | None) -> bool:
         # As the reflector tells it.
@@ -137,7 +137,7 @@ def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
         return key in requested.current()
 
     assert not happens("a", None, seen[0]), "nobody can tell before the first list"
-    requested.reflector.problem = None
+    requested.reflector.last_error = None
     assert happens("b", None, seen[1])
     assert happens("a", seen[0], None)
     assert happens("b", seen[1], seen[1])

@@ -30,7 +30,7 @@ from shared.runtime.backoff import Backoff
 from shared.runtime.logging import configure_logging
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import ProbeServer
-from shared.runtime.tasks import Stop, run_process
+from shared.runtime.tasks import ShutdownSignal, run_process, wait_until
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Agent:
         self._written = ""
         self._missing: str | None = "the device is not written down yet"
 
-    async def run(self, stop: Stop) -> None:
+    async def run(self, stop: ShutdownSignal) -> None:
         """Run until ``stop``. Raises DeviceError if the device cannot be read."""
         probes = ProbeServer(self._options.listen, new_registry(), {"device": lambda: self._missing})
         await probes.start()
@@ -112,21 +112,21 @@ class Agent:
         finally:
             await probes.stop()
 
-    async def _watch_device(self, client: KubeClient, stop: Stop) -> None:
-        trouble: Backoff[str] = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
+    async def _watch_device(self, client: KubeClient, stop: ShutdownSignal) -> None:
+        trouble = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
         while not stop.is_set():
             try:
                 await self._tell(client)
             except (InfrastructureError, ApiError) as error:
                 self._missing = f"the device cannot be written down: {error}"
                 asked = error.retry_after if isinstance(error, InfrastructureError) else None
-                pause = trouble.failed("", max(asked or SOON, SOON))
+                pause = trouble.next_delay(max(asked or SOON, SOON))
                 log.warning("the device cannot be written down", extra={"error": str(error)})
             else:
                 self._missing = None
-                trouble.succeeded("")
+                trouble.reset()
                 pause = self._options.period
-            await _stopped_within(stop, pause)
+            await wait_until(stop, pause)
 
     async def _tell(self, client: KubeClient) -> None:
         """Read the device and write it to the pod's annotation if that differs."""
@@ -152,11 +152,3 @@ class Agent:
 
     async def _own_pod(self, client: KubeClient) -> dict[str, Any]:
         return await client.get(PODS, self._options.pod.namespace, self._options.pod.name)
-
-
-async def _stopped_within(stop: Stop, limit: timedelta) -> None:
-    try:
-        async with asyncio.timeout(limit.total_seconds()):
-            await stop.wait()
-    except TimeoutError:
-        pass

@@ -11,7 +11,7 @@ import gc
 _YOUNG = 10_000
 
 
-def spare_what_stays() -> None:
+def freeze_startup_objects() -> None:
     """Exclude all objects that are alive now from collection; call it after a phase of filling caches."""
     gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
     gc.collect()
