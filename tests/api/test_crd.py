@@ -37,7 +37,7 @@ def test_every_node_of_the_schema_is_structural() -> None:
             assert node.get("type") in ("object", "array", "string", "integer"), path
 
 
-def test_every_field_says_what_it_is_for() -> None:
+def test_every_field_has_a_description() -> None:
     unsaid = [
         path
         for part in ("spec", "status")

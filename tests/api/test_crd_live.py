@@ -122,7 +122,7 @@ def test_an_object_without_a_spec_is_refused(crd_cluster: Cluster) -> None:
         crd_cluster.api.post(ALL, sent)
 
 
-def test_all_faults_come_at_once(crd_cluster: Cluster) -> None:
+def test_all_faults_are_reported_together(crd_cluster: Cluster) -> None:
     message = denied_status(crd_cluster, {"receivedGPU": {"count": -1, "portion": "2"}, "backoffLimit": -1})
     for field in ("spec.podName", "spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
         assert f"{field}:" in message

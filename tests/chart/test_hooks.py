@@ -241,7 +241,7 @@ OPTIONAL = [
 
 
 @pytest.mark.parametrize(("config", "added"), OPTIONAL)
-def test_a_hook_of_a_plugin_comes_and_goes_with_it(chart: Chart, config: Any, added: Any) -> None:
+def test_a_plugins_hook_exists_exactly_while_it_is_enabled(chart: Chart, config: Any, added: Any) -> None:
     assert table(chart.render({"config": config})) == TABLE | added
 
 

@@ -69,7 +69,7 @@ def test_every_object_of_every_preset_is_accepted_as_it_is(
     assert chart_cluster.kubectl(*command, input=text).stderr == ""
 
 
-def test_install_says_what_to_do_next_and_in_an_emergency(release: Release) -> None:
+def test_install_prints_the_next_steps_and_the_emergency_command(release: Release) -> None:
     notes = release.install()
     assert "kubectl get bindrequests --all-namespaces" in notes
     assert "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations," in notes

@@ -134,7 +134,7 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("body", EXTREMES)
-def test_extremes_are_judged_within_what_a_policy_may_cost_and_say(armed: Armed, body: Any) -> None:
+def test_extremes_are_judged_within_a_policys_cost_and_message_limits(armed: Armed, body: Any) -> None:
     assert armed.refusal(body) == expected(body, armed.settings)
 
 

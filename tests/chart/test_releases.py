@@ -103,7 +103,7 @@ def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Char
 # --- what else is asked for ---
 
 
-def test_the_role_for_schedulers_is_opt_in_and_bound_to_nobody(chart: Chart, rendered: Rendered) -> None:
+def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, rendered: Rendered) -> None:
     assert ("ClusterRole", "bowline-scheduler") not in rendered.by_kind
     asked = chart.render({"schedulerRole": {"create": True}})
     (rule,) = asked.get("ClusterRole", "bowline-scheduler")["rules"]

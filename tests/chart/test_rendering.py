@@ -74,7 +74,7 @@ def test_a_name_that_yaml_takes_for_something_else_stays_a_name(chart: Chart, wo
     assert rendered.get("Certificate", "bowline-webhook")["spec"]["secretName"] == word
 
 
-def test_objects_that_others_find_by_name_are_where_they_look(rendered: Rendered) -> None:
+def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> None:
     assert set(rendered.by_kind) == {
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
         ("ConfigMap", "bowline-config"),
@@ -159,7 +159,7 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
 
 
 @pytest.mark.parametrize("values", PRESETS)
-def test_pods_are_found_by_their_selectors_and_by_nobody_elses(chart: Chart, values: dict[str, Any]) -> None:
+def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict[str, Any]) -> None:
     rendered = chart.render(values)
     selectors = [deployment["spec"]["selector"]["matchLabels"] for deployment in workloads(rendered)]
     labels = [deployment["spec"]["template"]["metadata"]["labels"] for deployment in workloads(rendered)]
@@ -235,7 +235,7 @@ def test_both_processes_ship_in_one_image_and_differ_in_their_command(rendered: 
     assert container(rendered, "bowline-reconciler")["command"] == ["python", "-m", "reconciler"]
 
 
-def test_a_self_signed_webhook_is_told_where_its_ca_is_kept_and_published(rendered: Rendered) -> None:
+def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> None:
     arguments = container(rendered, "bowline-webhook")["args"]
     assert "--webhook-configuration=bowline-webhook" in arguments
     assert "--service-name=bowline-webhook" in arguments
@@ -344,7 +344,7 @@ def test_a_kubelet_gives_the_reconciler_the_time_that_its_stop_may_take(rendered
     assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()
 
 
-def test_replicas_are_spread_over_nodes_unless_told_otherwise(chart: Chart, rendered: Rendered) -> None:
+def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rendered) -> None:
     spec = rendered.get("Deployment", "bowline-webhook")["spec"]
     constraints = spec["template"]["spec"]["topologySpreadConstraints"]
     keys = [constraint["topologyKey"] for constraint in constraints]

@@ -86,7 +86,7 @@ def test_rights_on_reservation_pods_end_at_their_namespace(rendered: Rendered) -
         assert rendered.get("RoleBinding", name)["metadata"]["namespace"] == RESERVATIONS
 
 
-def test_only_where_gpus_are_made_up_may_the_agent_look_at_nodes(chart: Chart) -> None:
+def test_the_agent_may_read_nodes_only_with_fake_gpus(chart: Chart) -> None:
     fake = chart.render({"config": {"gpuSharing": {"fakeGPUs": True}}})
     assert rights(fake.get("ClusterRole", "bowline-fake-agent")) == {("", "nodes", ""): {"get"}}
     binding = fake.get("ClusterRoleBinding", "bowline-fake-agent")
@@ -164,7 +164,7 @@ def test_a_plugin_that_is_switched_off_gets_no_rights(chart: Chart, plugin: str,
     assert not held({"config": {"plugins": [{"name": plugin, "enabled": False}]}})
 
 
-def test_viewers_see_bindrequests_and_nobody_is_given_the_right_to_make_one(rendered: Rendered) -> None:
+def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Rendered) -> None:
     role = rendered.get("ClusterRole", "bowline-view")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
     assert not [

@@ -278,7 +278,7 @@ def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered:
     assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="registry.example/bowline:0.1.0"))
 
 
-def test_the_whole_default_configuration_passes_the_schema_and_comes_back_equal(chart: Chart) -> None:
+def test_the_default_configuration_passes_the_schema_and_round_trips(chart: Chart) -> None:
     document = Settings().model_dump(mode="json", by_alias=True)
     text = chart.render({"config": document}).get("ConfigMap", "bowline-config")["data"]["config.yaml"]
     assert parse_settings(text) == Settings()

@@ -163,7 +163,7 @@ async def delete_it(client: KubeClient, namespace: str) -> object:
 
 
 @pytest.mark.parametrize(("verb", "call"), [("get", get_it), ("update", replace_it), ("delete", delete_it)])
-async def test_a_lost_reply_is_told_and_not_made_good(
+async def test_a_lost_reply_is_detected_and_not_replaced(
     client: KubeClient,
     proxy: FaultProxy,
     namespace: str,
@@ -208,7 +208,7 @@ async def test_a_request_on_its_way_never_arrives_if_its_sender_dies(
     assert "x" not in stored(cluster, namespace)
 
 
-async def test_a_request_on_the_wire_arrives_though_its_sender_is_gone(
+async def test_a_sent_request_arrives_though_its_sender_has_ended(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
     gate = Gate()
@@ -235,7 +235,7 @@ async def test_a_delayed_request_arrives(
     assert "x" in stored(cluster, namespace)
 
 
-async def test_a_request_is_looked_at_before_it_goes_on(
+async def test_a_request_is_inspected_before_it_is_forwarded(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
     seen: list[tuple[str, set[str]]] = []
@@ -333,6 +333,6 @@ def test_the_administrators_certificate_cannot_pass(cluster: Cluster, proxy: Fau
         proxy.kubeconfig(cluster.kubeconfig, tmp_path / "kubeconfig")
 
 
-def test_a_proxy_that_cannot_start_says_why() -> None:
+def test_a_proxy_that_cannot_start_reports_the_reason() -> None:
     with pytest.raises(Exception, match=r"(?i)pem|cert|ssl"), FaultProxy("https://127.0.0.1:1", b"no certificate"):
         pass

@@ -123,7 +123,7 @@ def test_every_kind_of_lie_is_found_out(lab: Lab) -> None:
     )
 
 
-def test_what_is_true_passes_also_of_a_pod_that_is_gone(lab: Lab) -> None:
+def test_a_true_claim_about_a_deleted_pod_passes(lab: Lab) -> None:
     live = lab.namespace("truth")
     with TruthObserver(lab.cluster, leftovers) as observer:
         uid = with_request(live)

@@ -28,7 +28,7 @@ SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_CHURN_SEEDS", "1")))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_comes_and_goes_no_device_is_given_out_twice(team: Team, seed: int) -> None:
+def test_no_device_is_assigned_twice_during_churn(team: Team, seed: int) -> None:
     rng = random.Random(seed)  # noqa: S311 - an order, not a secret
     here: list[str] = []
     for number in range(PODS):

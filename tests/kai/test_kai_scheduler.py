@@ -57,7 +57,7 @@ def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
     assert team.runs("late")["spec"]["selectedGPUGroups"] == freed
 
 
-def test_devices_that_nobody_shares_any_more_are_whole_again(team: Team) -> None:
+def test_devices_without_sharers_become_whole_again(team: Team) -> None:
     shares = Shares(team.live)
     for number in range(8):
         team.submit(f"half-{number}", annotations={names.GPU_FRACTION: "0.6"}, **ONLY_NODE_1)
@@ -99,7 +99,7 @@ def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
     return {**reference, "name": name, "uid": made["metadata"]["uid"], "controller": True}
 
 
-def test_a_decision_that_fails_is_made_anew(team: Team) -> None:
+def test_a_failed_decision_is_made_again(team: Team) -> None:
     flaky = "example.bowline.dev/fail-attempts"
     team.submit("pod", annotations={flaky: "99"})
     first = team.request_of("pod")["metadata"]["uid"]
@@ -113,7 +113,7 @@ def test_a_decision_that_fails_is_made_anew(team: Team) -> None:
     team.runs("pod")
 
 
-def test_what_was_decided_while_nobody_bound_is_bound_then(team: Team) -> None:
+def test_decisions_made_without_a_reconciler_are_bound_when_it_starts(team: Team) -> None:
     assert team.live.pair.reconcilers[0].stop()
     team.submit("whole", gpus=1)
     team.submit("half", annotations=HALF)

@@ -27,7 +27,7 @@ async def made(client: KubeClient, namespace: str) -> Object:
     return await client.create(PODS, namespace, pod("a"))
 
 
-async def test_annotations_come_with_the_bind_and_leave_the_others(client: KubeClient, namespace: str) -> None:
+async def test_annotations_are_written_by_the_bind_and_others_are_kept(client: KubeClient, namespace: str) -> None:
     made = pod("a")
     made["metadata"]["annotations"] = {"kept": "yes", "x": "0"}
     uid = uid_of(await client.create(PODS, namespace, made))
@@ -107,7 +107,7 @@ async def test_a_missing_right_is_refused_in_the_api_servers_words(
     assert 'cannot create resource "pods/binding"' in result.message
 
 
-async def test_a_lost_answer_is_repeated_and_the_pod_says_the_rest(
+async def test_a_bind_with_a_lost_reply_is_repeated_and_read_from_the_pod(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str, made: Object
 ) -> None:
     await wired.get(PODS, namespace, "a")  # so that the POST needs no handshake

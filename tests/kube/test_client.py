@@ -122,7 +122,7 @@ async def test_a_name_reaches_nothing_else(
         await client.get(PODS, namespace, name)
 
 
-async def test_lists_come_in_pages_as_of_one_moment(client: KubeClient, namespace: str) -> None:
+async def test_lists_are_paged_at_one_resource_version(client: KubeClient, namespace: str) -> None:
     for number in range(7):
         await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
     selection = Selection(CONFIGMAPS, namespace)
@@ -190,7 +190,7 @@ async def test_a_limit_holds_up_writes_of_its_class_alone(access: ClusterAccess,
     assert waited == pytest.approx(0.6, abs=0.05), "0.2 and 0.4 s are reserved, however fast the machine is"
 
 
-async def test_a_lost_answer_is_told_from_no_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
+async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
     await wired.get(NAMESPACES, "", namespace)  # so that the next request needs no handshake
     wire.lose_answers(1)
     with pytest.raises(NoResponse) as lost:
@@ -241,7 +241,7 @@ async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAc
             await client.list(PODS)
 
 
-async def test_an_answer_that_does_not_come_in_time(
+async def test_a_reply_after_the_deadline_is_a_timeout(
     api_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:

@@ -57,7 +57,7 @@ async def stored(client: KubeClient, namespace: str) -> list[dict[str, Any]]:
     return await client.list_all(EVENTS, namespace)
 
 
-async def test_an_event_is_stored_with_everything_it_says(client: KubeClient, namespace: str) -> None:
+async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namespace: str) -> None:
     related = ObjectRef("scheduling.run.ai/v1alpha2", "BindRequest", ObjectKey(namespace, "a"), ObjectUID("r"))
     regarding = ObjectRef("v1", "Pod", ObjectKey(namespace, "a"), ObjectUID("u"))
     async with running(client) as recorder:
@@ -99,7 +99,7 @@ async def test_repeats_in_line_are_one_request(
     assert outcomes(registry) == {"written": 1}
 
 
-async def test_an_event_whose_series_has_expired_starts_anew(client: KubeClient, namespace: str) -> None:
+async def test_an_event_whose_series_has_expired_is_created_again(client: KubeClient, namespace: str) -> None:
     async with running(client) as recorder:
         recorder.record(note(namespace))
         await recorder.flush()
@@ -142,7 +142,7 @@ async def test_a_lost_answer_makes_no_second_event(
     assert len(await stored(client, namespace)) == 1
 
 
-async def test_a_namespace_that_goes_takes_its_events_with_it(
+async def test_events_of_a_deleted_namespace_are_dropped(
     counted: KubeClient, registry: CollectorRegistry, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = configmap("held")
@@ -157,7 +157,7 @@ async def test_a_namespace_that_goes_takes_its_events_with_it(
     assert caplog.records == []
 
 
-async def test_a_missing_right_is_said_once(
+async def test_a_missing_right_is_logged_once(
     nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

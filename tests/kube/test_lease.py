@@ -106,7 +106,7 @@ async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: 
             assert not one.lost.is_set()
 
 
-async def test_renewals_that_hang_end_the_leadership_at_the_deadline_whenever_the_next_one_were_due(
+async def test_hanging_renewals_end_the_leadership_at_the_deadline(
     api_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
     # Tried once, at 3 s and until the deadline at 5 s; the next try would be due at 8 s.
@@ -247,7 +247,7 @@ async def test_two_standbys_race_and_one_leads(client: KubeClient, namespace: st
             stop.set()
 
 
-async def test_a_leader_that_cannot_renew_stops_leading_before_anybody_else_may_start(
+async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
     one, two = elector(wired, namespace, "one"), elector(client, namespace, "two")
@@ -299,7 +299,7 @@ async def test_a_short_outage_costs_nothing(
         pytest.param({"spec": {"holderIdentity": ""}}, False, id="freed by somebody and still ours"),
     ],
 )
-async def test_somebody_else_writes_the_lease(
+async def test_a_lease_written_by_another_process_ends_the_leadership(
     client: KubeClient, namespace: str, patch: dict[str, object], lost: bool
 ) -> None:
     one = elector(client, namespace, "one")
@@ -330,7 +330,7 @@ async def test_a_deleted_lease_is_made_again(client: KubeClient, namespace: str)
         assert (await lease(client, namespace))["metadata"]["uid"] != old
 
 
-async def test_without_rights_nobody_leads_and_a_stop_is_heard(nobody: KubeClient, namespace: str) -> None:
+async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(nobody: KubeClient, namespace: str) -> None:
     one = elector(nobody, namespace, "one")
     async with electing(one):
         await until(lambda: one.failing)

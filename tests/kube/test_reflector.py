@@ -52,7 +52,7 @@ async def running(reflector: Reflector, *, synced: bool = True) -> AsyncIterator
         task.cancel()
 
 
-async def test_from_the_first_list_on_every_change_is_told_once(client: KubeClient, namespace: str) -> None:
+async def test_every_change_since_the_first_list_is_delivered_once(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("there", x="0"))
     told = Told()
     async with running(Reflector(client, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
@@ -72,7 +72,7 @@ async def test_an_empty_selection_is_synced(client: KubeClient, namespace: str) 
         assert len(reflector.store) == 0
 
 
-async def test_objects_are_slimmed_as_they_come_in(client: KubeClient, namespace: str) -> None:
+async def test_objects_are_transformed_on_arrival(client: KubeClient, namespace: str) -> None:
     def transform(raw: dict[str, Any]) -> Object:
         kept = {key: raw["metadata"][key] for key in ("namespace", "name", "uid", "resourceVersion")}
         return {"metadata": kept}
@@ -108,7 +108,7 @@ async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_conte
     assert "nodeName" not in old["spec"]
 
 
-async def test_changes_during_a_cut_are_told_by_the_resumed_watch(
+async def test_changes_during_a_cut_are_delivered_by_the_resumed_watch(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
     for name in ("stays", "changes", "goes"):
@@ -133,7 +133,7 @@ async def test_changes_during_a_cut_are_told_by_the_resumed_watch(
     ]
 
 
-async def test_a_restarted_api_server_has_forgotten_the_place_and_the_list_tells_what_has_changed(
+async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
     api_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
     """Its watch cache begins at its start: our resourceVersion, older than a later change, gets a 410."""

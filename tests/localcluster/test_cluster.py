@@ -43,7 +43,7 @@ def phase(cluster: Cluster, name: str) -> Any:
     return cluster.api.get(f"{PODS}/{name}")["status"]["phase"]
 
 
-def test_the_api_server_says_the_version_that_was_asked_for(own_cluster: Cluster) -> None:
+def test_the_api_server_reports_the_requested_version(own_cluster: Cluster) -> None:
     version = own_cluster.api.get("/version")
     assert version["gitVersion"] == own_cluster.assets.release.kubernetes
     assert f"{version['major']}.{version['minor']}" == own_cluster.assets.release.minor
@@ -81,7 +81,7 @@ def test_nodes_have_gpus_and_are_ready(own_cluster: Cluster) -> None:
     assert own_cluster.make_nodes(2) == ["gpu-node-0", "gpu-node-1"], "making them again is no fault"
 
 
-def test_a_service_account_may_do_what_its_role_says_and_no_more(own_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_service_account_has_the_rights_of_its_role_only(own_cluster: Cluster, tmp_path: Path) -> None:
     own_cluster.make_namespace("limited")
     own_cluster.kubectl("create", "serviceaccount", "reader", "--namespace=limited")
     own_cluster.kubectl("create", "role", "reads", "--verb=get,list", "--resource=pods", "--namespace=limited")
@@ -181,7 +181,7 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
 
 
 @pytest.mark.parametrize("taken", [0, 1], ids=["API server", "kwok"])
-def test_a_port_that_somebody_took_in_between_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
     # 1. the ports are found free  2. somebody takes one  3. the process ends with "address already in use"
     # 4. everything is started again on other ports
     with socket.socket() as somebody:
@@ -216,7 +216,7 @@ def test_a_folder_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path: 
         Cluster.start(ClusterSpec(data_dir=tmp_path / ("x" * 100)))
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_start_reports_the_reason_and_leaves_nothing(tmp_path: Path) -> None:
     spec = ClusterSpec(apiserver_args=("--no-such-flag",), data_dir=tmp_path / "data")
     with pytest.raises(StartError, match="kube-apiserver ended with 1") as caught:
         Cluster.start(spec)

@@ -202,7 +202,7 @@ def test_only_https_is_opened() -> None:
         open_url("http://example.invalid/tool")
 
 
-def test_a_platform_without_published_binaries_says_so(tmp_path: Path) -> None:
+def test_a_platform_without_published_binaries_is_reported(tmp_path: Path) -> None:
     made = recipe_for(Tool.APISERVER, release_for(None, {}), Platform("darwin", "arm64"))
     [(path, reason)] = fetched(Table({}), tmp_path, made)
     assert (path, reason) == (None, "no binary is published for this platform")

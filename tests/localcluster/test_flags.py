@@ -52,7 +52,7 @@ def test_by_default_no_audit_log_is_written_and_no_api_is_switched() -> None:
     assert not any(word in arguments for word in ("--audit", "--runtime-config", "--feature-gates"))
 
 
-def test_the_service_account_controllers_come_with_their_admission_plugin() -> None:
+def test_service_account_controllers_enable_their_admission_plugin() -> None:
     assert ClusterSpec().all_controllers() == CONTROLLERS
     assert "serviceaccount-controller" in ClusterSpec(service_account_admission=True).all_controllers()
     assert ClusterSpec(service_account_admission=True, controllers=()).all_controllers() == ()
@@ -68,7 +68,7 @@ def test_a_node_without_gpus_carries_no_gpu_labels() -> None:
     assert "nvidia.com/gpu" not in node["status"]["capacity"]
 
 
-def test_a_gpu_node_says_count_and_memory() -> None:
+def test_a_gpu_node_has_labels_for_count_and_memory() -> None:
     node = node_object("gpu-0", gpus=4, labels={"zone": "a"})
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "4"
     assert (

@@ -56,7 +56,7 @@ def test_each_staging_repository_is_replaced_by_its_twin_release() -> None:
     ]
 
 
-def test_kubernetes_is_told_its_version_and_others_are_not() -> None:
+def test_only_kubernetes_is_built_with_version_flags() -> None:
     kubernetes, etcd = (linker_flags(recipe.build) for recipe in recipes(Tool.APISERVER, Tool.ETCD))
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in kubernetes
     assert "-X k8s.io/component-base/version.gitMinor=36" in kubernetes
@@ -68,12 +68,12 @@ def test_the_tools_of_one_module_are_built_together() -> None:
     assert groups == [[Tool.ETCD], [Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL], [Tool.KWOK]]
 
 
-def test_without_go_every_tool_is_refused_with_that_reason(quiet: Progress, tmp_path: Path) -> None:
+def test_without_a_go_toolchain_every_tool_fails_with_that_reason(quiet: Progress, tmp_path: Path) -> None:
     answers = built(quiet, str(tmp_path), tmp_path, recipes(Tool.ETCD, Tool.KWOK))
     assert [(answer.path, answer.reason) for answer in answers] == [(None, "there is no `go` on PATH")] * 2
 
 
-def test_a_failing_build_quotes_the_end_of_what_go_said(
+def test_a_failing_build_quotes_the_end_of_the_compilers_output(
     quiet: Progress, tmp_path: Path, make_script: MakeScript
 ) -> None:
     make_script(tmp_path / "bin" / "go", "echo 'proxy.golang.org: connection refused' >&2; exit 3")

@@ -72,7 +72,7 @@ def start(started: list[Process], tmp_path: Path, code: str) -> Process:
     return process
 
 
-def test_output_goes_to_the_log_below_the_command(tmp_path: Path, started: list[Process]) -> None:
+def test_output_is_appended_to_the_log_below_the_command(tmp_path: Path, started: list[Process]) -> None:
     process = start(started, tmp_path, SLEEP)
     lines = process.tail().splitlines()
     assert lines[0].startswith("$ ")
@@ -141,7 +141,7 @@ def test_state_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
         load_state(note)
 
 
-def test_when_the_starter_is_killed_its_processes_end_and_its_data_goes(tmp_path: Path) -> None:
+def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     command = [sys.executable, "-c", STARTER, str(tmp_path), "stay"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:

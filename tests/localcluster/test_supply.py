@@ -66,7 +66,7 @@ def test_what_was_made_before_a_failure_stays_in_the_cache(tmp_path: Path) -> No
     assert second.asked == [Tool.KWOK]
 
 
-def test_when_nobody_has_it_the_error_lists_every_provider_and_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_tools_error_lists_every_provider_and_a_remedy(tmp_path: Path) -> None:
     folder = Folder(ENVTEST_SETTING, tmp_path / "envtest")
     with pytest.raises(AssetsError) as caught:
         chain(tmp_path / "cache", [folder], Maker("download"), Maker("go build")).supply(recipes(Tool.KWOK))
@@ -84,7 +84,7 @@ def test_when_nobody_has_it_the_error_lists_every_provider_and_what_to_do(tmp_pa
         assert expected in message
 
 
-def test_a_named_folder_goes_before_the_cache(tmp_path: Path, make_script: MakeScript) -> None:
+def test_a_named_folder_takes_precedence_over_the_cache(tmp_path: Path, make_script: MakeScript) -> None:
     chain(tmp_path / "cache", [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD))
     named = make_script(tmp_path / "named" / "etcd", "true")
     found = chain(tmp_path / "cache", [Folder(FOLDER_SETTING, named.parent)]).supply(recipes(Tool.ETCD))

@@ -23,7 +23,7 @@ LINUX = Platform("linux", "amd64")
         pytest.param(None, {MINOR_SETTING: ""}, DEFAULT_MINOR, id="an empty setting is none"),
     ],
 )
-def test_the_minor_comes_from_argument_setting_or_default(
+def test_the_minor_is_taken_from_argument_setting_or_default(
     argument: str | None, environ: dict[str, str], minor: str
 ) -> None:
     release = release_for(argument, environ)
@@ -50,7 +50,7 @@ def test_downloads_name_official_hosts_and_always_a_checksum(tool: Tool, platfor
         assert urlsplit(url).netloc in OFFICIAL_HOSTS
 
 
-def test_nothing_is_downloaded_for_a_platform_nobody_publishes_for() -> None:
+def test_nothing_is_downloaded_for_a_platform_without_binaries() -> None:
     release = release_for(None, {})
     assert [recipe_for(tool, release, Platform("freebsd", "riscv64")).download for tool in Tool] == [None] * len(Tool)
 

@@ -99,7 +99,7 @@ async def denied_status(client: KubeClient, live: Live, resource: Resource, raw:
 
 
 class TestRefusals:
-    async def test_fault_25_a_bad_pod_is_refused_with_every_fault_in_message_and_causes(
+    async def test_a_bad_pod_is_rejected_with_every_fault_in_message_and_causes(
         self, live: Live, client: KubeClient
     ) -> None:
         raw = shared_pod(
@@ -115,7 +115,7 @@ class TestRefusals:
             assert cause.message in status.message
         assert live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
-    async def test_fault_24_a_deployment_is_refused_with_paths_into_its_template(
+    async def test_a_deployment_is_rejected_with_paths_into_its_template(
         self, live: Live, client: KubeClient
     ) -> None:
         status = await denied_status(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
@@ -176,7 +176,7 @@ class TestPasses:
 
 
 class TestUpdates:
-    def test_fault_22_finalizers_and_whatever_we_do_not_own_make_no_call(self, live: Live) -> None:
+    def test_changes_of_finalizers_and_foreign_fields_call_no_webhook(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "0.5"})
         raw["metadata"]["finalizers"] = ["test.bowline.dev/keep"]
         live.kubectl("create", "-f", "-", objects=raw)
@@ -188,7 +188,7 @@ class TestUpdates:
         live.until("the pod is gone", lambda: live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p"))
         assert calls(live, "/validate/pods") == before
 
-    def test_fault_22_what_was_bad_before_keeps_its_faults_but_gets_no_new_ones(self, live: Live) -> None:
+    def test_a_bad_old_pod_keeps_its_faults_but_may_get_no_new_ones(self, live: Live) -> None:
         webhook(live).stop()
         # Nobody answers: the mutating hook fails open, the policy still judges, the validating hook fails closed.
         bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
@@ -217,7 +217,7 @@ class TestBindRequests:
         done = live.kubectl("create", "-f", "-", objects=raw, check=False)
         assert "spec.podUID" in done.stderr
 
-    def test_schema_faults_are_told_all_at_once(self, live: Live) -> None:
+    def test_schema_faults_are_reported_together(self, live: Live) -> None:
         raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
         done = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
         for path in ("spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):

@@ -74,7 +74,7 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
     assert conditions(pair.pod())[names.CONDITION_POD_BOUND] == "False"
 
 
-def test_fault_07_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
+def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
     pair.create(bind_request("nobody", uid="7e5f9a3c-0000-4000-8000-000000000000"))
     # The garbage collector removes a request whose owner is not there; either it is gone or it says why.
 
@@ -99,14 +99,14 @@ def test_a_request_without_uid_is_pinned_and_bound(pair: Live) -> None:
     assert pair.pod()["spec"]["nodeName"] == "gpu-node-1"
 
 
-def test_a_request_may_come_a_moment_before_its_pod(pair: Live) -> None:
+def test_a_request_may_be_created_before_its_pod(pair: Live) -> None:
     pair.create(bind_request("late"))
     pair.create_pod("late")
     # node-0 of the builder does not exist here; what counts is that the pod was waited for and then judged.
     assert pair.phase("late", "Failed")["status"]["reason"].startswith("NodeGone")
 
 
-def test_fault_06_a_pod_on_another_node_is_no_success(pair: Live) -> None:
+def test_a_pod_on_another_node_is_no_success(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(node="gpu-node-0")
     pair.phase("pod", "Succeeded")
@@ -119,7 +119,7 @@ def test_fault_06_a_pod_on_another_node_is_no_success(pair: Live) -> None:
     assert status["nodeName"] == "gpu-node-0"
 
 
-def test_fault_08_a_predecessors_request_never_binds_the_successor(pair: Live) -> None:
+def test_a_predecessors_request_never_binds_the_successor(pair: Live) -> None:
     first = pair.create_pod()
     pair.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
     second = pair.create_pod()
@@ -168,7 +168,7 @@ def test_a_gated_pod_is_waited_for(pair: Live) -> None:
     pair.phase("pod", "Succeeded")
 
 
-def test_fault_01_02_failures_are_counted_and_bound_is_said_last(pair: Live) -> None:
+def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "2"})
     pair.request_bind()
     done = pair.phase("pod", "Succeeded")["status"]
@@ -178,7 +178,7 @@ def test_fault_01_02_failures_are_counted_and_bound_is_said_last(pair: Live) -> 
     assert conditions(pair.pod())[names.CONDITION_POD_BOUND] == "True"
 
 
-def test_fault_03_05_the_limit_ends_it_for_good(pair: Live) -> None:
+def test_a_request_fails_for_good_at_the_backoff_limit(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
     pair.request_bind(backoffLimit=1)
     failed = pair.phase("pod", "Failed")

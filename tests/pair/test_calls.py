@@ -14,7 +14,7 @@ def spent(live: Live, expected: Calls) -> Calls:
     return counted(live, RECONCILER, expected)
 
 
-def test_fault_39_a_pod_that_is_refused_costs_a_handful_of_calls_and_then_none(pair: Live) -> None:
+def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
     pair.request_bind(backoffLimit=2)
     failed = pair.phase("pod", "Failed")
@@ -44,7 +44,7 @@ def test_fault_39_a_pod_that_is_refused_costs_a_handful_of_calls_and_then_none(p
     assert pair.request()["metadata"]["resourceVersion"] == failed["metadata"]["resourceVersion"]
 
 
-def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_look(pair: Live) -> None:
+def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(node="nowhere")
     pair.phase("pod", "Failed")
@@ -54,7 +54,7 @@ def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_look(pair: Liv
     assert spent(pair, lost) == lost
 
 
-def test_many_binds_at_once_cost_no_look_at_what_is_over(pair: Live) -> None:
+def test_many_binds_cost_no_read_of_finished_requests(pair: Live) -> None:
     """What watches tell of a request that has ended finds a long line before it, and asks nothing in the end."""
     (reconciler,) = pair.pair.reconcilers
     assert reconciler.stop()

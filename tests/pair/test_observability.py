@@ -148,7 +148,7 @@ def test_what_is_exported_is_documented_and_names_no_object(watched: Watched) ->
     assert not values & {"nameless", "default", "default/nameless", "gpu-node-0"}
 
 
-def test_the_journal_of_a_request_tells_its_attempts_step_by_step(watched: Watched) -> None:
+def test_the_journal_of_a_request_lists_its_attempts_step_by_step(watched: Watched) -> None:
     watched.bind("unlucky", {PREPARE: "raise"})
     watched.phase("unlucky", "Failed")
 
@@ -203,7 +203,7 @@ def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watc
     assert (status, said["error"]) == (500, "the page failed: RuntimeError: no page today")
 
 
-def test_pages_are_only_for_callers_on_the_machine_and_say_what_is_not_there(watched: Watched) -> None:
+def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Watched) -> None:
     assert watched.page("/debug/config", Host="evil.example")[0] == 403
     assert watched.page("/debug/config", **{"X-Forwarded-For": "10.0.0.1"})[0] == 403
     status, said = watched.page("/debug/requests/default/nobody")
@@ -263,7 +263,7 @@ def test_every_line_of_an_attempt_names_it_and_no_message_holds_a_value(watched:
         assert not re.search(r"default|told|fine|lost|gpu-node", line["message"].replace("leadership lost", "")), line
 
 
-def test_a_bind_goes_on_with_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:
+def test_a_bind_continues_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:
     trace, admission = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     uid = watched.create_pod("traced")
     request = bind_request("traced", "gpu-node-0", "default", uid)

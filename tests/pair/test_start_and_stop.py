@@ -117,7 +117,7 @@ def test_an_api_server_that_is_away_at_start_is_waited_for(own_cluster: Cluster)
     assert process.stop()
 
 
-def test_a_kubeconfig_that_comes_late_is_waited_for(own_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_kubeconfig_written_late_is_awaited(own_cluster: Cluster, tmp_path: Path) -> None:
     late = tmp_path / "kubeconfig"
     process = reconciler(own_cluster, late)
     live = LiveCluster(own_cluster, "default")

@@ -85,7 +85,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("raw", SAME)
-async def test_fault_25_kubectl_the_causes_and_lint_say_every_fault_in_the_same_words_and_order(
+async def test_kubectl_causes_and_lint_report_the_same_faults_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
     placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
@@ -163,7 +163,7 @@ AUDITED = [
 
 
 @pytest.mark.parametrize(("raw", "resource", "noted"), AUDITED)
-def test_the_audit_log_says_what_was_decided_by_which_rules(
+def test_the_audit_log_records_the_decision_and_its_rules(
     pair: Live, raw: Any, resource: str, noted: dict[str, str]
 ) -> None:
     placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
@@ -179,9 +179,7 @@ def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
 # --- what is accepted ---
 
 
-async def test_what_lint_accepts_the_api_server_takes_and_what_it_refuses_is_refused_for_the_same_fields(
-    pair: Live, client: KubeClient
-) -> None:
+async def test_lint_and_the_api_server_reject_the_same_fields(pair: Live, client: KubeClient) -> None:
     """Not in the same words: the API server writes a quantity of 1000m as 1 before it asks anybody."""
     accepted = refusals = 0
     for raw in random_pods(seed=31, count=COUNT):

@@ -98,7 +98,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("raw", "paths"), REFUSED)
-def test_fault_24_a_bad_one_is_refused_with_every_fault_of_every_template(
+def test_a_bad_workload_is_rejected_with_every_fault_of_every_template(
     live: Live, raw: Any, paths: list[str]
 ) -> None:
     said = denied_status(live, "create", "-f", "-", raw=raw)
@@ -107,7 +107,7 @@ def test_fault_24_a_bad_one_is_refused_with_every_fault_of_every_template(
     assert live.gone(f"{objects_path(raw['kind'], live.namespace)}/w")
 
 
-def test_of_a_kind_that_is_only_warned_about_the_same_is_told_and_it_is_stored(live: Live) -> None:
+def test_a_kind_in_warn_mode_is_stored_with_the_same_faults_as_warnings(live: Live) -> None:
     done = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
     warned = [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
     assert [line.split(": ")[0] for line in warned] == [
@@ -117,7 +117,7 @@ def test_of_a_kind_that_is_only_warned_about_the_same_is_told_and_it_is_stored(l
     assert live.cluster.api.get(f"{objects_path('RayCluster', live.namespace)}/w")["metadata"]["name"] == "w"
 
 
-def test_fault_22_an_old_bad_one_can_be_scaled_and_a_fault_is_refused_only_in_what_changes(live: Live) -> None:
+def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live: Live) -> None:
     live.create(pod("owner"))
     # What a controller makes is never judged: so one with a fault gets in, as if it were from before.
     live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))

@@ -34,7 +34,7 @@ def waiting(live: Live) -> None:
 
 
 @pytest.mark.parametrize("path", ["pods/{name}/binding", "bindings"])
-def test_nobody_else_binds_a_pod_that_has_a_request(guarded: Live, path: str) -> None:
+def test_no_other_client_binds_a_pod_that_has_a_request(guarded: Live, path: str) -> None:
     waiting(guarded)
     refused = bind(guarded, "pod", "eve", path)
     assert refused.returncode != 0

@@ -91,7 +91,7 @@ def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) 
     assert counted(dra, RECONCILER, expected) == expected
 
 
-def test_a_claim_from_a_template_is_waited_for_taken_and_goes_with_its_pod(dra: Live) -> None:
+def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live) -> None:
     # The template comes last: until then kube-controller-manager cannot make the claim, and the pod cannot name it.
     dra.create_pod(**MADE)
     dra.request_bind(**decided("d0"))
@@ -111,7 +111,7 @@ def test_a_claim_that_does_not_exist_yet_is_waited_for(dra: Live) -> None:
     assert reserved_by(get_claim(dra, "one"))
 
 
-def test_fault_36_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
+def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
     dra.create(claim("one"))
     pods = [f"pod-{index}" for index in range(8)]
     uids = {dra.create_pod(pod, **NAMED) for pod in pods}
@@ -126,7 +126,7 @@ def test_fault_36_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None
     free(dra, "one")
 
 
-def test_fault_17_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
+def test_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
     dra.request_bind("first", **decided("d0"))
@@ -354,7 +354,7 @@ LIMITED: dict[str, Any] = {
 }
 
 
-def test_extended_resources_get_a_claim_of_their_own_that_goes_with_the_pod(dra: Live) -> None:
+def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) -> None:
     name = "p" * 60 + ".dotted"
     uid = dra.create_pod(name, **LIMITED)
     dra.request_bind(name, **extended(EXTENDED))

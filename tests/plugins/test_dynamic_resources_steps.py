@@ -195,7 +195,7 @@ async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
     assert is_free(await case.claim())
 
 
-async def test_a_write_of_somebody_else_in_between_is_looked_at_again(case: Case, cluster: Cluster) -> None:
+async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster: Cluster) -> None:
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
 
@@ -258,7 +258,7 @@ async def test_a_claim_being_deleted_is_final(case: Case) -> None:
     await case.client.patch(RESOURCECLAIMS, case.namespace, "one", {"metadata": {"finalizers": None}})
 
 
-async def test_the_257th_consumer_is_told_so_before_anything_is_written(case: Case) -> None:
+async def test_the_257th_consumer_is_rejected_before_anything_is_written(case: Case) -> None:
     made = await case.create(claim("one"))
     consumers = [{"resource": "pods", "name": f"p{index}", "uid": str(uuid.uuid4())} for index in range(256)]
     made["status"] = {**decided("d0")["resourceClaimAllocations"][0], "reservedFor": consumers}
@@ -291,7 +291,7 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", role)
 
 
-async def test_a_removal_that_a_crash_cut_short_is_ended_and_the_claim_made_anew(case: Case) -> None:
+async def test_a_removal_interrupted_by_a_crash_ends_and_the_claim_is_recreated(case: Case) -> None:
     """Whoever crashes in a rollback before the verdict is written begins with a new attempt."""
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
@@ -308,7 +308,7 @@ async def test_a_removal_that_a_crash_cut_short_is_ended_and_the_claim_made_anew
     assert reserved_by(second) == {made["metadata"]["uid"]}
 
 
-async def test_a_claim_that_somebody_else_holds_back_is_waited_for(case: Case) -> None:
+async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -> None:
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
     context = await case.context(made, **extended(EXTENDED))
@@ -325,7 +325,7 @@ async def test_a_claim_that_somebody_else_holds_back_is_waited_for(case: Case) -
     assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
 
 
-async def test_a_claim_that_the_pods_status_names_but_that_is_gone_is_made_anew(case: Case) -> None:
+async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Case) -> None:
     made = await case.pod(containers=LIMITED)
     mappings = extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
     told = {"resourceClaimName": "gone", "requestMappings": mappings}
@@ -341,7 +341,7 @@ async def test_a_claim_that_the_pods_status_names_but_that_is_gone_is_made_anew(
     assert await case.claims() == []
 
 
-async def test_the_kubelet_is_told_though_a_view_of_the_pod_shows_what_a_rollback_has_taken_back(case: Case) -> None:
+async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is given up. 2. It is made anew. 3. Only then the watch shows the pod's status without a claim."""
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
@@ -380,9 +380,7 @@ async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: C
             await (await new_plugin(client)).pre_bind(context)
 
 
-async def test_a_cluster_without_claims_is_told_apart_from_one_without_this_claim(
-    case: Case, cluster: Cluster
-) -> None:
+async def test_a_cluster_without_the_claim_api_differs_from_a_missing_claim(case: Case, cluster: Cluster) -> None:
     made = await case.pod(resourceClaims=CLAIMED)
     context = await case.context(made, **decided("d0"))
     assert (await (await new_plugin(case.client)).pre_bind(context)).code is Code.WAIT

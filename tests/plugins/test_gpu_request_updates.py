@@ -46,7 +46,7 @@ def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, k
     assert guarded.pod()["metadata"]["annotations"] == before
 
 
-def test_every_change_is_told_at_once_and_what_is_not_owned_may_change(guarded: Live) -> None:
+def test_every_fault_of_an_update_is_reported_and_foreign_fields_may_change(guarded: Live) -> None:
     stored(guarded)
     said = denied_status(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
     for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):

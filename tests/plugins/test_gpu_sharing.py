@@ -105,7 +105,7 @@ def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -
             gone.add(group)
 
 
-def test_fault_37_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) -> None:
+def test_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) -> None:
     shares.share("double", "second-device", "first-device")
     shares.live.phase("double", "Succeeded")
     assert shares.labels("double") == {
@@ -121,14 +121,14 @@ def test_fault_37_two_devices_are_bound_in_order_and_freed_on_completion(shares:
     assert shares.live.pod("double")["status"]["phase"] == "Succeeded"
 
 
-def test_fault_13_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
+def test_deleting_a_pod_of_two_devices_frees_both(shares: Shares) -> None:
     shares.share("double", "d-1", "d-2")
     shares.live.phase("double", "Succeeded")
     shares.delete("double")
     shares.freed()
 
 
-def test_fault_38_a_pod_deleted_while_its_agent_is_silent_frees_the_device_at_once(shares: Shares) -> None:
+def test_a_pod_deleted_while_its_agent_is_silent_frees_the_device(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)
     shares.ask("silent", ["silent-1", "silent-2"])
@@ -139,7 +139,7 @@ def test_fault_38_a_pod_deleted_while_its_agent_is_silent_frees_the_device_at_on
     series.until(0, "gpu_sharing_reservations", state="waiting")
 
 
-def test_fault_15_a_silent_agent_is_given_up_and_its_device_freed(shares: Shares) -> None:
+def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("silent", tolerations=SILENT)
     shares.ask("silent", ["never"], backoffLimit=0)
@@ -173,7 +173,7 @@ def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
     assert "nodeName" not in pod["spec"]
 
 
-def test_fault_34_a_remade_decision_leaves_nothing_of_the_former(shares: Shares) -> None:
+def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("moved", {"example.bowline.dev/fail-attempts": "1"})
     shares.ask("moved", ["former"])
@@ -209,7 +209,7 @@ def left_over(shares: Shares, group: str, node: str) -> None:
     shares.api.post(RESERVATIONS, body)
 
 
-def test_a_device_that_nobody_shares_is_free_before_a_pod_comes_to_the_node(shares: Shares) -> None:
+def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares) -> None:
     live = shares.live
     for group, node in (("idle", "gpu-node-0"), ("elsewhere", "gpu-node-1")):
         left_over(shares, group, node)

@@ -57,7 +57,7 @@ def agents_writes(shares: Shares) -> list[dict[str, Any]]:
     return [event for event in shares.audited(account) if event["verb"] == "patch"]
 
 
-def test_the_agent_tells_its_device_and_the_pod_is_bound(shares: Shares) -> None:
+def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> None:
     label(shares, "true")
     agent = run_agent(shares, "first")
     shares.live.phase("half", "Succeeded")

@@ -22,7 +22,7 @@ def fail_reservation(shares: Shares, group: str) -> str:
     return str(one["metadata"]["uid"])
 
 
-def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_anew(shares: Shares) -> None:
+def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Shares) -> None:
     series = Series(shares.live)
     shares.make("refused", tolerations=SILENT)
     shares.ask("refused", ["refused"], backoffLimit=6)
@@ -37,7 +37,7 @@ def test_a_reservation_that_the_kubelet_refuses_fails_the_attempt_and_is_made_an
     assert series.grown("gpu_sharing_reservations_failed_total", cause="ended") == 1
 
 
-def test_fault_14_a_dead_reservation_is_not_taken_for_its_device(shares: Shares) -> None:
+def test_a_dead_reservation_is_not_used_for_its_device(shares: Shares) -> None:
     shares.share("first", "evicted")
     shares.live.phase("first", "Succeeded")
     # Its pod comes to its end, and so does the reservation, evicted; nobody has removed it yet.
@@ -115,7 +115,7 @@ def test_a_device_that_is_not_to_be_had_again_is_not_joined(shares: Shares) -> N
     shares.live.phase("joins", "Succeeded")
 
 
-def test_fault_16_a_configmap_of_somebody_else_is_neither_written_nor_deleted(shares: Shares) -> None:
+def test_a_configmap_of_another_owner_is_neither_written_nor_deleted(shares: Shares) -> None:
     series = Series(shares.live)
     path = f"/api/v1/namespaces/{shares.live.namespace}/configmaps"
     foreign = {"metadata": {"name": "foreign-0"}, "data": {"precious": "yes"}}
@@ -226,7 +226,7 @@ def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
     shares.live.phase("half", "Succeeded")
 
 
-def test_what_happened_while_nobody_led_is_found_at_start(shares: Shares) -> None:
+def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.share("ends", "while-away")
     shares.share("double", "while-1", "while-2")
     shares.share("pair", "held-1", "held-2")

@@ -166,7 +166,7 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
         await asyncio.gather(*passes.running)
 
 
-async def test_a_pod_is_labelled_though_a_view_of_it_shows_labels_that_a_rollback_has_taken_back(case: Case) -> None:
+async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
     """1. A request is given up, its labels go. 2. It is made anew. 3. Only then the watch shows the labels gone."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
@@ -181,7 +181,7 @@ async def test_a_pod_is_labelled_though_a_view_of_it_shows_labels_that_a_rollbac
     assert now["metadata"].get("labels") == before
 
 
-async def test_a_reservation_that_goes_while_it_is_made_is_asked_for_again(case: Case, cluster: Cluster) -> None:
+async def test_a_reservation_deleted_during_its_creation_is_created_again(case: Case, cluster: Cluster) -> None:
     """1. The pod of that name is there. 2. It ends. 3. It is looked at. No decision of a scheduler fails by that."""
     devices = f"{case.namespace}-devices"
     other = reservation_object(of_half(case), ReservationSpec(devices, "image"))

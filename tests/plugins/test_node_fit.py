@@ -54,7 +54,7 @@ def test_a_pod_that_fits_to_the_last_is_bound(guarded: Live, node: str) -> None:
         pytest.param({"gpu": "1"}, {"gpu": "2"}, "nvidia.com/gpu (asked for 2, free 1 of 2)", id="GPUs"),
     ],
 )
-def test_a_pod_that_does_not_fit_stays_unbound_and_the_scheduler_is_told(
+def test_a_pod_that_does_not_fit_stays_unbound_and_is_reported(
     guarded: Live, node: str, first: dict[str, str], second: dict[str, str], named: str
 ) -> None:
     bind(guarded, "first", node, "Succeeded", **first)
@@ -97,7 +97,7 @@ def test_pods_bound_at_the_same_time_never_fill_a_node_beyond_its_room(
     assert len(found) == room
 
 
-def test_a_look_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Live, node: str) -> None:
+def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Live, node: str) -> None:
     bind(guarded, "pod", node, "Succeeded")
     events = map(json.loads, guarded.cluster.audit_log.read_text().splitlines())
     asked = [

@@ -130,7 +130,7 @@ def test_a_bound_claim_costs_no_write_and_must_reach_the_node(pair: Live, storag
     assert storage.volume("right")["metadata"]["resourceVersion"] == version
 
 
-def test_without_a_volume_the_scheduler_is_told_and_nothing_is_written(pair: Live, storage: Storage) -> None:
+def test_without_a_volume_the_request_fails_and_nothing_is_written(pair: Live, storage: Storage) -> None:
     storage.make_class()
     storage.make_volume("one")
     for name in ("a", "b"):
@@ -165,7 +165,7 @@ def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> N
     assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
 
 
-def test_fault_18_a_refusal_is_final_for_the_node_and_is_not_asked_again(pair: Live, storage: Storage) -> None:
+def test_a_rejection_is_final_for_the_node_and_is_not_retried(pair: Live, storage: Storage) -> None:
     series = Series(pair)
     storage.make_class(PROVISIONER)
     storage.make_claim()
@@ -238,7 +238,7 @@ def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storag
 # --- claims that are not there, not ours, not to be used ---
 
 
-def test_what_others_must_do_first_is_waited_for_and_said(pair: Live, storage: Storage) -> None:
+def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage: Storage) -> None:
     """All of them in one test: a wait is told after five seconds."""
     storage.make_class(PROVISIONER)
     storage.make_class(PROVISIONER, mode="Immediate")

@@ -158,7 +158,7 @@ async def test_a_volume_off_the_node_ends_the_request_beside_a_wait(storage: Sto
     assert waiting.code is Code.WAIT
 
 
-async def test_a_wait_lasts_as_long_as_the_argument_says(storage: Storage, client: Counting) -> None:
+async def test_a_wait_lasts_as_long_as_the_argument_allows(storage: Storage, client: Counting) -> None:
     storage.make_class(PROVISIONER)
     storage.make_claim()
     plugin = await process(client, bindTimeoutSeconds=120)

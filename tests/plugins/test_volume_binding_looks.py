@@ -192,7 +192,7 @@ async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflec
     return mirrors
 
 
-async def test_a_mirror_that_lags_costs_a_look_and_nothing_else(storage: Storage, client: KubeClient) -> None:
+async def test_a_lagging_cache_costs_one_read_and_nothing_else(storage: Storage, client: KubeClient) -> None:
     for name in ("first", "second", "third"):
         storage.make_claim(name)
     storage.make_volume("a")
@@ -331,7 +331,7 @@ async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> N
             cluster.kubectl("delete", kind, namespace)
 
 
-async def test_a_node_that_is_gone_is_said(storage: Storage, client: KubeClient) -> None:
+async def test_a_deleted_node_is_reported(storage: Storage, client: KubeClient) -> None:
     storage.make_claim()
     c = context(storage, "pod", "data")
     gone = {"metadata": {"name": "no-such-node", "resourceVersion": "1"}}

@@ -44,7 +44,7 @@ def bound_once_each(plugin: Scripted) -> None:
     assert sorted(name for point, name, _ in plugin.calls if point == "pre_bind") == list(NAMES)
 
 
-async def test_pods_are_bound_before_any_request_has_to_say_so(stage: Stage) -> None:
+async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> None:
     await burst(stage)
     plugin = Held()
     async with stage.working(plugin, binding=TWO) as working:
@@ -67,7 +67,7 @@ async def put_off(stage: Stage, plugin: Scripted) -> str:
     return next(name for name in await bound(stage) if name not in in_hand)
 
 
-async def test_a_request_that_is_withdrawn_before_its_turn_goes_and_its_pod_stays(stage: Stage) -> None:
+async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(stage: Stage) -> None:
     await burst(stage)
     plugin = Held()
     async with stage.working(plugin, binding=TWO):

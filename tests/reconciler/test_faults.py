@@ -28,7 +28,7 @@ async def fails_first(ctx: BindContext) -> Status:
     return Status.retry("no luck") if ctx.attempt == 1 else Status.ok()
 
 
-async def test_fault_04_no_event_shortens_a_backoff(stage: Stage) -> None:
+async def test_no_event_shortens_a_backoff(stage: Stage) -> None:
     plugin = Scripted(pre_bind=fails_first)
     slow = Backoff(base=timedelta(hours=1), max=timedelta(hours=1))
     binding = Binding(backoff=slow, in_flight_timeout=timedelta(milliseconds=1))
@@ -58,7 +58,7 @@ def _is_labelled(stores: Informers, key: ObjectKey, label: str) -> bool:
 
 
 @pytest.mark.parametrize("reason", [Reason.DEVICE_CONFLICT, Reason.VOLUME_CONFLICT])
-async def test_fault_17_18_a_conflict_is_final_and_the_scheduler_is_told(stage: Stage, reason: Reason) -> None:
+async def test_a_conflict_is_final_and_reported_to_the_scheduler(stage: Stage, reason: Reason) -> None:
     async def conflicts(ctx: BindContext) -> Status:
         return Status.fatal("it is not free", reason, Suggestion.RESCHEDULE_ELSEWHERE)
 
@@ -73,7 +73,7 @@ async def test_fault_17_18_a_conflict_is_final_and_the_scheduler_is_told(stage: 
     assert plugin.points("pod") == ["pre_bind"]
 
 
-async def test_fault_19_a_missing_node_is_not_tried_at_all(stage: Stage) -> None:
+async def test_a_bind_to_a_missing_node_is_not_tried(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin):
         await stage.create_pod()
@@ -82,7 +82,7 @@ async def test_fault_19_a_missing_node_is_not_tried_at_all(stage: Stage) -> None
     assert plugin.calls == []
 
 
-async def test_fault_19_a_missing_right_is_final_and_named(crd_cluster: Cluster, stage: Stage) -> None:
+async def test_a_missing_right_is_final_and_named(crd_cluster: Cluster, stage: Stage) -> None:
     account = f"system:serviceaccount:{stage.namespace}:half"
     role = f"half-{stage.namespace}"
     kubectl, at = crd_cluster.kubectl, f"--namespace={stage.namespace}"
@@ -115,7 +115,7 @@ async def test_fault_19_a_missing_right_is_final_and_named(crd_cluster: Cluster,
     assert set(plugin.points("pod")) == {"pre_bind"}
 
 
-async def test_fault_20_watches_go_on_while_every_worker_is_busy(stage: Stage) -> None:
+async def test_watches_continue_while_every_worker_is_busy(stage: Stage) -> None:
     hold = Hold()
 
     async def first_is_slow(ctx: BindContext) -> Status:
@@ -143,7 +143,7 @@ async def test_fault_20_watches_go_on_while_every_worker_is_busy(stage: Stage) -
         pytest.param({"example.com/big": "x" * 262_144}, id="too much of it"),
     ],
 )
-async def test_fault_40_nothing_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
+async def test_no_binding_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
     class Annotates(Scripted):
         def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
             return annotations

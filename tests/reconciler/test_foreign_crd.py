@@ -120,7 +120,7 @@ SLOW = Binding(
 )
 
 
-async def test_fault_04_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Stage) -> None:
+async def test_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Stage) -> None:
     plugin = Scripted(pre_bind=fails_at_first)
     async with stage.working(plugin, binding=SLOW) as working:
         await stage.create_pod()
@@ -139,7 +139,7 @@ async def test_fault_04_the_backoff_is_kept_although_its_time_cannot_be_stored(s
     assert plugin.points("pod").count("pre_bind") == 2
 
 
-async def test_a_backoff_begins_anew_after_a_restart(stage: Stage) -> None:
+async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
     await stage.create_pod()
     await stage.request_bind()
     await stage.client.patch(

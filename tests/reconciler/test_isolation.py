@@ -139,7 +139,7 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
 
-async def test_a_webhook_that_comes_back_costs_a_request_nothing(stage: Stage, broken: Broken) -> None:
+async def test_a_webhook_outage_costs_a_request_no_failure(stage: Stage, broken: Broken) -> None:
     async with stage.working() as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=0)

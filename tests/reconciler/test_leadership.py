@@ -135,7 +135,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
             assert unsynced(working.parts) is None
 
 
-async def test_a_watched_resource_that_is_not_served_keeps_nobody_from_leading(stage: Stage) -> None:
+async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Stage) -> None:
     """A plugin may watch what only newer API servers have."""
     later = Resource("later.bowline.dev", "v1", "laters", "Later")
     plugin = Starts([EventSource(later)])

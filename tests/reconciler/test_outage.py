@@ -34,7 +34,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
     assert await stage.events() in ([], ["Bound"])
 
 
-async def test_a_wait_that_ran_out_during_an_outage_goes_on_for_a_minute(stage: Stage) -> None:
+async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage: Stage) -> None:
     plugin = needs("data")
     async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
         await stage.create_pod()
@@ -81,7 +81,7 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
     assert status.get("reason", "").startswith("WaitTimeout: ")
 
 
-async def test_a_wait_whose_end_an_outage_kept_from_being_written_is_looked_at_anew(stage: Stage) -> None:
+async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Stage) -> None:
     plugin = needs("data")
     plugin.effects = True
     async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
@@ -149,7 +149,7 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
     assert reads > 1
 
 
-async def test_fault_10_a_status_that_could_not_be_written_is_written_later_and_counts_once(stage: Stage) -> None:
+async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(stage: Stage) -> None:
     """The failure's write is lost on the way; nothing is tried again before it is written."""
     async with stage.wire() as (wire, access):
 

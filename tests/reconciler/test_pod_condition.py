@@ -63,7 +63,7 @@ async def nothing(stage: Stage) -> None:
         pytest.param(bind, [("True", "Bound")], id="the pod has been bound"),
     ],
 )
-async def test_what_is_said_of_a_pod_that_was_not_bound(
+async def test_the_condition_of_a_pod_that_was_not_bound(
     stage: Stage, meanwhile: Any, condition: list[tuple[str, str]]
 ) -> None:
     pod = await seen(stage)
@@ -72,7 +72,7 @@ async def test_what_is_said_of_a_pod_that_was_not_bound(
     assert await said(stage) == condition
 
 
-async def test_nothing_is_said_of_another_pod_of_the_name(stage: Stage) -> None:
+async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> None:
     pod = await seen(stage)
     await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=0)
     await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
@@ -81,7 +81,7 @@ async def test_nothing_is_said_of_another_pod_of_the_name(stage: Stage) -> None:
     assert await said(stage) == []
 
 
-async def test_a_pod_that_is_bound_at_last_says_so_also_if_no_watch_has_shown_that_it_was_not(stage: Stage) -> None:
+async def test_a_pod_bound_at_last_gets_its_condition_though_the_watch_lags(stage: Stage) -> None:
     async def fails_while_the_watch_hangs(ctx: BindContext) -> Status:
         if ctx.attempt > 1:
             return Status.ok()

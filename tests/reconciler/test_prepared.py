@@ -76,7 +76,7 @@ async def test_a_pod_that_a_process_before_this_one_has_bound_is_reported_prepar
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["it has bound", "it has not"])
-async def test_a_third_party_bind_is_believed_only_after_a_look_at_the_pod(stage: Stage, binds: bool) -> None:
+async def test_a_third_party_bind_is_confirmed_by_a_read_of_the_pod(stage: Stage, binds: bool) -> None:
     async def says_ok(_: BindContext) -> Status:
         if binds:
             await bind(stage)

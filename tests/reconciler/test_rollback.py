@@ -83,7 +83,7 @@ async def unfinalized(stage: Stage) -> None:
     await until_awaited(look, bool)
 
 
-async def test_the_first_attempt_puts_the_finalizer_and_success_takes_it_off_before_it_is_said(stage: Stage) -> None:
+async def test_the_finalizer_is_removed_before_success_is_written(stage: Stage) -> None:
     hold = Hold()
     async with stage.working(Scripted(effects=True, pre_bind=hold)):
         await stage.create_pod()
@@ -108,7 +108,7 @@ async def test_the_webhooks_finalizer_costs_no_second_write(stage: Stage) -> Non
     assert [w.get("subresource", "") for w in ours] == ["status"]
 
 
-async def test_fault_12_a_final_failure_is_undone_before_it_is_said(stage: Stage) -> None:
+async def test_a_final_failure_is_rolled_back_before_it_is_written(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
     async with stage.working(plugin):
         await stage.create_pod()
@@ -126,7 +126,7 @@ async def incomplete(stage: Stage) -> Mapping[str, Any]:
     return await until_awaited(stage.status, lambda status: status.get("reason", "").startswith("RollbackFailed"))
 
 
-async def test_fault_12_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) -> None:
+async def test_a_request_fails_only_when_its_rollback_is_complete(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.refuses = 3
     async with stage.working(plugin) as working:
@@ -164,7 +164,7 @@ async def test_a_deleted_request_reports_that_its_rollback_is_not_complete(stage
     assert await effects(stage) == []
 
 
-async def test_fault_12_a_rollback_goes_on_after_a_crash_by_what_is_visible(stage: Stage) -> None:
+async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
     plugin.refuses = 1_000
     async with stage.working(plugin) as working:
@@ -278,7 +278,7 @@ async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under
     assert plugin.points("b-second") == [], "its pod is on its node: nothing is undone"
 
 
-async def test_a_request_deleted_while_nobody_was_there_is_undone_afterwards(stage: Stage) -> None:
+async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stage: Stage) -> None:
     plugin = Leaving(Status.wait("for ever"))
     async with stage.working(plugin) as working:
         await stage.create_pod()
@@ -304,7 +304,7 @@ async def test_nothing_is_undone_under_a_pod_that_runs_where_it_was_to(stage: St
     assert plugin.points("pod") == []
 
 
-async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
+async def test_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
     plugin = Scripted(effects=True)
     async with stage.wire() as (wire, access):
 
@@ -322,7 +322,7 @@ async def test_fault_11_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) 
     assert plugin.points("pod").count("rollback") == 0
 
 
-async def test_fault_11_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
+async def test_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
     async def binds_and_fails(ctx: BindContext) -> Status:
         await post_binding(ctx.client, ctx.request.pod_key, ctx.request.pod_uid, ctx.spec.selected_node, {})
         return Status.fatal("and then something went wrong")

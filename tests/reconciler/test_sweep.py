@@ -65,7 +65,7 @@ def test_what_is_due(request_: dict[str, Any], due: bool) -> None:
     assert is_due(request_, HOUR, NOW) is due
 
 
-def test_the_newest_write_stands_for_the_end() -> None:
+def test_the_newest_write_is_taken_for_the_end() -> None:
     assert completed_at(finished({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
 
 
@@ -81,7 +81,7 @@ async def decisionsleft(stage: Stage) -> list[str]:
     return [found["metadata"]["name"] for found in await stage.client.list_all(BINDREQUESTS, stage.namespace)]
 
 
-async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage: Stage) -> None:
+async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_pods(stage: Stage) -> None:
     async def by_name(ctx: BindContext) -> Status:
         return Status.fatal("never") if ctx.request.key.name == "fails" else Status.ok()
 
@@ -99,7 +99,7 @@ async def test_succeeded_requests_go_and_failed_ones_stay_with_their_pods(stage:
     assert await decisionsleft(stage) == ["fails"]
 
 
-async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
+async def test_a_failed_request_without_an_owner_is_deleted(stage: Stage) -> None:
     """The garbage collector will never take it, and its name would be lost to every later request."""
     async with stage.working(Scripted(pre_bind=refuse)):
         await stage.request_bind("owned", podName="pod", metadata=owned_by("pod", await stage.create_pod()))
@@ -113,7 +113,7 @@ async def test_a_failed_request_without_an_owner_goes_too(stage: Stage) -> None:
     assert await decisionsleft(stage) == ["owned"]
 
 
-async def test_a_round_goes_on_where_it_was_interrupted(stage: Stage) -> None:
+async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
     async with stage.working():
         for name in ("one", "two", "three"):
             await stage.create_pod(name)
@@ -157,7 +157,7 @@ async def test_zero_keeps_everything(stage: Stage) -> None:
     await TTLController(stage.client, timedelta(), stage.clock).run()
 
 
-async def test_a_time_that_cannot_be_told_by_python_ends_no_round(stage: Stage) -> None:
+async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
     """The API server stores whatever has the form of a time."""
     await stage.create_pod()
     await stage.request_bind()

@@ -56,7 +56,7 @@ async def test_a_standby_takes_over_from_a_dead_leader_when_the_lease_has_run_ou
     assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
-async def test_fault_21_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
+async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
     one, two = Scripted(effects=True), Scripted(effects=True)
     async with stage.working(one):
         await leads(stage)
@@ -69,7 +69,7 @@ async def test_fault_21_a_standby_writes_nothing_and_calls_no_plugin(stage: Stag
     assert two.calls == []
 
 
-async def test_fault_05_a_new_leader_asks_before_it_believes_a_store_that_is_behind(stage: Stage) -> None:
+async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Stage) -> None:
     """The standby's watch hangs; what it shows as new has failed for good under the leader before it."""
     hold = Hold(Status.fatal("never"))
     two = Scripted()
@@ -105,7 +105,7 @@ async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
         assert not any(working.sizes.values())
 
 
-async def test_fault_32_memory_follows_what_there_is(stage: Stage) -> None:
+async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
     """Bound pods, finished and deleted requests leave nothing; failed ones as little as can be, while they exist."""
 
     async def by_name(ctx: BindContext) -> Status:
@@ -186,7 +186,7 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_what_an_overtaken_leader_says_late_of_a_request_is_not_stored(stage: Stage, off_by: timedelta) -> None:
+async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
     """Its result may be in flight while the next one prepares the request again: then it is no longer true."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as one:

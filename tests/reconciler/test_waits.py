@@ -38,7 +38,7 @@ def needs(name: str) -> Scripted:
     return Scripted(pre_bind=look, sources=[EventSource(CONFIGMAPS)])
 
 
-async def test_fault_15_a_wait_holds_no_worker_and_is_woken_by_its_object(stage: Stage) -> None:
+async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -> None:
     plugin = needs("data")
     only_one = Binding(workers=1, in_flight_timeout=NO_FLIGHT)
     async with stage.working(plugin, binding=only_one) as working:
@@ -60,7 +60,7 @@ async def test_fault_15_a_wait_holds_no_worker_and_is_woken_by_its_object(stage:
         assert working.sizes["sleepers"] == 0
 
 
-async def test_a_node_that_goes_ends_the_wait_of_those_who_were_to_run_on_it(stage: Stage) -> None:
+async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
     """Nothing else would wake them before their deadline, minutes later: what they wait for is there and watched."""
     async with stage.working(needs("data")) as working:
         await stage.client.create(NODES, "", {"metadata": {"name": f"{stage.namespace}-node"}})
@@ -73,7 +73,7 @@ async def test_a_node_that_goes_ends_the_wait_of_those_who_were_to_run_on_it(sta
     assert status["reason"].startswith("NodeGone: ")
 
 
-async def test_an_object_that_comes_into_being_wakes_whoever_waits_for_it(stage: Stage) -> None:
+async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
     async with stage.working(needs("late")) as working:
         await stage.create_pod()
         await stage.request_bind()
@@ -83,7 +83,7 @@ async def test_an_object_that_comes_into_being_wakes_whoever_waits_for_it(stage:
     assert "failedAttempts" not in status
 
 
-async def test_a_change_between_look_and_sleep_is_not_slept_through(stage: Stage) -> None:
+async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> None:
     """1. The plugin looks. 2. The object changes, and the watch has told of it. 3. The plugin says WAIT."""
     plugin = needs("data")
     look = plugin.on_pre_bind
@@ -114,7 +114,7 @@ async def test_a_change_between_look_and_sleep_is_not_slept_through(stage: Stage
     assert dawdled.is_set()
 
 
-async def test_a_long_wait_is_written_and_told_once(stage: Stage) -> None:
+async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
@@ -281,7 +281,7 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage) -> N
         go.set()
 
 
-async def test_a_gated_pod_is_bound_as_soon_as_its_gates_are_gone(stage: Stage) -> None:
+async def test_a_gated_pod_is_bound_when_its_gates_are_removed(stage: Stage) -> None:
     async with stage.working() as working:
         await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
         await stage.request_bind()

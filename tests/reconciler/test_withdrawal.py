@@ -128,7 +128,7 @@ async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(sta
     await stage.client.delete(NODES, "", node)
 
 
-async def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_request(stage: Stage) -> None:
+async def test_a_recreated_pod_is_never_bound_by_the_old_request(stage: Stage) -> None:
     hold = Hold()
     plugin = Scripted(effects=True, pre_bind=hold)
     async with stage.working(plugin):
@@ -144,7 +144,7 @@ async def test_a_pod_made_anew_under_its_name_is_never_bound_by_the_old_request(
     assert "nodeName" not in (await stage.pod())["spec"]
 
 
-async def test_fault_34_a_withdrawn_decision_is_never_carried_out_even_if_the_watch_hangs(stage: Stage) -> None:
+async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(stage: Stage) -> None:
     """The request is deleted and remade with another node while its retry is due and no watch tells of it."""
     failed = asyncio.Event()
 
@@ -172,7 +172,7 @@ async def test_fault_34_a_withdrawn_decision_is_never_carried_out_even_if_the_wa
     assert plugin.uids("pre_bind").count(old) == 1
 
 
-async def test_fault_34_a_request_remade_under_its_name_starts_when_the_old_one_is_undone(stage: Stage) -> None:
+async def test_a_recreated_request_starts_when_the_old_one_is_rolled_back(stage: Stage) -> None:
     """Somebody takes our finalizer off by force, so that the successor comes before the old attempt is undone."""
     hold = Hold()
     undone: list[str] = []
@@ -203,7 +203,7 @@ async def test_fault_34_a_request_remade_under_its_name_starts_when_the_old_one_
     assert undone == ["gpu-node-0", "gpu-node-0"]
 
 
-async def test_fault_09_no_verdict_of_a_deleted_request_reaches_its_namesake(stage: Stage) -> None:
+async def test_no_outcome_of_a_deleted_request_reaches_its_namesake(stage: Stage) -> None:
     """The attempt fails for good after its request was deleted and remade, and before any watch told of it."""
     hold = Hold(Status.fatal("never"))
     plugin = Scripted(pre_bind=hold)
@@ -225,7 +225,7 @@ async def test_fault_09_no_verdict_of_a_deleted_request_reaches_its_namesake(sta
     assert await stage.events() in ([], ["Bound"])
 
 
-async def test_a_rollback_that_a_lost_finalizer_leaves_is_not_cut_short_by_the_requests_end(stage: Stage) -> None:
+async def test_a_rollback_without_its_finalizer_outlasts_the_request(stage: Stage) -> None:
     hold = Hold()
     tries: list[str] = []
 
@@ -245,7 +245,7 @@ async def test_a_rollback_that_a_lost_finalizer_leaves_is_not_cut_short_by_the_r
     assert plugin.points("pod") == ["pre_bind", "rollback", "rollback", "rollback"]
 
 
-async def test_a_request_without_a_uid_is_for_the_pod_of_now_also_if_the_watch_shows_the_one_before(
+async def test_a_request_without_a_uid_is_for_the_current_pod_though_the_watch_lags(
     stage: Stage,
 ) -> None:
     async with stage.working() as working:
@@ -294,9 +294,7 @@ class Sibling(Scripted):
         return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
 
 
-async def test_a_write_in_flight_is_undone_though_its_sibling_fails_and_the_request_is_deleted(
-    crd_cluster: Cluster, stage: Stage
-) -> None:
+async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(crd_cluster: Cluster, stage: Stage) -> None:
     """Two cancellations meet one create that is on the wire: that of the group, then that of the attempt."""
     gate, sibling = Gate(), Hold(Status.retry("no luck"))
     writes = Writes(effects=True)

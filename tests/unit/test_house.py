@@ -13,6 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("webhook", "reconciler", "shared", "cli", "localcluster")
 MAX_MODULE = 500  # review a module at 300 lines
 MAX_FUNCTION = 60
+MAX_TEST_NAME = 80
+TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+# Words that names of tests do without: they have a subject that is a component, and a standard verb.
+DIALECT = re.compile(
+    r"_(?:somebody|nobody|whoever|whom|anybody|everybody|looks?|looked|tells?|told|says?|said|goes|gone|went"
+    r"|comes?|came|stands?|stood|mends?|anew)(?=_|$)"
+)
 # How often words of a private dialect may occur in 10,000 words of docstrings and comments. The limits only decrease.
 LIMITS = {
     r"somebody|nobody|whoever|whom|anybody|everybody": 0.0,
@@ -61,6 +68,18 @@ def test_docstrings_and_comments_use_the_terms_of_the_glossary(trees: dict[str, 
         if sum(map(len, found.values())) * 10_000 / total > limit:
             above[words] = {path: hits for path, hits in found.items() if hits}
     assert above == {}, f"more than the limits in {total} words"
+
+
+def test_names_of_tests_are_short_and_in_plain_english() -> None:
+    tests = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "shared").rglob("test_*.py")]
+    named = [(path, match[1]) for path in tests for match in TEST.finditer(path.read_text())]
+    assert len(named) > 1000
+    wrong = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name in named
+        if len(name) > MAX_TEST_NAME or re.search(r"fault_\d", name) or DIALECT.search(name)
+    ]
+    assert wrong == []
 
 
 def test_every_decision_is_in_the_index_and_has_a_status() -> None:

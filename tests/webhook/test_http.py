@@ -109,14 +109,14 @@ class TestTurnedAway:
             assert answer.status == 415
             assert "Content-Encoding" in await answer.text()
 
-    async def test_a_body_that_does_not_come_is_not_waited_for(self, served: Served) -> None:
+    async def test_a_body_that_is_not_sent_times_out(self, served: Served) -> None:
         reader, writer = await served.connect()
         writer.write(head(f"{Hook.VALIDATE_PODS}?timeout=10ms", len(POD)) + POD[:10])
         assert b" 408 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
 
-    async def test_garbage_instead_of_http_harms_nobody(self, served: Served) -> None:
+    async def test_garbage_instead_of_http_harms_no_other_caller(self, served: Served) -> None:
         reader, writer = await served.connect()
         writer.write(b"\x00\x01 garbage\r\n\r\n")
         assert b" 400 " in await reader.readline()

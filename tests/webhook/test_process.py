@@ -91,7 +91,7 @@ class TestServing:
         ):
             context.wrap_socket(plain, server_hostname="127.0.0.1")
 
-    def test_something_else_than_tls_harms_nobody(self, process: Running, trust: ssl.SSLContext) -> None:
+    def test_plain_text_instead_of_tls_harms_no_other_caller(self, process: Running, trust: ssl.SSLContext) -> None:
         with socket.create_connection(("127.0.0.1", process.port)) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert b"HTTP" not in plain.recv(100)
@@ -172,7 +172,7 @@ class TestStopping:
             process.popen.terminate()
             assert process.popen.wait(DEADLINE_S) == 0
 
-    def test_it_ends_while_it_still_looks_for_a_cluster(self, tmp_path: Path) -> None:
+    def test_it_ends_while_it_still_searches_a_cluster(self, tmp_path: Path) -> None:
         with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
             found = process.said("no credentials yet")
             assert str(tmp_path / "none") in found["error"]

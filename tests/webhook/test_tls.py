@@ -31,7 +31,7 @@ async def asked(url: str, trust: ssl.SSLContext) -> int:
         return answer.status
 
 
-async def test_fault_26_no_handshake_fails_and_no_connection_breaks_while_certificates_are_exchanged(
+async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
     served: Served,
 ) -> None:
     now = datetime.now(UTC)

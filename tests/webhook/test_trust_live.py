@@ -145,7 +145,7 @@ def test_replicas_that_start_together_agree_on_one_authority(
         assert replica.stop()
 
 
-def test_fault_29_it_is_not_ready_before_the_api_server_can_verify_it(
+def test_it_is_not_ready_before_the_api_server_can_verify_it(
     installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
 ) -> None:
     """A certificate from files that somebody else has to publish: nothing this process does makes it ready."""
@@ -164,7 +164,7 @@ def test_fault_29_it_is_not_ready_before_the_api_server_can_verify_it(
     assert process.stop()
 
 
-def test_fault_29_a_certificate_for_another_name_is_not_ready(live: LiveCluster, tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_not_ready(live: LiveCluster, tmp_path: Path) -> None:
     now = datetime.now(UTC)
     signer = make_authority(now, LIFE)
     leaf = sign_leaf(signer, ["webhook.example"], now, LIFE)
@@ -218,7 +218,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
         assert replica.stop()
 
 
-def test_a_self_signed_replica_and_one_with_files_leave_each_others_authorities_published(
+def test_self_signed_and_file_replicas_keep_each_others_authorities(
     installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
 ) -> None:
     """As in a rollout from webhook.tls.mode secret to self."""
@@ -237,7 +237,7 @@ def test_a_self_signed_replica_and_one_with_files_leave_each_others_authorities_
     assert files.stop()
 
 
-def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
+def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     cluster, pair = installed
@@ -262,7 +262,7 @@ def test_fault_27_neither_an_upgrade_nor_somebodys_hand_keeps_the_ca_out(
     assert trusted(cluster) == before
 
 
-def test_without_the_right_to_its_secret_it_says_so(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     cluster, pair = installed
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings/{WEBHOOK}"
     granted = cluster.api.get(path)
@@ -275,7 +275,7 @@ def test_without_the_right_to_its_secret_it_says_so(installed: tuple[Cluster, Pa
     process.wait_ready(60)
 
 
-def test_an_upgrade_goes_on_with_the_authority_that_an_earlier_version_has_made(
+def test_an_upgrade_keeps_the_authority_of_the_earlier_version(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     """That version created its Secret itself, of another name and type, and its replicas still sign by it."""
@@ -355,7 +355,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
                 await cancel_and_wait(task)
 
 
-def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(
+def test_its_own_namespace_and_kube_system_need_no_webhook(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     """Nothing runs: what is covered is refused, and what it takes to make it run again is not covered."""
@@ -366,7 +366,7 @@ def test_fault_30_its_own_namespace_and_kube_system_need_no_webhook(
         assert live.cluster.api.post(path, pod("own", namespace))["metadata"]["name"] == "own"
 
 
-def test_fault_31_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+def test_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     _, pair = installed
     process = pair.launch_webhook()
     process.wait_ready(60)

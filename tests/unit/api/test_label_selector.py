@@ -56,7 +56,7 @@ def test_selectors_overlap_where_an_object_fits_both(one: str, two: str) -> None
         pytest.param("a=x,!a", "no object can fulfil", id="a value of an absent label"),
     ],
 )
-def test_selectors_that_cannot_be_used_say_why(text: str, why: str) -> None:
+def test_unusable_selectors_are_rejected_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match="label selector") as raised:
         parse_label_selector(text)
     assert why in str(raised.value)

@@ -32,7 +32,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("text", "said"), WORDS)
-def test_a_fault_says_what_must_hold_and_nothing_else_is_said(text: str, said: str) -> None:
+def test_a_fault_states_the_rule_and_nothing_else(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(HEAD + text)
     assert [str(fault) for fault in caught.value.faults] == [said]

@@ -151,11 +151,11 @@ def test_faults_point_into_the_object(lint: Any, text: str, paths: list[str]) ->
     assert [fault["path"] for fault in json.loads(out)[0]["errors"]] == paths
 
 
-def test_what_is_not_judged_says_so(lint: Any) -> None:
+def test_manifests_that_are_not_judged_are_reported_as_such(lint: Any) -> None:
     assert lint(OTHER) == (0, "0.yaml: ConfigMap other: not judged\n1 object: 1 not judged\n", "")
 
 
-def test_nothing_to_judge_says_so(lint: Any) -> None:
+def test_input_without_a_manifest_to_judge_is_reported(lint: Any) -> None:
     assert lint("# nothing") == (0, "no objects found\n", "")
     assert lint("# nothing", options=("-o", "json")) == (0, "[]\n", "")
 
@@ -173,7 +173,7 @@ def test_the_configuration_decides(lint: Any) -> None:
     assert "gpuSharing" in out
 
 
-def test_a_kind_of_the_configuration_is_judged_as_it_says(lint: Any) -> None:
+def test_a_configured_kind_is_judged_as_configured(lint: Any) -> None:
     assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: not judged"
     own = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own}, {{kind: JobSet, action: Warn}}]\n")
@@ -220,7 +220,7 @@ class TestBadUsage:
         assert "usage: bowline" in capsys.readouterr().err
 
 
-def test_lint_and_webhook_say_the_same(lint: Any) -> None:
+def test_lint_and_webhook_report_the_same(lint: Any) -> None:
     out = json.loads(lint(BAD, options=("-o", "json"))[1])
     raw = {
         "metadata": {"annotations": {"gpu-fraction": "2", "gpu-fraction-num-devices": "none"}},

@@ -124,7 +124,7 @@ class TestOrder:
     def test_validation_sees_the_mutated_pod(self) -> None:
         assert chain(Labels, Needs).admit_pod(pod(), CREATE).allowed
 
-    def test_faults_come_in_plugin_order_and_all_at_once(self) -> None:
+    def test_faults_are_reported_together_in_plugin_order(self) -> None:
         verdict = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
         assert [(fault.rule, fault.value) for fault in verdict.errors] == [
             ("needs/seen", None),
@@ -182,7 +182,7 @@ class TestScope:
         assert rules(verdict) == ["labels/bad"]
 
     @pytest.mark.parametrize("key", names.SHARE_ANNOTATIONS)
-    def test_a_share_that_nobody_will_honour_is_warned_about(self, key: str) -> None:
+    def test_a_share_that_no_plugin_will_honour_gets_a_warning(self, key: str) -> None:
         verdict = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
         assert verdict.allowed
         assert [(fault.rule, fault.path) for fault in verdict.warnings] == [("scope/scheduler", annotation_path(key))]
@@ -223,7 +223,7 @@ class TestTemplates:
         ]
         assert verdict.patch == ()
 
-    def test_a_fault_that_mutation_mends_is_none(self) -> None:
+    def test_a_fault_that_mutation_corrects_is_none(self) -> None:
         assert chain(Labels, Needs).validate_template({"spec": pod()["spec"]}, "spec.template", CREATE).allowed
 
     @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ class TestPluginsThatFail:
 
         return AdmissionChain([p(PluginConfig(), Settings()) for p in plugins], Settings(), on_error=record), calls
 
-    def test_in_mutate_it_leaves_no_half_change_and_the_others_go_on(self) -> None:
+    def test_a_failing_mutate_leaves_no_partial_change_and_the_others_run(self) -> None:
         raw = pod()
         failing, calls = self.recorded(Labels, Raises)
         failing.admit_pod(raw, CREATE)
@@ -282,14 +282,14 @@ class TestPluginsThatFail:
             "validate_bind_request",
         ]
 
-    def test_one_that_cannot_say_whether_it_leaves_effects_gets_the_finalizer(self) -> None:
+    def test_a_plugin_with_unknown_effects_gets_the_finalizer(self) -> None:
         raw = request()
         self.recorded(Raises)[0].admit_bind_request(raw, CREATE)
         assert raw["metadata"]["finalizers"] == [names.FINALIZER]
 
 
 class TestBindRequests:
-    def test_the_pod_uid_comes_from_the_owner_reference(self) -> None:
+    def test_the_pod_uid_is_taken_from_the_owner_reference(self) -> None:
         raw = owned(request())
         verdict = chain().admit_bind_request(raw, CREATE)
         assert verdict.patch == ({"op": "add", "path": "/spec/podUID", "value": "uid-1"},)
@@ -355,7 +355,7 @@ class TestBindRequests:
         change(new)
         assert rules(chain(Effects).validate_bind_request(new, old, UPDATE)) == expected
 
-    def test_a_new_request_that_says_it_is_being_deleted_is_reviewed_as_any_other(self) -> None:
+    def test_a_new_request_with_a_deletion_time_is_reviewed_as_any_other(self) -> None:
         raw = owned(request())
         raw["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         plain, deleting = (chain(Effects).admit_bind_request(one, CREATE) for one in (owned(request()), raw))

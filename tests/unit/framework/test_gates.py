@@ -11,7 +11,7 @@ KNOWN = (
 )
 
 
-def test_gates_that_nobody_mentions_have_their_default() -> None:
+def test_unset_gates_have_their_default() -> None:
     gates, faults = resolve_gates({}, KNOWN)
     assert not faults
     assert (gates.enabled("Alpha"), gates.enabled("Beta"), gates.enabled("Done")) == (False, True, True)
@@ -29,7 +29,7 @@ def test_every_fault_is_listed_with_its_path() -> None:
     assert "known: Alpha, Beta, Done" in faults[0].message
 
 
-def test_a_settled_gate_may_still_be_said_to_be_on() -> None:
+def test_a_settled_gate_may_still_be_enabled() -> None:
     assert not resolve_gates({"Done": True}, KNOWN)[1]
 
 

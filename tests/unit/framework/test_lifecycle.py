@@ -47,7 +47,7 @@ async def started() -> tuple[PluginLifecycle, TwoQueues]:
 
 
 @pytest.mark.looptime
-async def test_a_look_that_fails_is_repeated_and_is_no_failure_of_the_worker() -> None:
+async def test_a_failed_pass_is_repeated_and_is_no_failure_of_the_worker() -> None:
     lifecycle, plugin = await started()
     failure = asyncio.create_task(lifecycle.failure())
     plugin.first(ObjectKey("", "fault"))

@@ -108,7 +108,7 @@ def test_a_parent_that_is_no_object_is_a_bug_and_changes_nothing(value: Any) -> 
     assert target.raw == {"metadata": value}
 
 
-def test_a_checkpoint_reverts_only_what_came_after_it() -> None:
+def test_a_checkpoint_reverts_only_later_changes() -> None:
     pod = MutablePod({"metadata": {}})
     pod.set_annotation("a", "1")
     mark = pod.checkpoint()

@@ -79,7 +79,7 @@ async def test_a_mistake_in_post_bind_or_forget_is_counted_and_stops_no_plugin(m
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind", "post_bind", "rollback"])
-async def test_a_method_without_async_fails_and_is_told_how_to_be_declared(point: str) -> None:
+async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point: str) -> None:
     plugin = RecordingPlugin("author", [])
     seen = Seen()
     kind = type("Sync", (RecordingPlugin,), {point: lambda self, *_: Status.ok()})

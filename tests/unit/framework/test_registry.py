@@ -46,7 +46,7 @@ def faults(found: Registry, wanted: Settings) -> list[str]:
     return [str(fault) for fault in caught.value.faults]
 
 
-def test_the_enabled_built_ins_come_in_their_order() -> None:
+def test_enabled_built_ins_have_their_order() -> None:
     assert built(registry(), settings()) == ["one", LAST]
 
 
@@ -67,7 +67,7 @@ def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expe
     assert built(registry(offers=offers), settings(*entries)) == expected
 
 
-def test_distributions_are_only_looked_at_when_somebody_asks() -> None:
+def test_distributions_are_only_read_when_asked_for() -> None:
     def explode() -> dict[str, Callable[[], PluginClass]]:
         raise AssertionError("looked")
 

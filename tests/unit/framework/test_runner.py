@@ -260,7 +260,7 @@ class WaitsForACancelledTask(Plugin):
 
 
 @pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
-async def test_a_cancellation_that_nobody_has_asked_for_is_the_plugins_failure(neighbours: int) -> None:
+async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: int) -> None:
     calls: Calls = []
     others = [RecordingPlugin("other", calls, {"preflight": says_to_run}) for _ in range(neighbours)]
     run, seen = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *others)

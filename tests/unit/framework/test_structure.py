@@ -79,7 +79,7 @@ def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_malformed_pod_is_told_every_fault(raw: dict[str, Any], expected: list[str]) -> None:
+def test_a_malformed_pod_is_rejected_with_every_fault(raw: dict[str, Any], expected: list[str]) -> None:
     assert [str(fault) for fault in pod_errors(raw)] == expected
 
 

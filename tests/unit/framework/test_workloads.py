@@ -124,7 +124,7 @@ def test_what_cannot_be_meant_is_refused_with_its_place(text: str, parts: list[s
         assert fault.startswith("workloads[")
 
 
-def test_who_misspells_a_name_is_told_those_that_are_known() -> None:
+def test_a_misspelt_name_is_answered_with_the_known_ones() -> None:
     (fault,) = refused("[{kind: PytorchJob}]")
     assert all(workload.kind in fault for workload in (*BUILT_IN, *READY))
 
@@ -191,7 +191,7 @@ def test_templates_are_found_where_the_path_leads(path: str, found: list[str]) -
     assert [where for where, _ in own(path).templates_in(RAW)] == found
 
 
-def test_templates_come_in_the_order_of_their_paths() -> None:
+def test_templates_are_ordered_by_their_paths() -> None:
     both = own("spec.groups[*].template", "spec.head.template").templates_in(RAW)
     assert [content for _, content in both] == ["g0", "g2", "h"]
 

@@ -117,7 +117,7 @@ async def test_the_expiry_of_an_exec_plugins_token(tmp_path: Path, expiry: str, 
     assert access.credentials.headers == {"Authorization": f"Bearer {token}"}
 
 
-async def test_an_exec_plugin_that_fails_is_not_taken_for_nobody(tmp_path: Path) -> None:
+async def test_a_failing_exec_plugin_is_not_taken_for_an_anonymous_user(tmp_path: Path) -> None:
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false"}}
     with pytest.raises(CredentialsError, match="gives no token and no client certificate"):
         await load_access(kubeconfig(tmp_path / "config", user))
@@ -204,7 +204,7 @@ def service_account(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_in_a_pod_the_service_account_comes_before_the_usual_kubeconfig(service_account: Path) -> None:
+async def test_in_a_pod_the_service_account_precedes_the_default_kubeconfig(service_account: Path) -> None:
     clock = SteppedClock()
     environ = {
         "KUBERNETES_SERVICE_HOST": "fd00::1",
@@ -245,7 +245,7 @@ def test_the_usual_kubeconfigs() -> None:
 
 
 @pytest.mark.looptime
-async def test_credentials_that_come_late_are_waited_for(tmp_path: Path) -> None:
+async def test_credentials_written_late_are_awaited(tmp_path: Path) -> None:
     path, missing = tmp_path / "config", []
 
     def say(what: str) -> None:
@@ -260,6 +260,6 @@ async def test_credentials_that_come_late_are_waited_for(tmp_path: Path) -> None
 
 
 @pytest.mark.looptime
-async def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
+async def test_a_stop_ends_the_wait_for_credentials(tmp_path: Path) -> None:
     stop = asyncio.Event()
     assert await wait_for_access(tmp_path / "none", stop, lambda _: stop.set()) is None

@@ -81,5 +81,5 @@ def test_what_is_a_repeat(other: EventNote, same: bool) -> None:
     assert (EventNote(POD, "Bound", "n").series == other.series) is same
 
 
-def test_a_series_says_how_often_and_when_last() -> None:
+def test_a_series_has_its_count_and_last_time() -> None:
     assert series_block(3, NOW) == {"count": 3, "lastObservedTime": "2026-01-02T03:04:05.678901Z"}

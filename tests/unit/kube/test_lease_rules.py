@@ -37,7 +37,7 @@ def test_claims(before: dict[str, Any], acquired: str, transitions: int) -> None
     }
 
 
-def test_a_release_names_nobody_and_keeps_the_count() -> None:
+def test_a_release_clears_the_holder_and_keeps_the_count() -> None:
     spec = released({"holderIdentity": "me", "leaseTransitions": 4, "acquireTime": OLD}, NOW)
     assert (spec["holderIdentity"], spec["leaseTransitions"], spec["leaseDurationSeconds"]) == ("", 4, 1)
 

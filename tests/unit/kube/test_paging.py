@@ -42,7 +42,7 @@ async def test_all_pages_in_order() -> None:
     assert await Server().read() == ["one", "two", "three"]
 
 
-async def test_a_page_that_does_not_come_is_asked_for_again_and_nothing_else_is() -> None:
+async def test_only_a_lost_page_is_requested_again() -> None:
     server = Server(at_a=[NoResponse("lost"), NoResponse("lost")], at_b=[NoResponse("lost")])
     assert await server.read() == ["one", "two", "three"]
     assert server.asked == ["", "a", "a", "a", "b", "b"]

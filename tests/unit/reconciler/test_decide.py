@@ -157,7 +157,7 @@ def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
     assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(known=timedelta(seconds=10))), POLICY))
 
 
-def test_the_older_request_for_a_pod_goes_first() -> None:
+def test_the_older_request_for_a_pod_is_first() -> None:
     older = ObjectKey("default", "first")
     decision = decide(seen(older=older, pod=ON_NODE), POLICY)
     assert isinstance(decision, Wait)
@@ -278,7 +278,7 @@ def test_a_first_attempt_asks_nothing() -> None:
     assert decide(seen(live=frozenset()), POLICY) == Attempt()
 
 
-def test_a_wait_expires_only_after_a_live_look() -> None:
+def test_a_wait_expires_only_after_a_live_read() -> None:
     late = replace(gated(timedelta(seconds=600)), live=frozenset())
     assert decide(late, POLICY) == Look(Target.POD)
     assert isinstance(decide(replace(gated(timedelta(seconds=599)), live=frozenset()), POLICY), Wait)
@@ -294,7 +294,7 @@ def test_every_scheduler_is_ours_with_a_star() -> None:
     assert decide(seen(pod=replace(POD, scheduler="anyone")), policy) == Attempt()
 
 
-def test_a_gone_node_is_told_to_the_scheduler() -> None:
+def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
     decision = decide(seen(node=Absent.GONE), POLICY)
     assert isinstance(decision, Fail)
     assert decision.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
@@ -351,5 +351,5 @@ def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     assert decision.message.endswith("; author: supported_allocations raised KeyError: 'typo'")
 
 
-def test_an_attempt_is_cancelled_when_its_node_is_gone() -> None:
+def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:
     assert must_cancel(request(), request(), POD, node_is_gone=True)

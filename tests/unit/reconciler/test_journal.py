@@ -61,7 +61,7 @@ def test_what_differs_is_an_entry_of_its_own(changed: dict[str, str]) -> None:
     assert len(journal.of(KEY)) == 2
 
 
-def test_it_is_bounded_by_request_and_by_entry_and_the_oldest_goes_first() -> None:
+def test_the_journal_is_bounded_and_drops_the_oldest_first() -> None:
     journal = Journal(requests=2, entries=3)
     for number in range(5):
         journal.add(over(at_s=number, decision="Fail", why=f"reason {number}" + "x" * 2 * MAX_WHY), 0.001)

@@ -23,7 +23,7 @@ def test_without_a_write_there_is_nothing_to_be_behind_of() -> None:
     assert Watch().after(100) == 0
 
 
-def test_a_write_is_followed_until_the_watch_has_come_to_it() -> None:
+def test_a_write_is_followed_until_the_watch_delivers_it() -> None:
     watch = Watch()
     watch.lag.wrote("12")
     assert watch.after(3) == 3
@@ -44,7 +44,7 @@ def test_later_writes_do_not_hide_how_old_the_first_one_is() -> None:
     assert watch.after(1) == 1
 
 
-def test_an_event_that_comes_before_the_answer_is_no_lag() -> None:
+def test_an_event_before_the_reply_is_no_lag() -> None:
     watch = Watch()
     watch.version = "12"
     watch.lag.wrote("12")

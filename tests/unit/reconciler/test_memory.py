@@ -38,7 +38,7 @@ def test_an_own_write_counts_until_the_watch_shows_it() -> None:
     assert shown(memory, 3) == ("3", False), "caught up: the store counts again"
 
 
-def test_fault_05_every_step_of_a_chain_of_writes_is_known_to_be_old() -> None:
+def test_every_step_of_a_chain_of_writes_is_known_to_be_stale() -> None:
     """The watch shows the finalizer's write when the verdict is already written: the verdict counts."""
     memory = memory_of_writes(1, 2, 3)
     assert shown(memory, 1) == ("3", False)
@@ -46,18 +46,18 @@ def test_fault_05_every_step_of_a_chain_of_writes_is_known_to_be_old() -> None:
     assert shown(memory, 3) == ("3", False)
 
 
-def test_a_version_that_nobody_knows_is_asked_about() -> None:
+def test_an_unknown_version_is_read_live() -> None:
     assert shown(memory_of_writes(1, 2), 7) == ("7", True)
 
 
-def test_what_was_looked_at_counts_until_the_watch_shows_it() -> None:
+def test_a_live_read_counts_until_the_watch_delivers_it() -> None:
     memory = RequestState(ObjectUID("request-uid"))
     memory.saw(version(1), version(5))
     assert shown(memory, 1) == ("5", False)
     assert shown(memory, 5) == ("5", False)
 
 
-def test_a_look_that_shows_nothing_new_is_not_remembered() -> None:
+def test_a_live_read_without_news_is_not_kept() -> None:
     memory = RequestState(ObjectUID("request-uid"))
     memory.saw(version(1), version(1))
     assert shown(memory, 2) == ("2", False)
@@ -67,7 +67,7 @@ def test_what_no_watch_shows_is_asked_about() -> None:
     assert memory_of_writes(1, 2).newest(None) is None
 
 
-def test_fault_09_a_namesake_starts_with_nothing() -> None:
+def test_a_namesake_starts_with_an_empty_state() -> None:
     memories = RequestStates()
     first = memories.of(version(1, "first"))
     first.done = True
@@ -77,7 +77,7 @@ def test_fault_09_a_namesake_starts_with_nothing() -> None:
     assert len(memories) == 1
 
 
-def test_a_cleared_memory_tells_what_it_was_about() -> None:
+def test_clearing_the_state_returns_what_it_was_about() -> None:
     memories = RequestStates()
     memories.of(version(1, "first"))
     assert memories.clear() == [(ObjectKey("default", "pod"), "first")]

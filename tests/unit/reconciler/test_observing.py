@@ -47,7 +47,7 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     assert waiting(watched) == {}
 
 
-def test_a_wait_that_ends_with_its_request_is_not_shown_for_ever() -> None:
+def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
     watched, c = Watched(), context("train")
     passed(watched, Attempt(), WAITING)
     with watched.observation.passing(c.request.key):
@@ -129,14 +129,14 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
         pytest.param(Finish(), "", id="a success speaks for itself"),
     ],
 )
-def test_the_journal_says_why_a_decision_was_taken(decision: Decision, why: str) -> None:
+def test_the_journal_states_the_reason_of_a_decision(decision: Decision, why: str) -> None:
     watched = Watched()
     passed(watched, decision)
     (entry,) = watched.observation.journal.of(ObjectKey("default", "train"))
     assert (entry.decision, entry.why) == (type(decision).__name__, why)
 
 
-def test_a_pass_that_came_too_early_is_no_news() -> None:
+def test_a_premature_pass_is_not_recorded() -> None:
     watched = Watched()
     passed(watched, Requeue(timedelta(seconds=1)))
     assert len(watched.observation.journal) == 0

@@ -28,13 +28,13 @@ from tests.unit.reconciler.watching import Watched, context
         pytest.param(BETWEEN, 120.0, 0, True, id="between plugins, beyond any timeout"),
     ],
 )
-def test_it_is_told_at_a_threshold_and_whenever_the_time_has_doubled(
+def test_a_call_is_logged_at_a_threshold_and_when_the_time_has_doubled(
     point: str, seconds: float, told: int, due: bool
 ) -> None:
     assert is_overdue(point, seconds, told) is due
 
 
-def test_every_threshold_leaves_time_to_look_before_the_budget_ends_the_call() -> None:
+def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
     budgets = Budgets()
     ends = {"pre_bind": budgets.call_s, "bind": budgets.call_s, "post_bind": budgets.post_bind_s}
     ends["rollback"] = budgets.rollback_s
@@ -92,7 +92,7 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
     assert watched.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
 
 
-def test_a_call_that_blocked_the_process_and_was_never_scanned_is_told_of_at_its_end(
+def test_a_call_that_blocked_the_process_is_logged_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     watched, c = Watched(), context()

@@ -60,7 +60,7 @@ def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_pod_comes_out_as_it_went_in(named: bool) -> None:
+def test_a_pod_is_restored_as_it_was_stored(named: bool) -> None:
     cache, first, second = PodCache(), stored(1), stored(2)
     for seen in (first, second):
         assert cache.put(key_of(seen), seen) is None

@@ -37,7 +37,7 @@ def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
         pytest.param(request(INCOMPLETE), True, True, CARRIED, "Unknown", id="partly rolled back"),
     ],
 )
-def test_prepared_is_claimed_only_of_an_attempt_that_stands(
+def test_prepared_is_claimed_only_of_a_valid_attempt(
     req: BindRequest, attempted: bool, standing: bool, annotations: dict[str, str], prepared: str
 ) -> None:
     assert preparation(req, attempted, standing, bound(annotations)).condition[0] == prepared

@@ -73,7 +73,7 @@ def test_a_retry_is_counted_and_dated() -> None:
 
 
 @pytest.mark.parametrize("failed", [1, 2, 5])
-def test_fault_01_every_further_failure_counts(failed: int) -> None:
+def test_every_further_failure_counts(failed: int) -> None:
     end = settled(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
     assert isinstance(end, RetryAt)
     assert end.status["failedAttempts"] == failed + 1
@@ -89,7 +89,7 @@ def test_fault_01_every_further_failure_counts(failed: int) -> None:
         pytest.param({}, 6, True, id="the default limit ends with the seventh"),
     ],
 )
-def test_fault_03_retries_end(spec: dict[str, Any], failed: int, final: bool) -> None:
+def test_retries_end_at_the_limit(spec: dict[str, Any], failed: int, final: bool) -> None:
     end = settled(Status.retry("no"), request({"failedAttempts": failed}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
@@ -133,11 +133,11 @@ def test_infrastructure_costs_nothing() -> None:
     assert end == TransientFailure("503", timedelta(seconds=3))
 
 
-def test_cancelled_looks_again() -> None:
+def test_a_cancelled_attempt_is_reconciled_again() -> None:
     assert settled(Status(Code.CANCELLED)) == RequeueNow()
 
 
-def test_skip_never_looks_like_success() -> None:
+def test_skip_is_never_reported_as_success() -> None:
     assert isinstance(settled(Status.skip()), Fail)
 
 
@@ -305,7 +305,7 @@ def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
     assert "RolledBack" not in [one["type"] for one in bound["conditions"]]
 
 
-def test_a_condition_keeps_its_time_while_its_status_stands() -> None:
+def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
     first = waiting_block(request(), "a", NOW, NOW)
     again = conditions(request(first), {"Prepared": ("False", "Waiting", "b")}, NOW + timedelta(seconds=5))
     assert again[0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"

@@ -36,13 +36,13 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
         pytest.param(["7"], [], Sleep.WITH_A_CLOCK, id="for nothing in particular"),
     ],
 )
-def test_how_somebody_may_sleep(shown: list[str], refs: list[ObjectRef], expected: Sleep) -> None:
+def test_the_allowed_kinds_of_waits(shown: list[str], refs: list[ObjectRef], expected: Sleep) -> None:
     sleepers, _ = watching(*shown)
     assert sleepers.sleep(REQUEST, refs, {}) is expected
     assert len(sleepers) == (expected is not Sleep.NOT)
 
 
-def test_a_watch_that_lags_behind_costs_one_look_and_not_one_after_the_other() -> None:
+def test_a_lagging_watch_costs_one_pass() -> None:
     sleepers, _ = watching("7")
     slept_on: dict[Watched, ResourceVersion] = {}
     assert sleepers.sleep(REQUEST, [ref("9")], slept_on) is Sleep.NOT
@@ -58,7 +58,7 @@ def test_a_plugin_that_names_no_version_sleeps_all_the_same_and_wakes_for_the_ne
     assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.NOT
 
 
-def test_everybody_who_waits_for_an_object_is_found_and_nobody_else() -> None:
+def test_exactly_the_waits_for_an_object_are_found() -> None:
     sleepers, _ = watching("7")
     for request in (REQUEST, OTHER):
         sleepers.sleep(request, [ref("7")], {})

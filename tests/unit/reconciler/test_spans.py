@@ -49,7 +49,7 @@ def test_a_wait_is_no_fault() -> None:
     assert (span.fault, span.parts[0].fault) == ("", "")
 
 
-def test_passes_that_called_plugins_are_told_to_the_tracer_with_the_trace_of_their_request() -> None:
+def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None:
     watched, c, tracer = Watched(), context(), Kept()
     watched.observation.tracer = tracer
     c.request.raw["metadata"]["annotations"] = {"bowline.dev/traceparent": "from admission"}

@@ -65,13 +65,13 @@ class Crowd:
         return (await self._waits.wait(request, self._memories[number], replace(waiting, poll=poll))).delay
 
 
-async def test_a_short_wait_is_not_told() -> None:
+async def test_a_short_wait_is_not_reported() -> None:
     crowd = Crowd(1)
     assert await crowd.look(0, BEGAN) == QUIET_WAIT
     assert crowd.told.written == []
 
 
-async def test_a_longer_one_is_told_once_per_cause() -> None:
+async def test_a_longer_wait_is_reported_once_per_cause() -> None:
     crowd = Crowd(1)
     await crowd.look(0, BEGAN)
     for seconds, why in enumerate(("gated", "gated", "another", "another", "another")):
@@ -79,7 +79,7 @@ async def test_a_longer_one_is_told_once_per_cause() -> None:
     assert crowd.told.written == crowd.told.evented == ["r0", "r0"]
 
 
-async def test_a_crowd_is_told_of_at_a_pace_and_in_whole() -> None:
+async def test_many_waits_are_all_reported_at_a_limited_rate() -> None:
     count = 2 * TOLD_QPS + 1
     crowd = Crowd(count)
     for number in range(count):
@@ -97,13 +97,13 @@ async def test_a_crowd_is_told_of_at_a_pace_and_in_whole() -> None:
     assert crowd.told.written == [f"r{number}" for number in range(count)]
 
 
-async def test_a_crowd_does_not_even_look_all_at_once() -> None:
+async def test_many_waits_are_not_reconciled_together() -> None:
     crowd = Crowd(TOLD_QPS, jitter=1.0)
     due = [await crowd.look(number, BEGAN) for number in range(TOLD_QPS)]
     assert due == [QUIET_WAIT + timedelta(seconds=number / TOLD_QPS) for number in range(TOLD_QPS)]
 
 
-async def test_the_deadline_goes_before_the_turn() -> None:
+async def test_the_deadline_precedes_the_turn() -> None:
     crowd = Crowd(2)
     for number in range(2):
         await crowd.look(number, BEGAN)

@@ -102,7 +102,7 @@ async def test_a_page_is_json_whatever_is_in_it() -> None:
         pytest.param("/debug/long", 500, str(MAX_BYTES), id="a page that is too long"),
     ],
 )
-async def test_what_cannot_be_shown_is_said_in_a_sentence(path: str, status: int, says: str) -> None:
+async def test_a_page_that_cannot_be_shown_states_the_reason(path: str, status: int, says: str) -> None:
     answered, body = await get(*PAGES, path=path)
     assert answered == status
     assert says in body["error"]

@@ -18,7 +18,7 @@ async def test_no_limit_never_waits() -> None:
     assert [await limiter.wait() for _ in range(100)] == [0.0] * 100
 
 
-async def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
+async def test_a_burst_passes_immediately_and_the_rest_at_the_rate() -> None:
     limiter = Limiter(qps=10, burst=3)
     went = []
     for _ in range(5):

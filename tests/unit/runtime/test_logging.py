@@ -81,7 +81,7 @@ def test_libraries_are_silent_below_warnings() -> None:
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["shown"]
 
 
-async def test_a_scope_is_on_every_line_of_whoever_logs_in_it() -> None:
+async def test_a_scope_is_on_every_line_logged_in_it() -> None:
     stream = logged("json")
 
     async def client() -> None:

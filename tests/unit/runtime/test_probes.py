@@ -66,7 +66,7 @@ async def answer(url: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
-async def test_ready_is_what_all_checks_say_and_alive_is_not(base: str, checks: dict[str, Check]) -> None:
+async def test_ready_needs_all_checks_and_alive_does_not(base: str, checks: dict[str, Check]) -> None:
     assert await answer(f"{base}/readyz") == (200, "ok\n")
     checks |= {"caches": lambda: "pods not listed yet", "leader": lambda: None, "certificate": lambda: "expired"}
     assert await answer(f"{base}/readyz") == (503, "caches: pods not listed yet\ncertificate: expired\n")
@@ -93,7 +93,7 @@ async def test_an_address_in_use_is_the_callers_error(base: str) -> None:
     await second.stop()
 
 
-def test_a_new_registry_tells_about_the_process_and_is_nobody_elses() -> None:
+def test_a_new_registry_has_the_process_metrics_and_is_not_shared() -> None:
     first, second = new_registry(), new_registry()
     assert first is not second
     assert first.get_sample_value("process_resident_memory_bytes")

@@ -24,7 +24,7 @@ async def end() -> None:
     return
 
 
-async def test_the_first_root_task_to_fail_stops_the_process_and_its_error_comes_out() -> None:
+async def test_the_first_failing_root_task_stops_the_process_with_its_error() -> None:
     stop = ShutdownSignal()
     with pytest.raises(ExceptionGroup) as raised:  # noqa: PT012 - the block is what is tested
         async with RootTasks(stop) as tasks:
@@ -53,7 +53,7 @@ async def test_the_first_reason_to_stop_counts() -> None:
     assert stop.reason == "SIGTERM"
 
 
-async def test_an_error_of_the_block_itself_comes_out_unwrapped() -> None:
+async def test_an_error_of_the_block_itself_is_raised_unwrapped() -> None:
     with pytest.raises(KeyError):  # noqa: PT012 - the block is what is tested
         async with RootTasks(ShutdownSignal()) as tasks:
             tasks.start("worker", forever())

@@ -27,7 +27,7 @@ PART = Span(
 WHOLE = Span("attempt", START, START + timedelta(milliseconds=4), {"bowline.attempt": "x-1"}, parts=(PART,))
 
 
-async def test_a_span_is_told_with_its_parts_times_and_fault() -> None:
+async def test_a_span_is_exported_with_its_parts_times_and_fault() -> None:
     tracer, exporter = recorded()
     tracer.record(WHOLE)
     tracer.record(Span("attempt", START, START, fault="no room"))
@@ -42,7 +42,7 @@ async def test_a_span_is_told_with_its_parts_times_and_fault() -> None:
     await tracer.close()
 
 
-async def test_a_trace_goes_on_in_the_next_process_by_its_traceparent() -> None:
+async def test_a_trace_continues_in_the_next_process_by_its_traceparent() -> None:
     (webhook, first), (reconciler, second) = recorded(), recorded()
     traceparent = webhook.record(Span("admission", START, START))
     reconciler.record(WHOLE, traceparent)

@@ -47,7 +47,7 @@ def started(
         pytest.param(5.0, 1.5, id="rate limited if what it returns is no time"),
     ],
 )
-async def test_a_key_is_looked_at_again(answer: object, due: float) -> None:
+async def test_a_key_is_processed_again(answer: object, due: float) -> None:
     queue: WorkQueue[str] = WorkQueue(
         backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
     )

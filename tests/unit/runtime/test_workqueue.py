@@ -26,7 +26,7 @@ async def next_key_at(queue: WorkQueue[str]) -> tuple[str, float]:
     return await next_key(queue), round(asyncio.get_running_loop().time(), 3)
 
 
-async def test_keys_come_in_the_order_in_which_they_were_added_and_once_each() -> None:
+async def test_keys_are_returned_once_each_in_the_order_of_their_addition() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("a", "b", "a", "c", "b"):
         queue.add(key)
@@ -75,7 +75,7 @@ async def test_a_cancelled_getter_takes_no_key_with_it() -> None:
     assert first.cancelled()
 
 
-async def test_a_delayed_key_comes_when_its_time_has_come() -> None:
+async def test_a_delayed_key_is_returned_when_due() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("late", seconds(60))
     queue.add_after("soon", seconds(5))
@@ -172,7 +172,7 @@ async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
         await queue.get()
 
 
-async def test_late_keys_go_behind_fresh_ones_and_only_so_many_at_a_time() -> None:
+async def test_late_keys_follow_fresh_ones_in_bounded_number() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
     for key in ("late-1", "late-2", "late-3"):
         queue.add_after(key, seconds(1))
@@ -363,7 +363,7 @@ async def test_a_rate_limited_key_backs_off_until_it_is_forgotten() -> None:
     assert queue.num_requeues("a") == 0
 
 
-async def test_a_queue_can_be_looked_at() -> None:
+async def test_a_queue_can_be_inspected() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for key in ("taken", "first", "second"):
         queue.add(key)

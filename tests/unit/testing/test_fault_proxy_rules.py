@@ -165,7 +165,7 @@ class TestRuleBook:
             pytest.param({"chance": 1.5}, "chance", id="more than certain"),
         ],
     )
-    def test_a_turn_that_never_comes_is_refused(self, turn: dict[str, float], word: str) -> None:
+    def test_an_impossible_turn_is_rejected(self, turn: dict[str, float], word: str) -> None:
         with pytest.raises(ValueError, match=word):
             Rule(DropBefore(), **turn)  # type: ignore[arg-type]  # what a caller without a type checker writes
 
@@ -204,7 +204,7 @@ def test_a_swapped_event_that_none_follows_is_sent_in_the_end() -> None:
     assert not script.holds
 
 
-def test_an_expired_watch_says_so_as_the_api_server_does() -> None:
+def test_an_expired_watch_is_reported_as_by_the_api_server() -> None:
     step = WatchScript(ExpireWatch()).feed(b"aa")
     event = orjson.loads(step.data)
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")

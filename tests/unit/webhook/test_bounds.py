@@ -45,7 +45,7 @@ def answered(hook: Hook, document: Any, chain: Any = None) -> dict[str, Any]:
         pytest.param([{"name": "m", "resources": {"limits": MIG}}], id="faults that a plugin finds"),
     ],
 )
-def test_a_denial_ends_after_the_limit_of_errors_and_says_so(containers: Any) -> None:
+def test_a_denial_states_that_errors_beyond_the_limit_are_left_out(containers: Any) -> None:
     status = answered(Hook.MUTATE_PODS, review(pod(containers=containers)))["status"]
     causes = status["details"]["causes"]
     assert len(causes) == MAX_ERRORS + 1

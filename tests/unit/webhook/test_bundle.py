@@ -33,7 +33,7 @@ def configuration(*bundles: bytes | str | None) -> dict[str, Any]:
         pytest.param(A, id="another one"),
     ],
 )
-def test_what_an_entry_says_is_replaced(before: Any) -> None:
+def test_an_existing_entry_is_replaced(before: Any) -> None:
     found = configuration(before)
     assert mismatches([found], B) == 1
     after = jsonpatch.apply_patch(found, bundle_patch(found, B))

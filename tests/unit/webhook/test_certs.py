@@ -86,7 +86,7 @@ class TestSelfSigned:
 
 
 class TestReading:
-    def test_an_authority_comes_back(self) -> None:
+    def test_an_authority_round_trips(self) -> None:
         signer = authority()
         assert read_authority(to_pem([signer.certificate]), signer.private_pem()) == signer
 
@@ -146,13 +146,13 @@ class TestReading:
 
 
 class TestSecret:
-    def test_a_state_comes_back_as_it_was_written(self) -> None:
+    def test_a_state_round_trips(self) -> None:
         active, upcoming, former = authority(), authority(), authority()
         bundle = tuple(signer.certificate for signer in (active, upcoming, former))
         state = CaState(active, upcoming, bundle, NOW)
         assert read_secret(new_secret("n", "ns", state)) == state
 
-    def test_what_is_no_longer_said_is_gone_and_the_guard_stays(self) -> None:
+    def test_removed_fields_are_deleted_and_the_guard_is_kept(self) -> None:
         active, upcoming = authority(), authority()
         before = new_secret("n", "ns", CaState(active, upcoming, (active.certificate, upcoming.certificate)))
         before["metadata"] |= {"resourceVersion": "7", "annotations": {"a": "b"}, "managedFields": [{}]}
@@ -298,7 +298,7 @@ class TestFiles:
         assert not rejection_reason((coming,), expired, NOW)
         assert not rejection_reason((expired,), None, NOW)
 
-    def test_callers_authorities_are_read_anew(self, paths: FilePaths, tmp_path: Path) -> None:
+    def test_callers_authorities_are_reloaded(self, paths: FilePaths, tmp_path: Path) -> None:
         leaf = leaf_of(authority(TODAY), at=TODAY)
         self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
         callers = tmp_path / "callers.crt"
@@ -311,7 +311,7 @@ class TestFiles:
         callers.write_bytes(to_pem([authority(TODAY).certificate]))
         files.look()
 
-    def test_an_empty_file_of_callers_lets_in_nobody_new(self, paths: FilePaths, tmp_path: Path) -> None:
+    def test_an_empty_file_of_authorities_admits_no_new_caller(self, paths: FilePaths, tmp_path: Path) -> None:
         leaf, callers = leaf_of(authority(TODAY), at=TODAY), tmp_path / "callers.crt"
         self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
         callers.write_bytes(b"")

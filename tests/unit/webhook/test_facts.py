@@ -83,9 +83,7 @@ class Judges(Plugin):
         ),
     ],
 )
-def test_only_what_somebody_asks_for_is_looked_at(
-    inventory: bool, plugins: list[Any], wanted: EnabledSources
-) -> None:
+def test_only_requested_facts_are_watched(inventory: bool, plugins: list[Any], wanted: EnabledSources) -> None:
     found = wanted_facts(inventory, [plugin(PluginConfig(), Settings()) for plugin in plugins])
     assert found == wanted
     assert bool(found) is (found != EnabledSources(False, False))

@@ -24,7 +24,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert options.drain == timedelta(seconds=8)
 
 
-def test_the_namespace_comes_from_the_pod() -> None:
+def test_the_namespace_is_taken_from_the_pod() -> None:
     options = parse_options([], {"POD_NAMESPACE": "here"})
     assert (options.common.namespace, options.ca_secret.namespace) == ("here", "here")
     assert parse_options(["--namespace=there"], {"POD_NAMESPACE": "here"}).common.namespace == "there"
@@ -48,7 +48,7 @@ def test_what_is_given_is_taken() -> None:
     assert (options.ca_secret.name, options.former_ca_secret) == ("s", ObjectKey("default", "f"))
 
 
-def test_with_a_certificate_from_files_no_configuration_is_looked_at_unless_named() -> None:
+def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:
     assert parse_options(["--tls-cert-file=c", "--tls-private-key-file=k"], {}).webhook_configurations == ()
 
 

@@ -156,7 +156,7 @@ FREE = {"annotations", "labels", "limits", "requests"}
 @pytest.mark.parametrize("configured", CONFIGURED)
 @many
 @given(seed=SEEDS, unknown=st.dictionaries(st.text(max_size=4), JSON, min_size=1, max_size=3))
-def test_fault_23_fields_that_nobody_knows_survive_byte_for_byte(
+def test_unknown_fields_survive_byte_for_byte(
     chains: Chains, configured: Settings, seed: int, unknown: dict[str, Any]
 ) -> None:
     chain, raw = chains.of(configured), new_pod(seed)
@@ -196,7 +196,7 @@ def template_of(raw: Any) -> Any:
 
 @many
 @given(seed=SEEDS)
-def test_lint_and_webhook_say_the_same_of_a_pod_and_of_what_is_made_of_it(chains: Chains, seed: int) -> None:
+def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
     faults = told(answer(chain, Hook.MUTATE_PODS, review(raw)))
     assert lint(chain, raw) == faults

@@ -31,10 +31,10 @@ def answer(hook: Hook, document: Any, chain: AdmissionChain | None = None) -> di
 
 
 class TestAnswers:
-    def test_nothing_to_say_is_said_briefly(self) -> None:
+    def test_an_admitted_review_has_a_minimal_response(self) -> None:
         assert answer(Hook.VALIDATE_PODS, review(pod())) == {"uid": "uid-1", "allowed": True}
 
-    def test_a_mutation_comes_as_a_patch_that_keeps_unknown_fields(self) -> None:
+    def test_a_mutation_is_a_patch_that_keeps_unknown_fields(self) -> None:
         before = pod(future={"field": [1, {"x": None}]})
         response = answer(Hook.MUTATE_PODS, review(before))
         patch = orjson.loads(base64.b64decode(response["patch"]))
@@ -75,7 +75,7 @@ class TestAnswers:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
         assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
 
-    def test_a_value_is_told_without_what_moves_a_terminals_cursor(self) -> None:
+    def test_a_value_is_printed_without_control_characters(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": '\x1b[2J"'})))["status"]
         assert status["message"] == r"""metadata.annotations[bad]: "\u001b[2J\"": must not be; remove it"""
 
@@ -192,7 +192,7 @@ class TestMalformed:
             pytest.param(encoded(review(pod(), uid=7)), "request.uid", id="a uid that is a number"),
         ],
     )
-    def test_what_cannot_be_answered_says_why(self, body: bytes, part: str) -> None:
+    def test_a_review_that_cannot_be_answered_states_the_reason(self, body: bytes, part: str) -> None:
         with pytest.raises(MalformedReviewError) as caught:
             decode_review(body)
         assert part in str(caught.value)

@@ -123,7 +123,7 @@ def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
 
 
 class TestWhatIsWritten:
-    def test_renewing_keeps_the_signer_until_the_next_is_trusted_and_the_former_until_its_leaves_are_gone(
+    def test_renewal_keeps_each_signer_until_its_leaves_are_replaced(
         self,
     ) -> None:
         introduced = after(Action.INTRODUCE, Observed(state(DUE)), NEXT, NOW)
@@ -133,7 +133,7 @@ class TestWhatIsWritten:
         retired = after(Action.RETIRE, Observed(switched), STRANGER, NOW + LIVES.leaf)
         assert retired == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
 
-    def test_a_deleted_secret_comes_back_with_a_new_authority_introduced_beside_the_known_one(self) -> None:
+    def test_a_deleted_secret_is_recreated_and_its_new_authority_introduced(self) -> None:
         seen = Observed(None, known=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
         made = after(Action.CREATE, seen, STRANGER, NOW)
         assert (made.active, made.upcoming) == (YOUNG, STRANGER)
@@ -147,7 +147,7 @@ class TestWhatIsWritten:
         made = after(Action.REPAIR, Observed(CaState(None), known=state(ENDED)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
-    def test_the_bundle_does_not_grow_for_ever(self) -> None:
+    def test_the_bundle_is_bounded(self) -> None:
         many = tuple(authority(NOW - timedelta(days=days)).certificate for days in range(MAX_BUNDLE + 5))
         made = after(Action.FIX, Observed(replace(state(YOUNG), bundle=many)), STRANGER, NOW)
         assert made.bundle == (YOUNG.certificate, *many[: MAX_BUNDLE - 1])
@@ -246,7 +246,7 @@ def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedel
         world.now += pause
 
 
-def test_fault_26_three_years_of_three_replicas_without_an_untrusted_moment() -> None:
+def test_three_years_of_three_replicas_have_no_untrusted_moment() -> None:
     world, replicas = World(), [Replica() for _ in range(3)]
     lived(world, replicas, 3 * YEAR, DAY / 2)
     assert world.taken.count(Action.SWITCH) == 4
@@ -256,7 +256,7 @@ def test_fault_26_three_years_of_three_replicas_without_an_untrusted_moment() ->
 
 
 @pytest.mark.parametrize("rest", range(4))
-def test_fault_26_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -> None:
+def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -> None:
     world, old = World(secret=state(DUE), published=(DUE.certificate,)), Replica()
     for _ in range(rest):
         world.turn(old)

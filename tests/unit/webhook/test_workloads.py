@@ -81,7 +81,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_fault_24_a_bad_template_is_refused_with_a_path_into_it(kind: str) -> None:
+def test_a_bad_template_is_rejected_with_a_path_into_it(kind: str) -> None:
     assert judged(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
 
 
@@ -214,7 +214,7 @@ def deep_template() -> dict[str, Any]:
     return {**template(BAD), "deep": deep}
 
 
-def test_templates_that_are_nested_too_deeply_to_be_told_apart_are_judged_where_they_moved() -> None:
+def test_templates_nested_too_deeply_to_compare_are_judged_after_a_move() -> None:
     old, new = ray_cluster(None, GOOD), ray_cluster(GOOD, None)
     old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
     new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
@@ -246,7 +246,7 @@ def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
         pytest.param("x", id="a string"),
     ],
 )
-def test_the_shape_of_somebody_elses_kind_is_for_its_own_schema_to_say(spec: Any) -> None:
+def test_the_shape_of_a_foreign_kind_is_left_to_its_own_schema(spec: Any) -> None:
     own = WorkloadEntry(kind="Own", group="example.com", resource="owns", templates=("spec.groups[*].template",))
     chain: AdmissionChain = marking(settings=Settings(workloads=(own,)))
     raw = {"metadata": {"name": "w"}, "spec": spec, "status": "ready"}

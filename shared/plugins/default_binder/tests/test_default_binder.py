@@ -32,7 +32,7 @@ def context(**spec: Any) -> BindContext:
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],
 )
-def test_the_pod_is_told_what_it_received(received: dict[str, str], told: str) -> None:
+def test_the_pod_is_annotated_with_what_it_received(received: dict[str, str], told: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
     assert plugin.binding_annotations(context(**received)) == {"received-resource-type": told}
 

@@ -89,7 +89,9 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         ),
     ],
 )
-def test_who_is_told_to_see_no_gpu(container: dict[str, Any], environment: Any, field: str) -> None:
+def test_containers_without_gpus_get_no_visible_devices(
+    container: dict[str, Any], environment: Any, field: str
+) -> None:
     assert (after(container, field=field) or None) == environment
 
 
@@ -151,7 +153,9 @@ VALUE, REFERENCE = "device_access/value", "device_access/value-from"
         ),
     ],
 )
-def test_what_nobody_may_say_by_hand(container: dict[str, Any], rules: list[tuple[str, str]], field: str) -> None:
+def test_reserved_variables_set_by_hand_are_rejected(
+    container: dict[str, Any], rules: list[tuple[str, str]], field: str
+) -> None:
     assert judged(container, field=field) == [(rule, f"spec.{field}[0].{path}") for rule, path in rules]
 
 

@@ -163,7 +163,7 @@ ASKED = ExtendedResourceClaimAllocation.model_validate(EXTENDED["extendedResourc
         ),
     ],
 )
-def test_the_claims_name_is_valid_and_tells_its_pod(name: str, visible: str, base: str) -> None:
+def test_the_claims_name_is_valid_and_contains_its_pods(name: str, visible: str, base: str) -> None:
     made = claim_of(pod(name=name), ASKED)["metadata"]
     assert made["name"].startswith(visible)
     assert len(made["name"]) == len(visible) + 10

@@ -261,7 +261,7 @@ def test_what_an_entry_without_devices_gives_back(stored: dict[str, Any], expect
     assert next_release(stored, wanted({}), ObjectUID(POD_UID)) == expected
 
 
-def test_entries_are_told_apart_from_claims_without_one() -> None:
+def test_entries_are_distinguished_from_claims_without_one() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
     found = wanted_claims(asking, spec(("a", None)))
     assert [w.allocation for w in found if isinstance(w, RequiredClaim)] == [{}, None]
@@ -272,7 +272,7 @@ def test_an_entry_without_devices_is_fine_for_a_claim_not_needed() -> None:
     assert wanted_claims(asking, spec(("a", None))) == ()
 
 
-def test_a_claim_of_which_the_request_says_nothing_is_only_looked_at() -> None:
+def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
     held = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
     assert next_take(held, wanted(None), pod(), NOW) == Status.ok()
     assert next_release(held, wanted(None), ObjectUID(POD_UID)) is None
@@ -473,7 +473,7 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
     assert words in answer.message
 
 
-def test_a_claim_allocated_twice_is_told_with_path_rule_and_remedy() -> None:
+def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None:
     (fault,) = request_faults(spec(("a", {}), ("b", {}), ("a", {})))
     assert fault.rule == "dynamic_resources/allocation-duplicate"
     assert str(fault) == (

@@ -169,6 +169,6 @@ def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
         ("four\nor five", r'"four\nor five"'),
     ],
 )
-def test_a_quantity_is_told_the_same_however_it_was_written(written: Any, told: str) -> None:
+def test_a_quantity_is_printed_the_same_however_it_was_written(written: Any, told: str) -> None:
     fault = request_faults(pod({"gpu-fraction": "0.5"}, container(limits={GPU: written})), Policy())[0]
     assert f"nvidia.com/gpu {told});" in fault.message

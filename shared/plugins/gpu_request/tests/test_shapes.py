@@ -40,7 +40,7 @@ SHAPED = st.fixed_dictionaries(
 
 
 @given(ANYTHING | SHAPED, ANYTHING | SHAPED)
-def test_any_shape_gets_a_verdict_that_can_be_told(raw: Any, old: Any) -> None:
+def test_any_shape_gets_a_verdict_that_can_be_encoded(raw: Any, old: Any) -> None:
     for inventory in (None, INVENTORY):
         for fault in (*request_faults(raw, KNOWN, inventory), *update_faults(raw, old)):
             assert "\n" not in str(fault)

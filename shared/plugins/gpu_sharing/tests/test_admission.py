@@ -148,7 +148,7 @@ def test_a_container_put_before_the_shares_own_leaves_no_name_of_its_former_plac
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
-def test_the_share_stays_with_its_container_when_another_comes_before_it(field: str) -> None:
+def test_the_share_stays_with_its_container_when_another_is_inserted_before(field: str) -> None:
     pod = prepared(sharing_pod(HALF))
     assert pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] == "main"
     pod["spec"].setdefault(field, []).insert(0, {"name": "proxy"})
@@ -174,7 +174,7 @@ def test_a_container_that_loses_the_share_loses_its_environment() -> None:
     assert not list(share_faults(again, is_final=True))
 
 
-def test_thousands_of_former_entries_go_in_one_operation() -> None:
+def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     prefix = {**HALF, names.SHARED_GPU_CONFIGMAP: "p"}
     raw = sharing_pod(prefix)
     raw["spec"]["volumes"] = [

@@ -51,7 +51,7 @@ def read(driver: Driver) -> str:
 @pytest.mark.parametrize(
     "uuid", [pytest.param("GPU-1", id="as text"), pytest.param(b"GPU-1", id="as bytes, of older bindings")]
 )
-def test_the_one_device_is_read_and_the_driver_let_go(uuid: Any) -> None:
+def test_the_one_device_is_read_and_the_driver_released(uuid: Any) -> None:
     driver = Driver([uuid])
     assert read(driver) == "GPU-1"
     assert driver.calls == ["init", "shutdown"]
@@ -66,13 +66,13 @@ def test_the_one_device_is_read_and_the_driver_let_go(uuid: Any) -> None:
         pytest.param(Driver(["lost"]), "GPU is lost", True, id="the device fails"),
     ],
 )
-def test_a_device_that_cannot_be_told(driver: Driver, said: str, let_go: bool) -> None:
+def test_a_device_that_cannot_be_identified(driver: Driver, said: str, let_go: bool) -> None:
     with pytest.raises(DeviceError, match=said):
         read(driver)
     assert ("shutdown" in driver.calls) is let_go
 
 
-def test_without_the_bindings_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_bindings_the_error_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)  # as if it could not be imported
     with pytest.raises(DeviceError, match="install nvidia-ml-py"):
         load_nvml()

@@ -12,7 +12,7 @@ def test_resources_of_reservation_pods_are_quantities() -> None:
 
 
 @pytest.mark.parametrize("amount", ["128MB", "", "-1", "a lot"])
-def test_what_the_api_server_would_refuse_in_every_reservation_pod_is_refused_at_start(amount: str) -> None:
+def test_values_invalid_in_every_reservation_pod_are_rejected_at_start(amount: str) -> None:
     with pytest.raises(ValidationError) as refused:
         GpuSharingConfig.model_validate({"reservationResources": {"memory": amount}})
     (fault,) = refused.value.errors()

@@ -24,7 +24,7 @@ def user(name: str, *groups: str) -> Object:
     return slim_user(meta(name, **{f"runai-gpu-group/{group}": group for group in groups}))
 
 
-def test_a_device_is_idle_from_its_last_user_on_until_its_reservation_goes() -> None:
+def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
     idle = IdleGroups()
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))

@@ -174,7 +174,7 @@ def test_sixteen_halves_end_as_exactly_eight_groups(batch: int) -> None:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_pods_that_go_at_any_moment_leave_no_reservation(batch: int) -> None:
+def test_pods_deleted_at_any_moment_leave_no_reservation(batch: int) -> None:
     for seed in range(batch * BATCH, (batch + 1) * BATCH):
         model = world(seed)
         while left := [p for p in model.pods if not p.over]:

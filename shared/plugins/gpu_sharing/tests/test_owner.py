@@ -118,7 +118,7 @@ def owner_of(
         pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
     ],
 )
-async def test_whoever_asked_is_told_of_a_pass_that_failed(error: Exception, reported: bool) -> None:
+async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, reported: bool) -> None:
     passes = Passes()
     asked = owner(passes, error)
     with pytest.raises(type(error)):
@@ -128,7 +128,7 @@ async def test_whoever_asked_is_told_of_a_pass_that_failed(error: Exception, rep
     assert [isinstance(result, Exception) for result in await passes.results()] == [reported, reported]
 
 
-async def test_a_look_that_failed_is_repeated_by_its_queue() -> None:
+async def test_a_failed_pass_is_retried_by_its_queue() -> None:
     passes = Passes()
     owner(passes, NoResponse("no answer")).look(["g1"])
     (result,) = await passes.results()

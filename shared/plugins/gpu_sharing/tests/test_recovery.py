@@ -46,7 +46,7 @@ def blocker(number: int) -> Reservation:
         pytest.param([reservation(node="n2")], Reserve(NAME, ()), id="one of another node is none"),
     ],
 )
-def test_a_search_goes_on(seen: list[Reservation], step: Step) -> None:
+def test_a_search_continues(seen: list[Reservation], step: Step) -> None:
     assert next_step("g1", "n1", seen, KNOWN, None) == step
 
 
@@ -73,7 +73,7 @@ def test_a_search_without_success_releases_what_it_blocks(
     assert list(step.release) == released
 
 
-def test_a_search_ends_when_its_last_reservation_is_gone() -> None:
+def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
     step = next_step("g1", "n1", [blocker(1)], KNOWN, ObjectUID("gone"))
     assert step == Abandon("the last reservation pod was removed before it had reported its device", (blocker(1),))
 

@@ -100,7 +100,7 @@ REFUSED = reservation(ended=True, trouble="UnexpectedAdmissionError: no GPU left
         pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another stands in its place"),
     ],
 )
-def test_a_claim_whose_reservation_came_to_nothing_fails(
+def test_a_claim_whose_reservation_failed_fails(
     seen: list[Reservation], gave_up: dict[ObjectUID, str], said: str
 ) -> None:
     verdict = judge_claim(AWAITING, seen, gave_up)
@@ -136,7 +136,7 @@ def test_silence_has_an_end(one: Reservation, silent_s: float, late: bool) -> No
     assert bool(overdue([one], since, NOW, TIMEOUT)) is late
 
 
-def test_why_a_silent_one_was_given_up_names_what_its_container_said() -> None:
+def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
     one = reservation(trouble="CrashLoopBackOff: NVML cannot be used")
     (why,) = overdue([one], {one.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
     assert "on node n1" in why
@@ -162,7 +162,7 @@ def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
         pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
     ],
 )
-def test_what_nobody_needs_is_given_up(users: list[User], claimed: set[str], asked: set[str], goes: bool) -> None:
+def test_an_unused_reservation_is_released(users: list[User], claimed: set[str], asked: set[str], goes: bool) -> None:
     for one in (TOLD, SILENT, reservation(ended=True)):
         assert unused([one], users, claimed, asked) == ([one] if goes else [])
 

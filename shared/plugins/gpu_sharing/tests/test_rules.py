@@ -187,7 +187,7 @@ def test_the_data_of_a_configmap_that_exists_already(present: Json, renewed: Jso
         pytest.param({"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "x"}]}, id="a plain value"),
     ],
 )
-def test_a_container_that_refers_to_no_key_gets_its_devices_with_all_of_the_other_map(container: Json) -> None:
+def test_a_container_without_a_key_gets_its_devices_from_the_whole_map(container: Json) -> None:
     maps = share_maps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
@@ -229,7 +229,7 @@ def test_a_configmap_belongs_to_its_pod() -> None:
         pytest.param([{"kind": "Deployment", "name": "d", "uid": "u"}], id="a workload's of the same UID"),
     ],
 )
-def test_a_configmap_of_somebody_else(owners: list[Json]) -> None:
+def test_a_configmap_of_another_owner(owners: list[Json]) -> None:
     assert owning_pods({"metadata": {"name": "m", "ownerReferences": owners}}) == {}
 
 

@@ -11,21 +11,21 @@ NEEDS = {"cpu": Decimal(1)}
 NOBODY: frozenset[ObjectUID] = frozenset()
 
 
-def test_a_look_counts_what_was_promised_before_it() -> None:
+def test_a_check_counts_the_holds_made_before_it() -> None:
     holds = AssumedPods()
     holds.put(A, AssumedPod("n", UID_A, NEEDS))
     assert unseen(holds.begin("n").promised, NOBODY, UID_B) == [NEEDS]
     assert unseen(holds.begin("other").promised, NOBODY, UID_B) == []
 
 
-def test_race_1_promised_while_another_looks() -> None:
+def test_a_hold_made_during_another_check_is_counted() -> None:
     holds = AssumedPods()
     check = holds.begin("n")
     holds.put(A, AssumedPod("n", UID_A, NEEDS))
     assert unseen(check.promised, NOBODY, UID_B) == [NEEDS]
 
 
-def test_race_2_promised_bound_and_forgotten_while_another_looks() -> None:
+def test_a_hold_bound_and_dropped_during_another_check_is_counted() -> None:
     # B has listed the node's pods before A was bound; A's promise is given up before B judges.
     holds = AssumedPods()
     check = holds.begin("n")
@@ -36,7 +36,7 @@ def test_race_2_promised_bound_and_forgotten_while_another_looks() -> None:
     assert unseen(holds.begin("n").promised, NOBODY, UID_B) == []
 
 
-def test_race_3_given_up_while_another_looks() -> None:
+def test_a_hold_released_during_another_check() -> None:
     holds = AssumedPods()
     holds.put(A, AssumedPod("n", UID_A, NEEDS))
     check = holds.begin("n")
@@ -52,7 +52,7 @@ def test_a_pod_is_counted_once_and_never_against_itself() -> None:
     assert unseen(check.promised, NOBODY, UID_A) == []
 
 
-def test_a_request_made_anew_for_another_node_gives_the_first_one_up() -> None:
+def test_a_request_recreated_for_another_node_releases_the_first_hold() -> None:
     holds = AssumedPods()
     holds.put(A, AssumedPod("n", UID_A, NEEDS))
     holds.put(A, AssumedPod("m", UID_A, NEEDS))
@@ -60,7 +60,7 @@ def test_a_request_made_anew_for_another_node_gives_the_first_one_up() -> None:
     assert unseen(holds.begin("m").promised, NOBODY, UID_B) == [NEEDS]
 
 
-def test_nothing_is_left_when_all_have_gone() -> None:
+def test_nothing_is_left_when_all_requests_have_ended() -> None:
     holds = AssumedPods()
     holds.put(A, AssumedPod("n", UID_A, NEEDS))
     holds.put(B, AssumedPod("n", UID_B, NEEDS))

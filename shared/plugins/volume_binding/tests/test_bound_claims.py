@@ -37,7 +37,7 @@ def test_a_claim_that_is_waited_for_is_taken_once() -> None:
     assert len(cache) == 0
 
 
-def test_what_nobody_waits_for_is_not_kept() -> None:
+def test_objects_without_a_waiter_are_not_kept() -> None:
     cache = BoundClaimCache(Time())
     assert BOUND.key not in cache
     cache.record(BOUND)
@@ -63,7 +63,7 @@ def test_only_a_bound_claim_is_taken(shown: PersistentVolumeClaim) -> None:
     assert cache.pop(UNBOUND.key) is None, "the last event counts"
 
 
-def test_a_look_that_comes_late_has_to_ask() -> None:
+def test_a_late_read_has_to_be_live() -> None:
     time = Time()
     cache = BoundClaimCache(time)
     cache.expect(A, [UNBOUND])
@@ -73,7 +73,7 @@ def test_a_look_that_comes_late_has_to_ask() -> None:
     assert len(cache) == 0
 
 
-def test_a_wait_that_begins_anew_takes_nothing_from_before() -> None:
+def test_a_restarted_wait_takes_nothing_from_the_former() -> None:
     cache = BoundClaimCache(Time())
     cache.expect(A, [UNBOUND])
     cache.record(BOUND)

@@ -147,14 +147,14 @@ FOREIGN = (
         ),
     ],
 )
-def test_a_claim_that_ends_the_look(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
+def test_a_claim_that_ends_the_check(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
     status = check_claim(wanted, found, POD)
     assert told(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
         assert [ref.key for ref in status.wake_on] == [wanted.claim]
 
 
-def test_a_bound_claim_and_one_to_look_into() -> None:
+def test_a_bound_claim_and_one_to_check() -> None:
     bound = claim(volumeName="v", annotations=DONE)
     assert check_claim(WANTED, bound, POD) == Bound(bound)
     mine = claim("pod-scratch", meta=owned())
@@ -218,7 +218,7 @@ def test_a_bound_claim_and_one_to_look_into() -> None:
         ),
     ],
 )
-def test_an_unbound_claim_that_ends_the_look(
+def test_an_unbound_claim_that_ends_the_check(
     found: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
 ) -> None:
     judged = check_unbound(found, its_class, NODE, requested_before)
@@ -267,7 +267,7 @@ def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: 
     assert (status.code, status.timeout, status.suggestion) == (Code.WAIT, PREREQUISITE, None)
 
 
-def test_an_unbound_claim_to_go_on_with() -> None:
+def test_an_unbound_claim_to_continue_with() -> None:
     asked = claim(annotations={SELECTED: "node-0"})
     assert check_unbound(asked, cls(CSI), NODE, requested_before=False) == ProvisioningStarted(asked)
     assert check_unbound(asked, cls(CSI), NODE, requested_before=True) == ProvisioningStarted(asked)
@@ -342,7 +342,7 @@ def test_none_is_chosen_if_one_cannot_be() -> None:
     )
 
 
-def test_a_free_volume_goes_before_making_one() -> None:
+def test_a_free_volume_is_preferred_to_provisioning() -> None:
     wants = Unbound(claim(), cls(CSI))
     assert chosen(wants, volumes=(volume(),)) == [("data", "v")]
     assert chosen(wants) == [("data", "asked")]
@@ -419,7 +419,7 @@ def test_a_volume_is_asked_for_by_one_annotation() -> None:
 # --- telling ---
 
 
-def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
+def test_a_wait_names_every_claim_and_its_drivers_message() -> None:
     take = BindVolume(claim("a"), volume())
     status = waits_for_volumes([take], [claim("b"), claim("c")], {"c": "; hint"}, timedelta(seconds=120))
     assert (status.code, status.message) == (
@@ -436,7 +436,7 @@ def test_a_wait_names_every_claim_and_what_its_driver_says() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
-def test_a_volume_that_does_not_come_is_a_reason_to_choose_another_node(timeout: timedelta | None) -> None:
+def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedelta | None) -> None:
     status = waits_for_volumes([], [claim()], {}, timeout)
     assert (status.timeout, status.suggestion) == (timeout, ELSEWHERE)
 
@@ -488,7 +488,7 @@ NO_ROOM = "; its driver reports no room for node node-0, of 1073741824 wanted"
         pytest.param([capacity("9Gi", nodeTopology=None)], NO_ROOM, id="reachable from no node"),
     ],
 )
-def test_what_the_driver_says_of_its_room(published: list[dict[str, Any]], hint: str) -> None:
+def test_the_drivers_reported_capacity(published: list[dict[str, Any]], hint: str) -> None:
     assert capacity_hint(claim(), NODE, published) == hint
 
 
