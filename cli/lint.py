@@ -46,9 +46,9 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     """Register the command with argparse."""
     parser = commands.add_parser(
         "lint",
-        help="judge manifests as the cluster's webhook would",
-        description="Judge pods, workloads and BindRequests in manifests as the cluster's webhook would. "
-        "Exit status: 0 all allowed, 1 something refused, 2 bad usage.",
+        help="review manifests as the cluster's webhook would",
+        description="Review pods, workloads and BindRequests in manifests as the cluster's webhook would. "
+        "Exit status: 0 all allowed, 1 something denied, 2 bad usage.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help=f"YAML or JSON; {STANDARD_INPUT} is standard input")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="(%(default)s)")
@@ -131,7 +131,7 @@ def as_text(results: Sequence[LintResult]) -> str:
         lines += [f"  {error}  ({error.rule})" for error in result.verdict.errors]
         lines += [f"  warning: {error}  ({error.rule})" for error in result.verdict.warnings]
     words = [_word(result) for result in results]
-    counts = [f"{words.count(word)} {word}" for word in ("allowed", "refused", "not judged") if word in words]
+    counts = [f"{words.count(word)} {word}" for word in ("allowed", "denied", "skipped") if word in words]
     objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
     lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
     return "\n".join(lines)
@@ -139,8 +139,8 @@ def as_text(results: Sequence[LintResult]) -> str:
 
 def _word(result: LintResult) -> str:
     if not result.reviewed:
-        return "not judged"
-    return "allowed" if result.verdict.allowed else "refused"
+        return "skipped"
+    return "allowed" if result.verdict.allowed else "denied"
 
 
 def _error(error: FieldError) -> dict[str, Any]:

@@ -63,12 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--no-chart", action="store_true", help="only the control plane and the nodes")
     up.add_argument("--node", action="store_true", help="a real node with fake GPUs instead of fake nodes (root)")
     up.set_defaults(run=_up)
-    demo = commands.add_parser("demo", help="tell Bowline's story on a cluster of its own")
+    demo = commands.add_parser("demo", help="demonstrate Bowline on a cluster of its own")
     demo.add_argument("--keep", action="store_true", help="leave the cluster running")
     demo.set_defaults(run=_demo)
     down = commands.add_parser("down", help="end the cluster and remove its folder")
     down.set_defaults(run=_down)
-    status = commands.add_parser("status", help="say what runs")
+    status = commands.add_parser("status", help="show what runs")
     status.set_defaults(run=_status)
     env = commands.add_parser("env", help="print shell lines that point kubectl at the cluster")
     env.set_defaults(run=_env)
@@ -156,7 +156,7 @@ def _down(options: argparse.Namespace) -> int:
         shutil.rmtree(layout.root)
         print(f"removed {layout.root}")
     else:
-        raise LocalClusterError(f"{layout.root} does not look like a cluster's folder; it is left alone")
+        raise LocalClusterError(f"{layout.root} is not a cluster's folder; nothing was removed")
     return 0
 
 

@@ -96,7 +96,7 @@ def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
 
 
 def _refused_pod(stage: Stage) -> None:
-    _say("A bad GPU request fails at once", "Three faults, all named, each with its remedy.")
+    _say("An invalid GPU request is denied immediately", "Three errors in one answer, each with its remedy.")
     said = stage.apply("1-bad-pod.yaml", fails=True)
     _expect(said, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
 
@@ -108,7 +108,7 @@ def _refused_template(stage: Stage) -> None:
 
 
 def _bound(stage: Stage) -> None:
-    _say("A good pod and a scheduler's decision", "The BindRequest says where; Bowline makes it so.")
+    _say("A good pod and a scheduler's decision", "The BindRequest names the node; Bowline binds the pod.")
     stage.apply("3-good-pod.yaml")
     _until_phase(stage, "train", "Succeeded")
     stage.show("get", "bindrequests")
@@ -126,7 +126,7 @@ def _missing_node(stage: Stage) -> None:
 
 
 def _fails_twice(stage: Stage) -> None:
-    _say("A bind that fails twice, then works", "Backoff is persisted; Bound is said only of a bound pod.")
+    _say("A bind that fails twice, then succeeds", "Backoff is persisted; Bound is reported only for a bound pod.")
     stage.apply("5-fails-twice.yaml")
     _until_phase(stage, "stubborn", "Succeeded")
     stage.show("get", "bindrequest", "stubborn")
@@ -141,11 +141,11 @@ def _fails_twice(stage: Stage) -> None:
 
 
 def _many(stage: Stage) -> None:
-    _say(f"{MANY} pods at once", "Requests are created as fast as the API server takes them.")
+    _say(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
     taken = bind_many(stage.cluster, MANY, NODES)
     bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
     print(f"{MANY} pods bound in {taken:.1f} s: {MANY / taken:.0f} a second, making their requests included.")
-    print(f"kubectl get pods says: {len(bound.splitlines())} are on a node.\n")
+    print(f"kubectl get pods: {len(bound.splitlines())} are on a node.\n")
 
 
 def _until_phase(stage: Stage, name: str, phase: str) -> None:

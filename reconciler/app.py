@@ -112,9 +112,11 @@ class Process:
             await shut_down(
                 [
                     ShutdownStep("work", "past the point of no return is finished", lambda: wait_done(leading), WORK),
-                    ShutdownStep("events", "they speak of what has just been finished", recorder.flush, MOMENT),
-                    ShutdownStep("watches", "nobody listens", lambda: tasks.cancel(*watching, events), MOMENT),
-                    ShutdownStep("plugins", "nothing calls them any more", parts.work.plugins.teardown, MOMENT),
+                    ShutdownStep("events", "they report what has just been completed", recorder.flush, MOMENT),
+                    ShutdownStep(
+                        "watches", "nothing processes their events", lambda: tasks.cancel(*watching, events), MOMENT
+                    ),
+                    ShutdownStep("plugins", "nothing calls them now", parts.work.plugins.teardown, MOMENT),
                 ]
             )
 

@@ -39,7 +39,7 @@ class Contact:
             self._last = answers
             if self._silent_s >= EXIT_S:
                 why = f"the API server has not answered for {EXIT_S:g} s"
-                log.error("contact lost, exiting to be started again", extra={"why": why, "problem": self._problem()})
+                log.error("contact lost, exiting to be restarted", extra={"why": why, "problem": self._problem()})
                 raise ContactLost(why)
             await asyncio.sleep(CHECK_S)
 

@@ -139,7 +139,7 @@ class Controller:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
             await reconciler.end()
-            log.info("stopped working", extra={"abandoned": len(late)})
+            log.info("stopped processing requests", extra={"abandoned": len(late)})
         for worker in workers:
             if (failure := failure_of(worker)) is not None:
                 raise failure
@@ -152,7 +152,7 @@ class Controller:
                 return await stores.compare()
             except KubeError as error:
                 delay = backoff.next_delay(timedelta(seconds=0.1))
-                log.warning("cannot start to work yet", extra={"error": str(error)})
+                log.warning("cannot start processing yet", extra={"error": str(error)})
                 await wait_until(over, delay)
         return Listed()
 
@@ -177,5 +177,5 @@ class Controller:
 
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""
-        log.exception("pass failed", extra={"bindRequest": str(key)})
+        log.exception("reconcile failed", extra={"bindRequest": str(key)})
         self._metrics.pass_errors.inc()

@@ -76,9 +76,9 @@ class WorkPages:
     def pages(self) -> tuple[DebugPage, ...]:
         """Return the pages."""
         return (
-            DebugPage("requests", "passes under way, requests that wait, requests looked at last", self.requests),
-            DebugPage("requests/{namespace}/{name}", "what became of the last passes over a request", self.request),
-            DebugPage("queue", "keys in line, in work and due later", self.queue),
+            DebugPage("requests", "reconciles in progress, waiting requests, last reconciled ones", self.requests),
+            DebugPage("requests/{namespace}/{name}", "results of the last reconciles of a request", self.request),
+            DebugPage("queue", "keys that are ready, in progress and delayed", self.queue),
             DebugPage("caches", "what is kept in memory, how much of it, and how fresh it is", self.caches),
         )
 

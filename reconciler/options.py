@@ -30,14 +30,14 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         "--lease-name",
         metavar="NAME",
         default="bowline-reconciler",
-        help="Lease by which replicas agree who works, in the namespace Bowline runs in (%(default)s)",
+        help="Lease for leader election, in the namespace Bowline runs in (%(default)s)",
     )
     parser.add_argument(
         "--shard-label-selector",
         metavar="SELECTOR",
         type=typed(parse_label_selector),
         default=parse_label_selector(""),
-        help="carry out only the BindRequests with these labels; reconcilers with different selectors share a "
+        help="process only the BindRequests with these labels; reconcilers with different selectors share a "
         "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",
     )
     given = parser.parse_args(arguments)

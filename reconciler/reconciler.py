@@ -221,7 +221,7 @@ class Reconciler:
             case Attempt():
                 return await self._attempts.attempt(sight, request, memory)
             case Look():
-                raise AssertionError("a Look was carried out before")
+                raise AssertionError("ReadLive was executed before")
             case _:
                 assert_never(decision)
 

@@ -153,9 +153,12 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep
             "unready", "new connections are to go to other replicas, all is served as before", unready, half + slack
         ),
         ShutdownStep(
-            "turn away", "each answer closes its connection, so that the next goes elsewhere", turn_away, half + slack
+            "turn away",
+            "each answer closes its connection, so the next call reaches another replica",
+            turn_away,
+            half + slack,
         ),
-        ShutdownStep("listener", "calls under way get their answer", server.stop, FINISH),
+        ShutdownStep("listener", "calls in flight are answered", server.stop, FINISH),
     )
 
 

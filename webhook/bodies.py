@@ -62,7 +62,7 @@ class Bodies:
         except TimeoutError as error:
             if body.is_displaced:
                 raise BadRequestError(429, "too many large bodies at a time; send it again in a second") from error
-            raise BadRequestError(408, "the body did not come within the request's own timeout") from error
+            raise BadRequestError(408, "the body was not received within the request's own timeout") from error
         except web.RequestPayloadError as error:
             raise BadRequestError(400, "the body cannot be read as its headers describe it") from error
         finally:

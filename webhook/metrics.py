@@ -47,7 +47,7 @@ class WebhookMetrics:
             registry=registry,
         )
         self.crashes = Counter(
-            "bowline_admission_crashes", "Reviews refused because Bowline itself failed.", ["hook"], registry=registry
+            "bowline_admission_crashes", "Reviews denied because Bowline itself failed.", ["hook"], registry=registry
         )
         self.not_enforced = Counter(
             "bowline_admission_not_enforced",
@@ -83,7 +83,7 @@ class CertificateMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._not_after = Gauge(
             "bowline_certificate_not_after_timestamp_seconds",
-            "When the certificate ends: the one served (leaf), the authority that signs (ca); 0 if there is none.",
+            "Expiry of the certificate: the serving one (leaf), the CA that signs (ca); 0 if there is none.",
             ["certificate"],
             registry=registry,
         )
@@ -92,16 +92,16 @@ class CertificateMetrics:
         )
         self.ca_steps = Counter(
             "bowline_ca_steps",
-            "Steps of the authority's rotation taken by this replica.",
+            "Steps of the CA's rotation executed by this replica.",
             ["step"],
             registry=registry,
         )
         self.ca_conflicts = Counter(
-            "bowline_ca_write_conflicts", "Writes refused because another replica was first.", registry=registry
+            "bowline_ca_write_conflicts", "Writes rejected because another replica was first.", registry=registry
         )
         self.ca_bundle_mismatches = Gauge(
             "bowline_ca_bundle_mismatches",
-            "Webhook entries seen with another caBundle than wanted; put right at once if that is ours to do.",
+            "Webhook entries with another caBundle than required; corrected if this webhook publishes it.",
             registry=registry,
         )
         init_series(self._not_after, certificate=("leaf", "ca"))

@@ -80,7 +80,7 @@ def _error(given: argparse.Namespace) -> str:
     if bool(given.tls_cert_file) != bool(given.tls_private_key_file):
         return "--tls-cert-file and --tls-private-key-file go together: give both or neither"
     if given.tls_ca_file and not given.tls_cert_file:
-        return "--tls-ca-file is the authority of --tls-cert-file: give both or neither"
+        return "--tls-ca-file is the CA of --tls-cert-file: set both or neither"
     if given.client_allowed_name and not given.client_ca_file:
         return "--client-allowed-name needs --client-ca-file: without it callers show no certificate"
     return ""
@@ -100,7 +100,7 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         type=typed(parse_duration),
         metavar="DURATION",
         default=timedelta(seconds=8),
-        help="after a stop signal, how long to go on serving while API servers turn to other replicas (8s)",
+        help="after a stop signal, how long to continue serving while API servers switch to other replicas (8s)",
     )
     add(
         "--inventory",
@@ -111,7 +111,7 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         "--client-ca-file",
         type=Path,
         metavar="FILE",
-        help="answer only callers with a certificate of one of these authorities, PEM; without it everybody",
+        help="answer only clients with a certificate of one of these CAs, PEM; without it all clients",
     )
     add(
         "--client-allowed-name",
@@ -123,7 +123,7 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_file_flags(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group(
-        "serving certificate from files", "looked at every few seconds; without them it is self-signed"
+        "serving certificate from files", "read again every few seconds; without them it is self-signed"
     )
     files.add_argument("--tls-cert-file", type=Path, metavar="FILE", help="certificate chain, PEM")
     files.add_argument("--tls-private-key-file", type=Path, metavar="FILE", help="its private key, PEM")
@@ -131,7 +131,7 @@ def _add_file_flags(parser: argparse.ArgumentParser) -> None:
         "--tls-ca-file",
         type=Path,
         metavar="FILE",
-        help="its authority, PEM, to be written into the webhook configurations; may be absent",
+        help="its CA, PEM, to be written into the webhook configurations; optional",
     )
 
 
@@ -142,7 +142,7 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="name of the mutating and of the validating webhook configuration that are to trust the certificate; "
-        f"may be repeated ({DEFAULT_NAME}; with a certificate from files: none, and none is looked at)",
+        f"may be repeated ({DEFAULT_NAME}; with a certificate from files: none, and none is read)",
     )
     trust.add_argument(
         "--service-name",
@@ -154,11 +154,11 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         "--ca-secret",
         metavar="NAME",
         default=f"{DEFAULT_NAME}-ca",
-        help="Secret that holds the authority of a self-signed certificate (%(default)s)",
+        help="Secret that holds the CA of a self-signed certificate (%(default)s)",
     )
     trust.add_argument(
         "--former-ca-secret",
         metavar="NAME",
         default="",
-        help="Secret of an earlier version, whose authority is taken over while --ca-secret has none (none)",
+        help="Secret of an earlier version, whose CA is adopted while --ca-secret has none (none)",
     )

@@ -154,7 +154,7 @@ def review_object(
     if review.operation not in _OPERATIONS or review.subresource not in ("", hook.subresource):
         return ALLOWED
     if not hook.is_for(review, chain):
-        message = f"{hook} does not judge {review.kind or 'objects without a kind'}; see the webhook configuration"
+        message = f"{hook} does not review {review.kind or 'objects without a kind'}; see the webhook configuration"
         return Verdict(warnings=(FieldError("review/kind", "", review.kind, message, is_warning=True),))
     info = AdmissionInfo(
         operation=cast(Operation, review.operation),
@@ -170,7 +170,7 @@ def review_object(
     try:
         return hook.call(chain, review, info)
     except RecursionError:
-        return Verdict((FieldError("review/depth", "", None, "the object is nested too deeply to be judged"),))
+        return Verdict((FieldError("review/depth", "", None, "the object is nested too deeply to be reviewed"),))
 
 
 def encode_answer(review: Review, verdict: Verdict) -> bytes:
@@ -220,7 +220,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
         "status": "Failure",
         "code": 422,
         "reason": "Invalid",
-        "message": texts[0] if len(texts) == 1 else f"{len(texts)} faults: {'; '.join(texts)}",
+        "message": texts[0] if len(texts) == 1 else f"{len(texts)} errors: {'; '.join(texts)}",
         "details": {
             "group": review.group[:_MAX_NAME],
             "kind": review.kind[:_MAX_NAME],

@@ -162,7 +162,7 @@ class AdmissionServer:
             verdict = self._enforced(hook, review, verdict)
             answer = encode_answer(review, verdict)
         except Exception:
-            log.exception("judging failed", extra={"hook": str(hook), **_about(review)})
+            log.exception("review failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
             verdict = self._enforced(hook, review, _FAILED)
             answer = encode_answer(review, verdict)
@@ -170,7 +170,7 @@ class AdmissionServer:
         if span is not None:
             end_span(span, hook, review, verdict)
         if verdict.errors:
-            log.info("refused", extra=_logged(hook, review, verdict))
+            log.info("denied", extra=_logged(hook, review, verdict))
         return answer
 
     def _enforced(self, hook: Hook, review: Review, verdict: Verdict) -> Verdict:
@@ -188,7 +188,7 @@ _FAILED: Final = Verdict(
             "admission/internal",
             "",
             None,
-            "Bowline failed while judging this object; ask the cluster's operator to look at the webhook's log",
+            "Bowline failed while reviewing this object; ask the cluster's operator to read the webhook's log",
         ),
     )
 )

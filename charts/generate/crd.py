@@ -61,7 +61,7 @@ def _version() -> Schema:
         "schema": {
             "openAPIV3Schema": {
                 "type": "object",
-                "description": "A scheduler's decision that a pod is to run on a node, and how far it has come.",
+                "description": "A scheduler's decision that a pod is to run on a node, and its progress.",
                 "required": ["spec"],
                 "properties": {
                     "apiVersion": {"type": "string"},
@@ -102,7 +102,7 @@ def _immutable(fields: Sequence[str]) -> Schema:
     unchanged = {f: f"has(self.{f})==has(oldSelf.{f}) && (!has(self.{f}) || self.{f}==oldSelf.{f})" for f in fields}
     each = " && ".join(f"({same})" for same in unchanged.values())
     told = " + ".join(f"(({same}) ? '' : ' {field}')" for field, same in unchanged.items())
-    remedy = "a decision stands as it was made; delete this request and create a new one"
+    remedy = "a decision cannot be changed; delete this request and create a new one"
     return {
         "rule": f"self == oldSelf || ({each})",
         "message": f"only {', '.join(MUTABLE)} can change: {remedy}",

@@ -164,7 +164,7 @@ def _message() -> str:
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         cut += f".replace({_cel(plain)}, {_cel(escaped)})"
     fault = f"{_cel(path[0])} + f[0] + {_cel(path[1] + ': ' + chr(34))} + {cut} + {_cel(chr(34) + ': ')} + f[1]"
-    many = "size(variables.faults) > 1 ? string(size(variables.faults)) + ' faults: ' : ''"
+    many = "size(variables.faults) > 1 ? string(size(variables.faults)) + ' errors: ' : ''"
     return f"({many}) + variables.faults.map(f, {fault}).join('; ')"
 
 

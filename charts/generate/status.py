@@ -60,7 +60,7 @@ class Condition(_Wire):
             description="Why, in one word for programs.",
         ),
     ]
-    message: Annotated[str, Field(max_length=32768, description="Why, in a sentence for people.")]
+    message: Annotated[str, Field(max_length=32768, description="The reason, as a sentence for users.")]
 
 
 class BindRequestStatus(_Wire):

@@ -81,7 +81,7 @@ def _minor_fault(binary: Path, wanted: str) -> str:
     found = re.search(r"v\d+\.\d+", done.stdout)
     minor = ".".join(wanted.split(".")[:2])
     if found is None:
-        return f"{binary} --version does not say a version"
+        return f"{binary} --version prints no version"
     if found[0] != minor:
         return f"{binary} is {found[0]}, asked for {minor}"
     return ""

@@ -135,7 +135,7 @@ class Completer:
         if fail.reason not in _NO_CONDITION:
             self.report_failure(c, PodBound("False", fail.reason.value, fail.message))
         self.metrics.finished.labels(reason=fail.reason.value).inc()
-        c.log.warning("request has failed for good", extra={"reason": fail.reason.value, "why": fail.message})
+        c.log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
         await self._close(request, memory)
         return None
 
@@ -148,7 +148,7 @@ class Completer:
         if done.code is Code.OK:
             memory.effects = None
             return None
-        c.log.warning("rollback is not done yet", extra={"why": done.message})
+        c.log.warning("rollback is delayed", extra={"why": done.message})
         return _pause(done)
 
     async def roll_back(self, c: BindContext, memory: RequestState, why: Status) -> timedelta | None:

@@ -111,10 +111,10 @@ class TransientFailures:
 
     def _log(self, key: ObjectKey, why: str, delay: timedelta, now: float) -> None:
         fields = {"bindRequest": str(key), "why": why, "again_s": round(delay.total_seconds(), 3)}
-        log.debug("a pass has failed", extra=fields)
+        log.debug("a reconcile has failed", extra=fields)
         self._unlogged += 1
         if self._backoff.count(key) > QUIET_FAILURES and now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
             counts = {"failures": self._unlogged, "requests": len(self._backoff)}
-            log.warning("passes fail, the latest is given as an example", extra=counts | fields)
+            log.warning("reconciles fail, the latest is an example", extra=counts | fields)
             self._unlogged = 0

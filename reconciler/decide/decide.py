@@ -192,11 +192,11 @@ def _ended(request: BindRequest, seen: Observed) -> Decision:
     if seen.older is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.
-        why = f"BindRequest {seen.older} for the same pod comes first: what is prepared on the pod is its own"
+        why = f"BindRequest {seen.older} for the same pod precedes: what is prepared on the pod is its own"
         return Requeue(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback("the request was deleted")
-    return Rollback("the request has failed for good", _told_reason(request))
+    return Rollback("the request has failed", _told_reason(request))
 
 
 def _unpinned(request: BindRequest, pod: PodView | Absent, times: Times) -> Decision:

@@ -143,7 +143,7 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime
     return RetryAt(
         pause,
         retrying_block(request, failed, why, outcome.started, now, now + pause),
-        Event("Warning", "BindingRetry", f"{why}; trying again in {pause.total_seconds():.1f} s"),
+        Event("Warning", "BindingRetry", f"{why}; retry in {pause.total_seconds():.1f} s"),
         PodBound("False", "BindingRetry", why),
     )
 

@@ -43,5 +43,5 @@ def preparation(request: BindRequest, attempted: bool, standing: bool, pod: Obje
     needs = [demand.value for demand in _NEEDS_PREPARATION if demand in demands]
     if not needs:
         return Preparation(("Unknown", "NotPrepared", why))
-    why = f"{why}: {', '.join(needs)} was not prepared here; if nothing else has prepared it, delete the pod"
+    why = f"{why}: {', '.join(needs)} was not prepared here; unless another component has prepared it, delete the pod"
     return Preparation(("Unknown", "NotPrepared", why), why)

@@ -52,7 +52,7 @@ class ReconcilerMetrics:
             buckets=BIND_BUCKETS,
         )
         self.pass_errors = Counter(
-            "bowline_pass_errors_total", "Passes ended by a fault of the reconciler itself.", registry=registry
+            "bowline_pass_errors_total", "Reconciles ended by a defect of the reconciler itself.", registry=registry
         )
         self._attempts = {
             outcome: (self.attempts.labels(outcome), self.attempt_seconds.labels(outcome)) for outcome in OUTCOMES
@@ -99,21 +99,21 @@ class ReconcilerMetrics:
     def _state(self, registry: CollectorRegistry, plugins: Iterable[str]) -> None:
         self.outside_shards = Gauge(
             "bowline_requests_outside_shards",
-            "BindRequests whose labels no working reconciler's shard selects; the leaders of shards report it.",
+            "BindRequests whose labels no active reconciler's shard selects; the leaders of shards report it.",
             registry=registry,
         )
         self.queue_depth = Gauge("bowline_queue_depth", "Keys that could be taken now.", registry=registry)
-        self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the first in line.", registry=registry)
-        self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be looked at later.", registry=registry)
+        self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the oldest ready key.", registry=registry)
+        self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be reconciled later.", registry=registry)
         self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
         self.watch_lag = Gauge(
             "bowline_watch_lag_seconds",
-            "For how long the watch of BindRequests has not shown a write of this process; 0 when it has.",
+            "Time since a write of this process that the watch of BindRequests has not delivered; 0 if none.",
             registry=registry,
         )
         self._in_flight = Gauge(
             "bowline_attempts_in_flight",
-            "Passes under way, by the point they are at; pass: between plugins.",
+            "Reconciles in progress, by extension point; pass: between plugins.",
             ["step"],
             registry=registry,
         )

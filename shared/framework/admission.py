@@ -279,8 +279,8 @@ class AdmissionChain:
         except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be judged is refused
             self._on_error(plugin.name, point, error)
             message = (
-                f"plugin {plugin.name} failed while judging this object ({type(error).__name__}); "
-                "ask the cluster's operator to look at the webhook's log"
+                f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "
+                "ask the cluster's operator to read the webhook's log"
             )
             return [FieldError(f"{plugin.name}/internal", "", None, message)]
         return errors

@@ -77,7 +77,7 @@ class GpuSharing(_Section):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
     enabled: bool = True
-    """Off: a pod that asks for a share is refused at admission."""
+    """Off: a pod that requests a share is denied at admission."""
     runtime_class_name: str = "nvidia"
     """Given to sharing pods that name none; empty gives none."""
     reservation_namespace: Annotated[str, Field(min_length=1)] = "kai-resource-reservation"
@@ -116,7 +116,7 @@ class Binding(_Section):
     workers: Annotated[int, Field(ge=1, le=1024)] = 64
     """Attempts at the same time. The API server, not this, is the limit; more only queue there."""
     bound_events: bool = True
-    """Off: no Normal event Bound, one write less a bind on very large clusters; failures are told all the same."""
+    """Off: no Normal event Bound, one write less per bind on very large clusters; failures are still reported."""
 
 
 class Client(_Section):
@@ -131,7 +131,7 @@ class LeaderElection(_Section):
     """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
 
     lease_duration: PositiveDuration = timedelta(seconds=15)
-    """A standby takes over this long after the leader's last renewal."""
+    """A standby leads this long after the leader's last renewal."""
     renew_deadline: PositiveDuration = timedelta(seconds=10)
     """A leader that could not renew for this long stops leading."""
     retry_period: PositiveDuration = timedelta(seconds=2)
@@ -147,7 +147,7 @@ class WorkloadEntry(_Section):
 
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$")]
     action: Action = "Deny"
-    """Deny refuses the object, Warn says the same and lets it pass; its pods are refused either way."""
+    """Deny rejects the object, Warn allows it with the same text as a warning; its pods are denied either way."""
     group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
     """API group."""
     resource: Annotated[str, Field(pattern=r"^([a-z][a-z0-9]*)?$")] = ""
@@ -173,14 +173,14 @@ class Settings(_Section):
         "kai-scheduler",
         "bowline",
     )
-    """Whose pods are ours; "*" means everybody's."""
+    """Scheduler names whose pods Bowline handles; "*" means all."""
     namespaces: Namespaces = Namespaces()
     admission: Admission = Admission()
     gpu_sharing: GpuSharing = GpuSharing()
     gpu_device_classes: tuple[str, ...] = ()
-    """DRA device classes known to be GPUs; a share beside a claim of one is refused, beside others warned about."""
+    """DRA device classes known to be GPUs; a share beside a claim of one is denied, beside others warned about."""
     workloads: tuple[WorkloadEntry, ...] = ()
-    """Kinds whose pod templates are judged besides those of the built-in ones."""
+    """Kinds whose pod templates are reviewed, in addition to the built-in ones."""
     binding: Binding = Binding()
     client: Client = Client()
     leader_election: LeaderElection = LeaderElection()

@@ -64,7 +64,7 @@ def dependency_faults(order: Sequence[PluginClass], paths: Mapping[str, str]) ->
     for found in order:
         for name in earlier[found.name]:
             if position[name] > position[found.name]:
-                message = f"must come after {name}; change pluginOrder so that it does"
+                message = f"must follow {name}; change pluginOrder so that it does"
                 faults.append(FieldError("config/plugin-order", paths[found.name], found.name, message))
     return faults
 

@@ -116,7 +116,7 @@ class Registry:
             path = f"plugins[{index}]"
             if entry.name in chosen.entries:
                 first = chosen.entries[entry.name][0]
-                fault = FieldError("config/plugin", f"{path}.name", entry.name, f"is given twice, see {first}")
+                fault = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
                 chosen.faults.append(fault)
                 continue
             chosen.entries[entry.name] = (path, entry)
@@ -205,7 +205,7 @@ class Registry:
         wanted = list(settings.plugin_order)
         for name in dict.fromkeys(wanted):
             if name not in chosen.enabled or wanted.count(name) > 1:
-                message = "is not enabled" if name not in chosen.enabled else "is given twice"
+                message = "is not enabled" if name not in chosen.enabled else "is listed twice"
                 chosen.faults.append(FieldError("config/plugin-order", "pluginOrder", name, message))
         missing = [found.name for found in default if found.name not in wanted]
         if missing:

@@ -139,7 +139,7 @@ def resolve_workloads(entries: Iterable[Entry]) -> tuple[Mapping[WorkloadKey, Wo
         wrong = _errors_of_known(entry, path, known) if known else _errors_of_unknown(entry, path)
         key = known.key if known else (entry.group, entry.kind)
         if key in given:
-            wrong.append(FieldError(RULE, path, entry.kind, f"is given twice, see {given[key]}; keep one"))
+            wrong.append(FieldError(RULE, path, entry.kind, f"is listed twice, first at {given[key]}; keep one"))
         given.setdefault(key, path)
         errors += wrong
         if not wrong:
@@ -167,7 +167,7 @@ def _errors_of_unknown(entry: Entry, path: str) -> list[FieldError]:
     missing = [field for field, value in needed.items() if not value]
     if len(missing) == len(needed):
         known = ", ".join(workload.kind for workload in (*READY, *BUILT_IN))
-        message = f"is not known by its name ({known} are); mend it, or give its group, resource and templates"
+        message = f"is not known by its name ({known} are); correct it, or set its group, resource and templates"
         return [FieldError(RULE, f"{path}.kind", entry.kind, message)]
     message = f"is required, because {entry.kind} is not a kind that is known"
     return [

@@ -21,7 +21,7 @@ from shared.runtime.clock import Clock
 
 # Reload interval for rotated token files; the package itself renews exec tokens five minutes before they expire.
 RELOAD_AFTER_S = 60.0
-REMEDY = "pass a working file with --kubeconfig, or set KUBECONFIG"
+REMEDY = "pass a valid file with --kubeconfig, or set KUBECONFIG"
 
 
 @dataclass(frozen=True, slots=True)

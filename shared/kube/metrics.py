@@ -85,7 +85,7 @@ class KubeMetrics:
         )
         self._contact = Gauge(
             "bowline_reflector_last_contact_timestamp_seconds",
-            "When the API server was last heard of by a list or watch; 0 for never.",
+            "Time of the API server's last reply to a list or watch; 0 for never.",
             ("resource",),
             registry=registry,
         )

@@ -235,7 +235,7 @@ class Reflector:
                 raise
             # The resourceVersion may be one that etcd, restored from a backup, has not reached again: relist instead.
             self._version = ""
-            raise NoResponse("not even a bookmark has come for minutes") from error
+            raise NoResponse("nothing was received for minutes, not even a bookmark") from error
         if not events and asyncio.get_running_loop().time() - opened < _SOON_S:
             raise _ClosedSoon("the watch was closed as soon as it was opened")
 

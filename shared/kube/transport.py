@@ -230,7 +230,7 @@ class Transport:
             try:
                 changed = await trust.load()
             except CredentialsError as error:
-                log.warning("certificate authorities cannot be read again", extra={"error": str(error)})
+                log.warning("certificate authorities cannot be reloaded", extra={"error": str(error)})
                 return False
             if changed:
                 log.info("the certificate authorities of the API server have changed")
@@ -258,7 +258,7 @@ class Transport:
                 changed = await credentials.refresh(rejected=rejected is not None)
             except CredentialsError as error:
                 # The present ones may still be valid; if not, the API server answers 401.
-                log.warning("credentials cannot be read again", extra={"error": str(error)})
+                log.warning("credentials cannot be reloaded", extra={"error": str(error)})
                 return False
             if changed:
                 self._headers.clear()

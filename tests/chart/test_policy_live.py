@@ -93,7 +93,7 @@ def expected(body: Any, settings: Policy) -> str | None:
     faults = [fault for fault in request_faults(body, settings) if not fault.is_warning and fault.rule != not_judged]
     said = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
     if len(said) > 1:
-        return f"422: {len(said)} faults: {'; '.join(said)}"
+        return f"422: {len(said)} errors: {'; '.join(said)}"
     return f"422: {said[0]}" if said else None
 
 

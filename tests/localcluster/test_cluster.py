@@ -270,7 +270,7 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
 def test_down_leaves_a_folder_alone_that_is_no_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "precious").write_text("data")
     assert main(["down", f"--data-dir={tmp_path}"]) == 1
-    assert "left alone" in capsys.readouterr().err
+    assert "nothing was removed" in capsys.readouterr().err
     assert (tmp_path / "precious").exists()
 
 

@@ -95,7 +95,7 @@ async def test_kubectl_causes_and_lint_report_the_same_faults_in_the_same_order(
         status = await refused(client, pair, placed)
         assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
-        count = f"{len(faults)} faults: " if len(faults) > 1 else ""
+        count = f"{len(faults)} errors: " if len(faults) > 1 else ""
         # The API server puts before it which webhook it was.
         assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
     done = pair.kubectl("apply", "-f", "-", objects=placed, check=False)

@@ -136,7 +136,7 @@ def test_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
     dra.request_bind("second", **decided("d1"))
     status = dra.phase("second", "Failed")["status"]
     assert status["reason"].startswith("DeviceConflict: dynamic_resources: claim dev of the pod (one) is already")
-    assert "dra.example.com/gpu-node-0/d0; the request wants dra.example.com/gpu-node-0/d1" in status["reason"]
+    assert "dra.example.com/gpu-node-0/d0; the request requires dra.example.com/gpu-node-0/d1" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
     assert "nodeName" not in dra.pod("second")["spec"]
     assert reserved_by(get_claim(dra, "one")) == {first}

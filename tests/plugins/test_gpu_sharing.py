@@ -151,7 +151,7 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     shares.live.phase("swift", "Succeeded")
     status = shares.live.phase("silent", "Failed")["status"]
     assert status["reason"].startswith("BackoffLimitExceeded")
-    assert "has not told its device within 10 s" in status["reason"]
+    assert "has not reported its device within 10 s" in status["reason"]
     assert status["suggestion"] == "RescheduleElsewhere"
     shares.freed("never")
     assert series.grown("gpu_sharing_reservations_failed_total", cause="silent") == 1

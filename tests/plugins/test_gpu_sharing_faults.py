@@ -175,7 +175,7 @@ def test_a_pod_that_asks_for_no_share_is_not_bound_as_one(shares: Shares) -> Non
     shares.live.create_pod("plain")
     shares.ask("plain", ["plain"])
     status = shares.live.phase("plain", "Failed")["status"]
-    assert "created while the webhook was away" in status["reason"]
+    assert "created while the webhook was unavailable" in status["reason"]
     assert shares.reservations() == []
 
 

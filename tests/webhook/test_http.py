@@ -136,7 +136,7 @@ async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served)
     served.server._chain = Broken([], Settings())  # the listener has no other seam, and needs none
     response = await served.review(Hook.VALIDATE_PODS, review(pod()))
     assert response["uid"] == "uid-1"
-    assert response["status"]["message"].startswith("Bowline failed while judging this object")
+    assert response["status"]["message"].startswith("Bowline failed while reviewing this object")
     assert served.sample("bowline_admission_crashes_total", hook=Hook.VALIDATE_PODS) == 1
 
 

@@ -142,7 +142,7 @@ class CAController:
         made = after(step.action, seen, make_authority(now, self._lifetimes.authority), now)
         inherited = await self._inherited(seen, now)
         if inherited is not None:
-            made, step = inherited, replace(step, why=f"the authority of an earlier version is in {self._former}")
+            made, step = inherited, replace(step, why=f"the CA of an earlier version is in {self._former}")
         await self._write(found, made, step)
         return made
 
@@ -174,7 +174,7 @@ class CAController:
         else:
             await self._client.update(SECRETS, namespace, name, written(found, state))
         self._metrics.ca_steps.labels(step=step.action).inc()
-        log.info("took a step of the CA's rotation", extra={"step": str(step.action), "why": step.why})
+        log.info("executed a step of the CA's rotation", extra={"step": str(step.action), "why": step.why})
 
     async def _read(self) -> Object | None:
         with suppress(NotFound):

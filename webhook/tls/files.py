@@ -72,7 +72,7 @@ class CertificateFiles:
         if found != self._client_ca:
             self.serving.set_client_ca(found)
             self._client_ca = found
-            log.info("callers of other authorities are let in")
+            log.info("the CAs of clients have changed")
 
     def _load_pair(self) -> None:
         certificate, key = self._paths.certificate, self._paths.private_key
@@ -95,7 +95,7 @@ class CertificateFiles:
 
     def _complain(self, what: str) -> None:
         if what != self._complained:
-            log.warning("the certificate files cannot be used, going on as before", extra={"error": what})
+            log.warning("the certificate files cannot be used, the previous certificate stays", extra={"error": what})
         self._complained = what
 
 
@@ -112,7 +112,7 @@ def _read_callers(path: Path) -> bytes:
     # An empty bundle would disable client authentication: a truncated file must not do that.
     found = _read(path)
     if not found:
-        raise CertificateError(f"{path}: is empty; it must hold the authorities of callers, PEM")
+        raise CertificateError(f"{path}: is empty; it must hold the CAs of clients, PEM")
     return found
 
 

@@ -57,7 +57,7 @@ class PeriodicTask:
                 if self._backoff.count <= _BAD_LUCK:
                     return wait
             if str(error) != self.problem:
-                log.warning("the CA cannot be written, trying again", extra={"error": str(error)})
+                log.warning("the CA cannot be written, retrying", extra={"error": str(error)})
             self.problem = str(error)
             return wait
         self._backoff.reset()

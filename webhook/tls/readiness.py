@@ -76,9 +76,9 @@ class ListenerProbe:
             async with asyncio.timeout(_TIMEOUT_S):
                 _, writer = await asyncio.open_connection(host, listen.port, ssl=context, server_hostname=call.name)
         except ssl.SSLCertVerificationError as error:
-            return f"the caBundle of its webhook entry does not vouch for our certificate: {error.verify_message}"
+            return f"its webhook entry's caBundle does not verify the serving certificate: {error.verify_message}"
         except (OSError, ValueError) as error:  # includes TimeoutError; ValueError for a malformed server name
-            return f"our own listener does not answer: {str(error) or type(error).__name__}"
+            return f"the own listener does not answer: {str(error) or type(error).__name__}"
         writer.close()
         with contextlib.suppress(OSError):
             async with asyncio.timeout(_TIMEOUT_S):

@@ -126,7 +126,7 @@ def rotate(seen: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # 
     if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
         return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
-        return Step(Action.RETIRE, "no certificate of the former signer can be valid any more")
+        return Step(Action.RETIRE, "every certificate of the former CA has expired")
     return Step(None, "former signers are still trusted" if state.previous else "all is well")
 
 

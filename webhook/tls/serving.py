@@ -121,7 +121,7 @@ def _bare_context(client_ca: bytes) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cadata=_authorities(client_ca))
         except ssl.SSLError as error:
-            raise CertificateError("the callers' authorities are no PEM certificates") from error
+            raise CertificateError("the clients' CAs are not PEM certificates") from error
     return context
 
 

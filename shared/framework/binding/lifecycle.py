@@ -57,7 +57,7 @@ class PluginLifecycle:
         self._clock = clock
         self._registry = registry
         self._depth = Gauge(
-            "bowline_plugin_queue_depth", "Keys in line in a plugin's queue.", ["plugin", "worker"], registry=registry
+            "bowline_plugin_queue_depth", "Ready keys in a plugin's queue.", ["plugin", "worker"], registry=registry
         )
         self._workers: dict[str, _Worker] = {}
         self._set_up: list[Plugin] = []

@@ -12,4 +12,4 @@ class DeviceAccessConfig(PluginConfig):
 
     gpu_resources: Annotated[tuple[str, ...], Field(alias="gpuResources")] = ()
     """Resources besides nvidia.com/gpu and nvidia.com/mig-* that give a container a GPU, such as the name under which
-    a DRA device class is offered as an extended resource. A pod does not say what such a name stands for."""
+    a DRA device class is offered as an extended resource. A pod does not show what such a name means."""

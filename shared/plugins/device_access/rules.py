@@ -121,7 +121,7 @@ def unprepared(place: ContainerRef) -> Iterator[FieldError]:
         return
     message = (
         f"lacks {names.VISIBLE_DEVICES}=void, which the mutating webhook adds to a container without a GPU: it was "
-        "away or something changed the pod after it; try again, or add it yourself"
+        "unavailable or something changed the pod after it; try again, or add it yourself"
     )
     yield FieldError("device_access/unprepared", f"{place.path}.env", None, message)
 
@@ -138,7 +138,7 @@ def _env_from_warnings(place: ContainerRef) -> Iterator[FieldError]:
         if names.VISIBLE_DEVICES.startswith(prefix):
             message = (
                 f"would win over the container's own GPU if it holds {names.VISIBLE_DEVICES.removeprefix(prefix)}; "
-                "nobody looks into it"
+                "its content is not checked"
             )
             yield FieldError(
                 "device_access/env-from", f"{place.path}.envFrom[{index}]", None, message, is_warning=True

@@ -13,12 +13,12 @@ class ClaimMetrics:
     def __init__(self, metrics: PluginMetrics) -> None:
         changes = metrics.counter(
             "reservations_total",
-            "Pods entered into claims before their bind, and taken out again because it was given up.",
+            "Pods reserved in claims before their bind, and removed because it was abandoned.",
             change=("made", "released"),
         )
         self._made, self._released = changes.labels("made"), changes.labels("released")
         self._wait = metrics.histogram(
-            "device_wait_seconds", "From a pod's first look at devices that have to get ready until they are."
+            "device_wait_seconds", "From a pod's first check of devices that must get ready until they are."
         )
 
     def consumers(self, before: int, after: int) -> None:

@@ -217,4 +217,4 @@ class ClaimReserver:
         return True
 
 
-_NODE_GONE = Status.fatal("the selected node is gone", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
+_NODE_GONE = Status.fatal("the selected node does not exist", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)

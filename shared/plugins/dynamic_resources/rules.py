@@ -148,7 +148,7 @@ def _named(
         return RequiredClaim(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
     if not results_of(allocation):
         return None
-    why = f"spec.resourceClaimAllocations: {name}: the pod's status says that it needs no such claim"
+    why = f"spec.resourceClaimAllocations: {name}: by the pod's status it needs no such claim"
     return Status.fatal(why, Reason.INVALID)
 
 
@@ -176,7 +176,7 @@ def missing(wanted: RequiredClaim) -> Status:
 def objection(claim: Object, wanted: RequiredClaim, pod: Object) -> Status | None:
     """Return why the pod can never be bound with this claim; None if it can."""
     if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
-        return _conflict(f"{wanted.label} belongs to somebody else; delete it, so that it is made anew")
+        return _conflict(f"{wanted.label} belongs to another owner; delete it, so that it is created again")
     if is_deleting(claim):
         return _conflict(f"{wanted.label} is being deleted")
     consumers = consumers_of(claim)
@@ -199,7 +199,7 @@ def _against_allocation(claim: Object, wanted: RequiredClaim, *, reserved: bool)
         return _undecided(claim, wanted) if stored is None and requests_devices(claim) else None
     if stored is not None and not same_devices(stored, wanted.allocation):
         has, wants = shown_devices(stored), shown_devices(wanted.allocation)
-        why = f"{wanted.label} is already allocated to {has}; the request wants {wants}"
+        why = f"{wanted.label} is already allocated to {has}; the request requires {wants}"
         return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
     return None
 

@@ -90,5 +90,5 @@ def _claim_faults(pod: PodView, policy: Policy) -> Iterator[FieldError]:
         yield fault(pod, "share-and-dra", pod.share, wording.share_and_dra(target.label, gpus))
     elif classes or target.claims:
         claims = listed([shown(name) for name in (*target.claims, *classes)])
-        message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it comes on top of the share"
+        message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it is in addition to the share"
         yield fault(pod, "share-and-dra", pod.share, message, is_warning=True)

@@ -195,7 +195,7 @@ class GpuSharing(Plugin):
         if share is None:
             why = (
                 f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
-                "share: it was created while the webhook was away; create it again"
+                "share: it was created while the webhook was unavailable; create it again"
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         try:
@@ -221,7 +221,7 @@ class GpuSharing(Plugin):
         assert pod is not None  # noqa: S101 - an attempt has a pod
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
         if await self._site.label(pod, changes) is None:
-            return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} is gone or another one by now",))
+            return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
         received = ctx.spec.received_gpu
         assert received is not None  # noqa: S101 - request_fault has rejected it
         limit = memory_limit(pod, ctx.node, received.share)[0] if ctx.node is not None else ""
@@ -309,10 +309,10 @@ def unfit(answers: list[Answer]) -> Status | None:
     pending = [answer.reservation for answer in answers if isinstance(answer, Pending)]
     if pending:
         refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in pending]
-        return Status.wait("the agent has not told the device yet", *refs)
+        return Status.wait("the agent has not reported the device yet", *refs)
     devices = [answer.device for answer in answers if isinstance(answer, Held)]
     if len(set(devices)) != len(devices):
-        return Status.retry(f"several groups have the same device ({', '.join(devices)}); the agents will look again")
+        return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")
     return None
 
 

@@ -120,7 +120,7 @@ def _unprepared_faults(pod: Object, target: ShareTarget, prefix: str, capabiliti
     if missing:
         message = (
             f"the container of the GPU share lacks {', '.join(missing)}, which the mutating webhook adds: it was "
-            "away or something changed the pod after it; create the pod again"
+            "unavailable or something changed the pod after it; create the pod again"
         )
         yield FieldError("gpu_sharing/unprepared", f"spec.{target.field}[{target.index}]", _name(target), message)
 

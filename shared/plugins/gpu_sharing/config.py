@@ -30,8 +30,8 @@ class GpuSharingConfig(PluginConfig):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     scale_adjust_namespace: str = "kai-scale-adjust"
-    """Where a scheduler puts pods that stand for GPUs still to come from an autoscaler. As long as one of them is not
-    scheduled, no new device is reserved: the device it stands for would be taken. Empty: not looked at."""
+    """Namespace in which a scheduler creates pods that represent GPUs requested from an autoscaler. While one of them
+    is not scheduled, no new device is reserved: the reservation would use the device meant for it. Empty: none."""
     reservation_runtime_class_name: str = ""
     """RuntimeClass of reservation pods; wanted where the default runtime shows no GPU to a container."""
     reservation_resources: Quantities = Field(default_factory=dict)

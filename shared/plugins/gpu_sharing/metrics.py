@@ -10,13 +10,15 @@ class SharingMetrics:
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._reservations = metrics.gauge(
-            "reservations", "Reservation pods, by whether the agent has told the device.", state=("held", "waiting")
+            "reservations",
+            "Reservation pods, by whether the agent reported the device.",
+            state=("held", "waiting"),
         )
-        devices = metrics.counter("devices_total", "Devices reserved and given up.", change=("reserved", "freed"))
+        devices = metrics.counter("devices_total", "Devices reserved and released.", change=("reserved", "freed"))
         self.reserved, self.freed = devices.labels("reserved"), devices.labels("freed")
         failed = metrics.counter(
             "reservations_failed_total",
-            "Reservation pods given up before they told a device: the agent was silent too long, or the pod ended.",
+            "Reservation pods released before they reported a device: the agent timed out, or the pod ended.",
             cause=("silent", "ended"),
         )
         self.silent, self.ended = failed.labels("silent"), failed.labels("ended")
@@ -27,10 +29,10 @@ class SharingMetrics:
         )
         self.lost, self.recovered, self.unrecovered = (lost.labels(c) for c in ("lost", "recovered", "unrecovered"))
         self.refused = metrics.counter(
-            "configmaps_refused_total", "ConfigMaps that were not written because they are somebody else's."
+            "configmaps_refused_total", "ConfigMaps that were not written because another object owns them."
         )
         self.unreserved = metrics.gauge(
-            "groups_unreserved", "Groups that pods use and nothing reserves, by the last sweep of this process."
+            "groups_unreserved", "Groups that pods use and nothing reserves, by the last resync of this process."
         )
 
     def follow(self, reservations: Store) -> None:

@@ -256,7 +256,7 @@ class GroupController:
             loss = self._losses[group] = Loss()
             self._metrics.lost.inc()
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
-            note = f"nothing reserves the GPU of group {group} any more: the kubelet may give it to another pod"
+            note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
             await self._site.report(users, "SharedGPUUnreserved", note)
         is_blocking = any(one.lives and one.misplaced for one in seen)
         if loss.pause(self._clock.monotonic()) <= AGAIN or (is_released and is_blocking):
@@ -288,7 +288,7 @@ class GroupController:
         step = next_step(group, node, seen, evidence, loss.tried)
         blockers = tuple(one for one in seen if one.lives and one.misplaced)
         if is_released and blockers:
-            step = Abandon("another pod comes to the node", blockers)
+            step = Abandon("another pod is bound to the node", blockers)
         match step:
             case Await():
                 return
@@ -327,7 +327,7 @@ class GroupController:
                 seen.remove(late)
                 self._gave_up.setdefault(group, {})[late.uid] = reasons[late.uid]
                 self._metrics.silent.inc()
-                log.warning("reservation given up", extra={"group": group, "why": reasons[late.uid]})
+                log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
 
     def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
         """Record since when reservations have had no device; returns the delay until the first times out."""
@@ -358,7 +358,7 @@ class GroupController:
                 continue
             if await self._site.remove(one):
                 self._metrics.freed.inc()
-                log.info("device given up", extra={"group": group, "node": one.node, "reservation": str(one.key)})
+                log.info("device released", extra={"group": group, "node": one.node, "reservation": str(one.key)})
             else:
                 again = AGAIN
         return again

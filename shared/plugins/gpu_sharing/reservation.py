@@ -188,8 +188,8 @@ def overdue(
     ``since`` and ``now`` are monotonic seconds.
     """
     return {
-        one.uid: f"{_called(one)} on node {one.node} has not told its device within {timeout.total_seconds():g} s"
-        f"{because(one)}; look at its logs"
+        one.uid: f"{_called(one)} on node {one.node} has not reported its device within {timeout.total_seconds():g} s"
+        f"{because(one)}; read its logs"
         for one in seen
         if one.lives and not one.device and now - since.get(one.uid, now) >= timeout.total_seconds()
     }
@@ -205,9 +205,9 @@ def _lost(claim: Claim, awaited: Reservation | None, gave_up: Mapping[ObjectUID,
         return Lost(gave_up[claim.awaited])
     if awaited is None or awaited.deleting:
         name = reservation_name(claim.node, claim.group)
-        return Lost(f"the reservation pod {name} was deleted before it had told its device")
+        return Lost(f"the reservation pod {name} was deleted before it had reported its device")
     why = (
-        f"{_called(awaited)} ended on node {claim.node} before it had told its device{because(awaited)}; "
+        f"{_called(awaited)} ended on node {claim.node} before it had reported its device{because(awaited)}; "
         "the node may have no device left"
     )
     return Lost(why, remove=awaited)

@@ -64,7 +64,7 @@ def request_fault(spec: BindRequestSpec) -> str | None:
     if len(set(groups)) != len(groups):
         return f"spec.selectedGPUGroups: {groups} must not name a group twice; each device has a group of its own"
     if spec.received_gpu is None:
-        return "spec.receivedGPU: null must say the portion of each device; have the scheduler fill it"
+        return "spec.receivedGPU: null must be the portion of each device; have the scheduler set it"
     if spec.received_gpu.count != len(groups):
         return (
             f"spec.receivedGPU.count: {spec.received_gpu.count} must be the number of spec.selectedGPUGroups, "

@@ -61,7 +61,7 @@ class HamiCore(Plugin):
         if not _limits(target.container.get("env") or [], wanted):
             message = (
                 f"the container of the GPU share lacks {names.DEVICE_MEMORY_LIMIT}, which the mutating webhook adds: "
-                "it was away or something changed the pod after it; create the pod again"
+                "it was unavailable or something changed the pod after it; create the pod again"
             )
             path = f"spec.{target.field}[{target.index}].env"
             yield FieldError("hami_core/unprepared", path, None, message)

@@ -11,7 +11,7 @@ class FitMetrics:
 
     def __init__(self, metrics: PluginMetrics) -> None:
         self._misfits = metrics.counter(
-            "misfits_total", "Looks that found too little of a resource left on the node.", resource=KINDS
+            "misfits_total", "Checks that found too little of a resource left on the node.", resource=KINDS
         )
 
     def misfit(self, resources: Iterable[str]) -> None:

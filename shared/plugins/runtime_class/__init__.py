@@ -24,8 +24,8 @@ class RuntimeClass(Plugin):
             return
         wanted = self.settings.gpu_sharing.runtime_class_name
         message = (
-            f"must be named for a GPU share, for its container would see no GPU; the mutating webhook, which sets "
-            f"{wanted}, was away: create the pod again, or name a class yourself"
+            f"must be named for a GPU share, or its container has no GPU; the mutating webhook, which sets "
+            f"{wanted}, was unavailable: create the pod again, or name a class yourself"
         )
         yield FieldError("runtime_class/missing", "spec.runtimeClassName", None, message)
 

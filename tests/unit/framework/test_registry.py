@@ -112,7 +112,9 @@ def _broken() -> PluginClass:
             settings({"name": "nope"}), 'plugins[0].name: "nope": is no plugin; known:', id="an unknown one"
         ),
         pytest.param(
-            settings({"name": "one"}, {"name": "one"}), 'plugins[1].name: "one": is given twice', id="one given twice"
+            settings({"name": "one"}, {"name": "one"}),
+            'plugins[1].name: "one": is listed twice',
+            id="one given twice",
         ),
         pytest.param(
             settings({"name": "one", "args": {"sise": 3}}), "plugins[0].args.sise: 3: is not a known", id="wrong args"
@@ -128,7 +130,7 @@ def _broken() -> PluginClass:
             settings(plugin_order=("one", LAST, "off")), 'pluginOrder: "off": is not enabled', id="one that is off"
         ),
         pytest.param(
-            settings(plugin_order=("one", "one", LAST)), 'pluginOrder: "one": is given twice', id="one ordered twice"
+            settings(plugin_order=("one", "one", LAST)), 'pluginOrder: "one": is listed twice', id="one ordered twice"
         ),
     ],
 )
@@ -214,7 +216,7 @@ def test_the_default_order_follows_the_dependencies_and_is_stable(
 def test_a_configured_order_that_breaks_a_dependency_is_a_fault() -> None:
     found = registry(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
     assert faults(found, settings(plugin_order=("b", "a"))) == [
-        'plugins[name=b]: "b": must come after a; change pluginOrder so that it does'
+        'plugins[name=b]: "b": must follow a; change pluginOrder so that it does'
     ]
 
 

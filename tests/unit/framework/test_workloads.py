@@ -72,10 +72,12 @@ REFUSED = [
     pytest.param("[{kind: 'A b'}]", ['workloads[0].kind: "A b": '], id="a name that no kind can have"),
     pytest.param("[{kind: JobSet, mode: Warn}]", ['workloads[0].mode: "Warn": is not a known key'], id="unknown key"),
     pytest.param("[{kind: JobSet, action: Ignore}]", ['workloads[0].action: "Ignore": '], id="an unknown action"),
-    pytest.param("[{kind: JobSet}, {kind: JobSet}]", ["is given twice, see workloads[0]"], id="a kind given twice"),
+    pytest.param(
+        "[{kind: JobSet}, {kind: JobSet}]", ["is listed twice, first at workloads[0]"], id="a kind listed twice"
+    ),
     pytest.param(
         "[{kind: JobSet}, {kind: JobSet, group: jobset.x-k8s.io, action: Warn}]",
-        ["is given twice, see workloads[0]"],
+        ["is listed twice, first at workloads[0]"],
         id="given twice, once with its group",
     ),
     pytest.param(f"[{OWN}, {OWN}]", ["workloads[1]: "], id="a kind of one's own given twice"),

@@ -157,7 +157,7 @@ async def test_a_mangled_kubeconfig_is_named_with_the_fault_and_the_remedy(
     message = str(raised.value)
     assert message.startswith(f"{path}: ")
     assert said in message
-    assert message.endswith("pass a working file with --kubeconfig, or set KUBECONFIG")
+    assert message.endswith("pass a valid file with --kubeconfig, or set KUBECONFIG")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(request(**DELETING)), Forget(), id="deleting without our finalizer is forgotten"),
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS)),
-            Rollback("the request has failed for good", Reason.REJECTED),
+            Rollback("the request has failed", Reason.REJECTED),
             id="failed with our finalizer goes on rolling back",
         ),
         pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never tried again"),
@@ -166,7 +166,7 @@ def test_the_older_request_for_a_pod_is_first() -> None:
 
 LATER_THAN_FIRST = Requeue(
     FRESH_CONTACT,
-    "BindRequest default/first for the same pod comes first: what is prepared on the pod is its own",
+    "BindRequest default/first for the same pod precedes: what is prepared on the pod is its own",
 )
 
 
@@ -286,7 +286,7 @@ def test_a_wait_expires_only_after_a_live_read() -> None:
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
     failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
-    assert decide(seen(failed), POLICY) == Rollback("the request has failed for good", Reason.DEVICE_CONFLICT)
+    assert decide(seen(failed), POLICY) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:

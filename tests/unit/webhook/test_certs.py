@@ -306,7 +306,7 @@ class TestFiles:
         files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
         assert files.serving.context.verify_mode is ssl.CERT_REQUIRED
         callers.write_bytes(b"junk")
-        with pytest.raises(CertificateError, match="callers' authorities"):
+        with pytest.raises(CertificateError, match="clients' CAs"):
             files.look()
         callers.write_bytes(to_pem([authority(TODAY).certificate]))
         files.look()
@@ -334,6 +334,6 @@ class TestFiles:
         files = self.files(FilePaths(paths.certificate, paths.private_key, callers))
         callers.write_bytes(b"junk")
         self.put(paths, to_pem([new.certificate]), new.private_key)
-        with pytest.raises(CertificateError, match="callers' authorities"):
+        with pytest.raises(CertificateError, match="clients' CAs"):
             files.look()
         assert files.serving.certificate == new.certificate

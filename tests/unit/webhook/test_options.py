@@ -60,7 +60,7 @@ def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:
         pytest.param(["--feature-gates", "A"], "must be NAME=true", id="a gate without a value"),
         pytest.param(["--tls-cert-file", "c"], "go together", id="a certificate without its key"),
         pytest.param(["--tls-private-key-file", "k"], "go together", id="a key without its certificate"),
-        pytest.param(["--tls-ca-file", "b"], "give both or neither", id="an authority without a certificate"),
+        pytest.param(["--tls-ca-file", "b"], "set both or neither", id="an authority without a certificate"),
         pytest.param(["--leaf-life", "1h"], "unrecognized", id="a lifetime of certificates"),
         pytest.param(["--client-allowed-name", "a"], "needs --client-ca-file", id="a name without an authority"),
         pytest.param(["--log-format", "xml"], "invalid choice", id="an unknown format"),

@@ -52,7 +52,7 @@ class TestAnswers:
                 "status": "Failure",
                 "code": 422,
                 "reason": "Invalid",
-                "message": '2 faults: metadata.annotations[bad]: "a": must not be; remove it; '
+                "message": '2 errors: metadata.annotations[bad]: "a": must not be; remove it; '
                 'metadata.annotations[bad]: "b": must not be; remove it',
                 "details": {
                     "group": "",
@@ -157,7 +157,7 @@ class TestHooks:
     def test_a_kind_that_the_hook_is_not_for_passes_with_a_warning(self, hook: Hook) -> None:
         response = answer(hook, review({"metadata": {}}, kind="ConfigMap"))
         assert response["allowed"]
-        assert response["warnings"] == [f"{hook} does not judge ConfigMap; see the webhook configuration"]
+        assert response["warnings"] == [f"{hook} does not review ConfigMap; see the webhook configuration"]
 
     def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
         # A pod that mutation has not prepared for its share is refused where nothing can mend it any more.

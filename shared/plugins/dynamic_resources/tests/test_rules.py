@@ -125,7 +125,7 @@ AGAINST = [
         protected({"allocation": allocation(result("d1"))}),
         wanted(allocation()),
         ELSEWHERE,
-        "is already allocated to dra.example/node/d1; the request wants dra.example/node/d0",
+        "is already allocated to dra.example/node/d1; the request requires dra.example/node/d0",
         id="another device",
     ),
     pytest.param(
@@ -184,14 +184,14 @@ AGAINST = [
         protected(**owned("somebody")),
         wanted(allocation(), of_pod=True),
         CONFLICT,
-        "belongs to somebody else",
+        "belongs to another owner",
         id="a claim made for another pod",
     ),
     pytest.param(
         protected(**owned(controller=False)),
         wanted(allocation(), of_pod=True),
         CONFLICT,
-        "belongs to somebody else",
+        "belongs to another owner",
         id="a claim the pod owns without having it made",
     ),
     pytest.param(claim(), wanted(None), UNDECIDED, "is not allocated, and spec.resource", id="nobody decided"),
@@ -458,9 +458,7 @@ def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> No
             {}, [("b", allocation())], "b: is no entry of the pod's spec.resourceClaims", id="of no claim of the pod"
         ),
         pytest.param({}, [("a", {}), ("a", {})], "spec.resourceClaimAllocations[1].name", id="twice"),
-        pytest.param(
-            made(("a", None)), [("a", allocation())], "says that it needs no such claim", id="of a claim not needed"
-        ),
+        pytest.param(made(("a", None)), [("a", allocation())], "it needs no such claim", id="of a claim not needed"),
     ],
 )
 def test_an_allocation_that_fits_no_claim_is_invalid(

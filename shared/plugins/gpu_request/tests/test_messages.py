@@ -176,7 +176,7 @@ GOLDEN = [
         DEFAULT,
         None,
         'metadata.annotations[gpu-fraction]: "0.5": container "main" also uses DRA claims ("big-gpu"); '
-        "if one is a GPU, it comes on top of the share",
+        "if one is a GPU, it is in addition to the share",
         id="share-and-dra (claim)",
     ),
     pytest.param(

@@ -118,10 +118,10 @@ class Agent:
             try:
                 await self._tell(client)
             except (InfrastructureError, ApiError) as error:
-                self._missing = f"the device cannot be written down: {error}"
+                self._missing = f"the device cannot be reported: {error}"
                 asked = error.retry_after if isinstance(error, InfrastructureError) else None
                 pause = trouble.next_delay(max(asked or SOON, SOON))
-                log.warning("the device cannot be written down", extra={"error": str(error)})
+                log.warning("the device cannot be reported", extra={"error": str(error)})
             else:
                 self._missing = None
                 trouble.reset()
@@ -148,7 +148,7 @@ class Agent:
         if before and before != device:
             log.error("the device has changed; pods that share the former one keep it", extra={"before": before})
         self._written = device
-        log.info("device told", extra={"device": device})
+        log.info("device reported", extra={"device": device})
 
     async def _own_pod(self, client: KubeClient) -> dict[str, Any]:
         return await client.get(PODS, self._options.pod.namespace, self._options.pod.name)

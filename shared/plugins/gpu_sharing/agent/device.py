@@ -49,7 +49,7 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
             count = nvml.nvmlDeviceGetCount()
             if count != 1:
                 raise DeviceError(
-                    f"{count} GPUs are visible, there must be exactly 1, the reserved one; see whether the device "
+                    f"{count} GPUs are visible, there must be exactly 1, the reserved one; check whether the device "
                     "plugin passes devices by NVIDIA_VISIBLE_DEVICES=all or the container is privileged"
                 )
             uuid = nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0))
@@ -57,8 +57,8 @@ def read_device(load: Callable[[], Nvml] = load_nvml) -> str:
             nvml.nvmlShutdown()
     except nvml.NVMLError as error:
         raise DeviceError(
-            f"NVML cannot be used: {error}; see that the node's driver works (nvidia-smi) and that the pod's runtime "
-            "class shows it (args.reservationRuntimeClassName of plugin gpu_sharing)"
+            f"NVML cannot be used: {error}; check the node's driver (nvidia-smi) and whether the pod's runtime "
+            "class exposes it (args.reservationRuntimeClassName of plugin gpu_sharing)"
         ) from error
     return uuid.decode() if isinstance(uuid, bytes) else uuid
 

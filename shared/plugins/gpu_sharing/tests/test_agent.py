@@ -62,7 +62,7 @@ def test_the_one_device_is_read_and_the_driver_released(uuid: Any) -> None:
     [
         pytest.param(Driver([]), "0 GPUs are visible, there must be exactly 1", True, id="no device"),
         pytest.param(Driver(["a", "b"]), "2 GPUs are visible", True, id="every device of the node"),
-        pytest.param(Driver(["a"], init_fails=True), "Library Not Found; see that", False, id="no driver"),
+        pytest.param(Driver(["a"], init_fails=True), "Library Not Found; check the", False, id="no driver"),
         pytest.param(Driver(["lost"]), "GPU is lost", True, id="the device fails"),
     ],
 )

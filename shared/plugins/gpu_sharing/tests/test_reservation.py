@@ -93,7 +93,7 @@ REFUSED = reservation(ended=True, trouble="UnexpectedAdmissionError: no GPU left
 @pytest.mark.parametrize(
     ("seen", "gave_up", "said"),
     [
-        pytest.param([], {}, "was deleted before it had told its device", id="it was deleted"),
+        pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
         pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
         pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was given up, and it is told why"),
         pytest.param([REFUSED], {}, "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
@@ -140,7 +140,7 @@ def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
     one = reservation(trouble="CrashLoopBackOff: NVML cannot be used")
     (why,) = overdue([one], {one.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
     assert "on node n1" in why
-    assert "40 s (CrashLoopBackOff: NVML cannot be used); look at its logs" in why
+    assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
 
 
 def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
