@@ -95,11 +95,11 @@ def test_every_fault_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> Non
     status, out, _ = lint(GOOD + "---" + BAD)
     lines = out.splitlines()
     assert status == 1
-    assert lines[1] == "0.yaml: Pod train-*: refused"
+    assert lines[1] == "0.yaml: Pod train-*: denied"
     assert lines[2].startswith('  metadata.annotations[gpu-fraction]: "2": must be ')
     assert lines[2].endswith("(gpu_request/fraction-range)")
     assert lines[3].startswith('  metadata.annotations[gpu-fraction-num-devices]: "none": must be ')
-    assert lines[-1] == "2 objects: 1 allowed, 1 refused"
+    assert lines[-1] == "2 objects: 1 allowed, 1 denied"
 
 
 def test_the_output_for_programs(lint: Any) -> None:
@@ -152,7 +152,7 @@ def test_faults_point_into_the_object(lint: Any, text: str, paths: list[str]) ->
 
 
 def test_manifests_that_are_not_judged_are_reported_as_such(lint: Any) -> None:
-    assert lint(OTHER) == (0, "0.yaml: ConfigMap other: not judged\n1 object: 1 not judged\n", "")
+    assert lint(OTHER) == (0, "0.yaml: ConfigMap other: skipped\n1 object: 1 skipped\n", "")
 
 
 def test_input_without_a_manifest_to_judge_is_reported(lint: Any) -> None:
@@ -174,7 +174,7 @@ def test_the_configuration_decides(lint: Any) -> None:
 
 
 def test_a_configured_kind_is_judged_as_configured(lint: Any) -> None:
-    assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: not judged"
+    assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: skipped"
     own = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own}, {{kind: JobSet, action: Warn}}]\n")
     status, out, _ = lint(JOB_SET + "---" + OWN, options=("--config", "config.yaml"))
@@ -183,7 +183,7 @@ def test_a_configured_kind_is_judged_as_configured(lint: Any) -> None:
     path = "spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"
     assert lines[0] == "0.yaml: JobSet set: allowed"
     assert lines[1].startswith(f'  warning: {path}: "2": must be ')
-    assert lines[2] == "0.yaml: Own own: refused"
+    assert lines[2] == "0.yaml: Own own: denied"
     assert lines[3].startswith('  spec.roles[main].template.metadata.annotations[gpu-fraction]: "2": must be ')
 
 
@@ -242,7 +242,7 @@ def run_module(*arguments: str, text: str = "") -> subprocess.CompletedProcess[b
 def test_the_module_reads_standard_input_and_ends_with_the_status() -> None:
     done = run_module("lint", "-", text=BAD)
     assert done.returncode == 1
-    assert done.stdout.startswith(b"-: Pod train-*: refused\n")
+    assert done.stdout.startswith(b"-: Pod train-*: denied\n")
 
 
 def test_the_version_is_shown() -> None:
