@@ -105,12 +105,12 @@ class LiveCluster:
             lambda: next((note for seen, note in self.events(name) if seen == reason), None),
         )
 
-    def until(self, what: str, look: Callable[[], T | None]) -> T:
+    def until(self, what: str, look: Callable[[], T | None], limit_s: float = DEADLINE_S) -> T:
         """Wait until ``look`` finds something; fails with what it was and the processes' last words."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + limit_s
         while (found := look()) is None or found is False:
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {DEADLINE_S:g} s for: {what}\n{self.cluster.log_tails(15)}")
+                raise AssertionError(f"waited {limit_s:g} s for: {what}\n{self.cluster.log_tails(15)}")
             time.sleep(POLL_S)
         return found
 

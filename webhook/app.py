@@ -137,28 +137,34 @@ def _own_host(host: str) -> tuple[str, ...]:
 
 
 def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep, ...]:
-    half = drain / 2
+    """Return the shutdown table: three quarters of the drain ready, a quarter not ready, then no listener (decision
+    151).
+    """
+    closing = drain / 4
+    serving = drain - closing
 
-    async def unready() -> None:
-        server.mark_not_ready()
-        await asyncio.sleep(half.total_seconds())
+    async def serve() -> None:
+        await asyncio.sleep(serving.total_seconds())
 
-    async def turn_away() -> None:
+    async def close_after_response() -> None:
         server.close_after_response()
-        await asyncio.sleep(half.total_seconds())
+        await asyncio.sleep(closing.total_seconds())
 
     slack = timedelta(seconds=5)
     return (
         ShutdownStep(
-            "unready", "new connections are to go to other replicas, all is served as before", unready, half + slack
+            "serve",
+            "where all replicas stop together, none but these serve until others start",
+            serve,
+            serving + slack,
         ),
         ShutdownStep(
-            "turn away",
-            "each answer closes its connection, so the next call reaches another replica",
-            turn_away,
-            half + slack,
+            "close after response",
+            "each response closes its connection; load balancers read that the replica is not ready",
+            close_after_response,
+            closing + slack,
         ),
-        ShutdownStep("listener", "calls in flight are answered", server.stop, FINISH),
+        ShutdownStep("stop listening", "requests in flight get their response", server.stop, FINISH),
     )
 
 

@@ -99,8 +99,9 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
         "--drain",
         type=typed(parse_duration),
         metavar="DURATION",
-        default=timedelta(seconds=8),
-        help="after a stop signal, how long to continue serving while API servers switch to other replicas (8s)",
+        default=timedelta(seconds=30),
+        help="after a stop signal, how long to serve until other replicas have started; in the last quarter the "
+        "replica is not ready and closes connections (30s)",
     )
     add(
         "--inventory",

@@ -5,9 +5,9 @@ and ``webhook.review`` reviews. This module maps requests to reviews and verdict
 an AdmissionReview gets a 4xx status and a message. A review always gets a response with its UID; if Bowline itself
 fails, the traceback is logged once, counted, and the object is denied.
 
-API servers keep connections open, also to a replica that is stopping. So shutdown has three parts: ``mark_not_ready``
-makes the replica not ready, ``close_after_response`` closes each connection after its next response, ``stop`` closes
-the listener and lets requests in flight finish. Decision 147.
+API servers keep connections open, also to a replica that is stopping. So ``close_after_response`` makes the replica
+not ready and closes each connection after its next response; ``stop`` later closes the listener and lets requests in
+flight finish. Until the first of them a stopping replica serves and is ready. Decisions 147 and 151.
 """
 
 import logging
@@ -85,14 +85,13 @@ class AdmissionServer:
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None
-        self._leaving = False
         self._closing = False
         metrics.under_way.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
 
     def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None if ready."""
-        if self._leaving:
+        if self._closing:
             return "stopping"
         return None if self._server is not None else "not listening yet"
 
@@ -104,13 +103,9 @@ class AdmissionServer:
         self.address = ListenAddress(self._listen.host, port)
         log.info("answering reviews", extra={"address": str(self.address)})
 
-    def mark_not_ready(self) -> None:
-        """Mark not ready. Requests are still answered."""
-        self._leaving = True
-
     def close_after_response(self) -> None:
         """Mark not ready, and close each connection after its next response."""
-        self._leaving = self._closing = True
+        self._closing = True
 
     async def stop(self) -> None:
         """Close the listener, wait for requests in flight up to the longest webhook timeout, close the rest."""

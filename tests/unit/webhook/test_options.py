@@ -21,7 +21,7 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert options.former_ca_secret is None
     assert options.lifetimes == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
-    assert options.drain == timedelta(seconds=8)
+    assert options.drain == timedelta(seconds=30)
 
 
 def test_the_namespace_is_taken_from_the_pod() -> None:
