@@ -9,6 +9,9 @@ Standbys watch the Lease in addition to polling it: a release is noticed immedia
 
 A process that is restarted in its pod does not wait for the Lease of the process before it: kubelet starts a
 container again only after its previous process has ended. The pod's UID in both identities proves it (decision 150).
+
+The Lease is owned by the holder's ServiceAccount: an uninstall deletes that together with the rights to release the
+Lease, and the garbage collector then deletes the Lease (decision 152).
 """
 
 import asyncio
@@ -25,9 +28,9 @@ from typing import Any
 
 from shared.api.meta import Object, ObjectKey, format_micro_time
 from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from shared.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
 from shared.kube.reflector import Reflector
-from shared.kube.resources import LEASES, Selection
+from shared.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
 from shared.runtime.tasks import wait_until
 
 log = logging.getLogger(__name__)
@@ -97,6 +100,18 @@ def released(before: Object, now: datetime) -> dict[str, Any]:
     }
 
 
+def account_owners(user: Object, namespace: str) -> list[Object]:
+    """Return owner references to the ServiceAccount that ``user`` is; none if it is none of the namespace.
+
+    ``user``: the userInfo of a SelfSubjectReview. Owners of an object must be in its own namespace.
+    """
+    prefix = f"system:serviceaccount:{namespace}:"
+    username, uid = user.get("username", ""), user.get("uid", "")
+    if not uid or not username.startswith(prefix):
+        return []
+    return [{"apiVersion": "v1", "kind": "ServiceAccount", "name": username.removeprefix(prefix), "uid": uid}]
+
+
 class LeaderElector:
     """Takes part in one election. ``is_leader`` is set while leading; ``lost`` after leadership ended
     involuntarily.
@@ -119,6 +134,7 @@ class LeaderElector:
         self._timings = timings
         # Labels and annotations that the Lease carries while this process holds it.
         self._metadata = metadata or {}
+        self._owners: list[Object] | None = None  # None until read
         self._lease: Object | None = None
         # When the present record was first observed, by the local monotonic clock.
         self._seen_at = 0.0
@@ -254,8 +270,9 @@ class LeaderElector:
         return holder in ("", self.identity) or has_ended(holder, self.identity) or self._runs_out_in() <= 0
 
     async def _create(self) -> bool:
+        key = {"name": self._key.name, "namespace": self._key.namespace}
         body = {
-            "metadata": {"name": self._key.name, "namespace": self._key.namespace, **self._metadata},
+            "metadata": {**key, **self._metadata, "ownerReferences": await self._account_owners()},
             "spec": claimed({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
         }
         try:
@@ -267,11 +284,25 @@ class LeaderElector:
     async def _put(self, lease: Object) -> None:
         now = self._client.clock.now()
         spec = claimed(lease.get("spec") or {}, self.identity, now, self._timings.lease_duration)
-        metadata = dict(lease["metadata"])
+        metadata: dict[str, Any] = dict(lease["metadata"])
         for kind, added in self._metadata.items():
             metadata[kind] = {**(metadata.get(kind) or {}), **added}
+        if owners := await self._account_owners():
+            metadata["ownerReferences"] = owners
         body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
         self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
+
+    async def _account_owners(self) -> list[Object]:
+        """Return the Lease's owners, read once. Raises KubeError if the API server could not be asked."""
+        if self._owners is None:
+            try:
+                review = await self._client.create(SELF_SUBJECT_REVIEWS, "", {})
+            except (Forbidden, NotFound) as error:
+                log.warning("the lease will outlive an uninstall", extra={"error": str(error)})
+                self._owners = []
+            else:
+                self._owners = account_owners(review["status"]["userInfo"], self._key.namespace)
+        return self._owners
 
     async def _release(self) -> None:
         if self._lease is None or holder_of(self._lease) != self.identity:

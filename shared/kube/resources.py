@@ -87,6 +87,9 @@ PERSISTENTVOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", 
 PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 BINDREQUESTS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+SELF_SUBJECT_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 RESOURCECLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 CSIDRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)

@@ -13,7 +13,7 @@ from shared.api.meta import Object, ObjectKey
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
-from shared.kube.resources import CONFIGMAPS, LEASES
+from shared.kube.resources import CONFIGMAPS, LEASES, Resource
 from tests.fault_proxy.faults import Answer, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
@@ -125,9 +125,10 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
 class LateAnswer(KubeClient):
     """Is told late of the lease it has created, and of nothing that it writes after that."""
 
-    async def create(self, *args: Any, **options: Any) -> dict[str, Any]:
-        made = await super().create(*args, **options)
-        await asyncio.sleep(4)
+    async def create(self, resource: Resource, *args: Any, **options: Any) -> dict[str, Any]:
+        made = await super().create(resource, *args, **options)
+        if resource == LEASES:
+            await asyncio.sleep(3)
         return made
 
     async def update(self, *args: Any, **options: Any) -> dict[str, Any]:

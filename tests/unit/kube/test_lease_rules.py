@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.kube.lease import claimed, has_ended, holder_of, new_identity, released
+from shared.kube.lease import account_owners, claimed, has_ended, holder_of, new_identity, released
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP = "2026-01-02T03:04:05.000000Z"
@@ -98,3 +98,21 @@ def test_holder_has_ended_if_it_led_for_the_same_container(holder: str, expected
 @pytest.mark.parametrize("holder", ["bowline-0_one", "bowline-0_0b1c_one"])
 def test_identity_without_the_pod_uid_proves_nothing(holder: str) -> None:
     assert not has_ended(holder, "bowline-0_two")
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        pytest.param(
+            {"username": "system:serviceaccount:ns:name", "uid": "u"},
+            [{"apiVersion": "v1", "kind": "ServiceAccount", "name": "name", "uid": "u"}],
+            id="its ServiceAccount",
+        ),
+        pytest.param({"username": "system:serviceaccount:other:name", "uid": "u"}, [], id="of another namespace"),
+        pytest.param({"username": "system:serviceaccount:ns:name"}, [], id="without a UID"),
+        pytest.param({"username": "admin", "uid": "u"}, [], id="a user"),
+        pytest.param({}, [], id="nothing"),
+    ],
+)
+def test_lease_is_owned_by_a_service_account_of_its_namespace(user: dict[str, Any], expected: list[Any]) -> None:
+    assert account_owners(user, "ns") == expected
