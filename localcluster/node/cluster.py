@@ -150,7 +150,7 @@ def install_chart(node: NodeCluster, values: Mapping[str, object] | None = None)
     notes = find_helm().upgrade_install(release, cluster.kubeconfig)
     for component in ("webhook", "reconciler"):
         deployment = f"deployment/{RELEASE}-{component}"
-        cluster.kubectl("rollout", "status", deployment, f"--namespace={NAMESPACE}", "--timeout=90s")
+        cluster.kubectl("rollout", "status", deployment, f"--namespace={NAMESPACE}", "--timeout=180s")
     return notes
 
 

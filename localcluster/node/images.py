@@ -4,6 +4,7 @@ The Dockerfile's base image is pulled if a registry is reachable, else built fro
 Python. Archives are cached under a digest of all their inputs.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -12,16 +13,18 @@ import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from localcluster.assets.cache import cache_root
 from localcluster.assets.progress import Progress
 from localcluster.errors import AssetsError
 from localcluster.node.settings import PAUSE_IMAGE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# What .dockerignore admits to the build.
-_BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements")
+# What .dockerignore admits to the build, without README.md: it is only the wheel's description.
+_BUILD_INPUTS = ("Dockerfile", ".dockerignore", "pyproject.toml", "LICENSE", "requirements")
 _BUILD_PACKAGES = ("cli", "reconciler", "shared", "webhook")
 BOWLINE_IMAGE = "localhost/bowline:node"
 _PYTHON_IMAGE = f"localhost/python:{sys.version_info.major}.{sys.version_info.minor}"
@@ -34,6 +37,9 @@ _DEBIAN = "bookworm"
 # As in the official slim images: no documentation, no translations, stripped libraries.
 _LEFT_OUT = ("__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include")
 _COMMAND_TIMEOUT_S = 1200
+# Other checkouts use the same store, and import an archive after this module has returned its path.
+_KEPT_ARCHIVES = 5
+_KEPT_S = 3600.0
 
 
 class Images:
@@ -48,12 +54,15 @@ class Images:
     def archives(self) -> list[Path]:
         """Return OCI archives for `ctr images import`, the small one first."""
         self._store.mkdir(parents=True, exist_ok=True)
-        try:
-            return [self._pause_archive(), self._bowline_archive()]
-        finally:
-            # buildah mounts its store over itself and leaves that mount behind.
-            while os.path.ismount(self._store / "storage" / "overlay"):
-                self._run(["umount", str(self._store / "storage" / "overlay")])
+        # One build at a time: checkouts share the tags in buildah's store.
+        with (self._store / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                return [self._pause_archive(), self._bowline_archive()]
+            finally:
+                # buildah mounts its store over itself and leaves that mount behind.
+                while os.path.ismount(self._store / "storage" / "overlay"):
+                    self._run(["umount", str(self._store / "storage" / "overlay")])
 
     def _pause_archive(self) -> Path:
         digest = hashlib.sha256(self._pause.read_bytes()).hexdigest()[:16]
@@ -73,23 +82,29 @@ class Images:
         if not archive.is_file():
             base = self._base()
             self._progress.say("image bowline: the Dockerfile is built")
-            arguments = [f"--build-arg=PYTHON_IMAGE={base}"]
+            former = self._entry(BOWLINE_IMAGE, "id")
+            # With its layers cached, a change of Bowline's own sources does not install the dependencies again.
+            arguments = ["--layers=true", f"--build-arg=PYTHON_IMAGE={base}"]
             self._bud(CHECKOUT, BOWLINE_IMAGE, CHECKOUT / "Dockerfile", [*arguments, *_host_files()])
-            for old in self._store.glob("bowline-*.tar"):
-                old.unlink()
             self._push(BOWLINE_IMAGE, archive)
+            if former not in (None, self._entry(BOWLINE_IMAGE, "id")):
+                self._try(["buildah", *self._global(), "rmi", str(former)], 60)
+        archive.touch()
+        used = {path: path.stat().st_mtime for path in self._store.glob("bowline-*.tar")}
+        for old in superseded(used, time.time()):
+            old.unlink()
         return archive
 
     def _base(self) -> str:
         """Return NAME@DIGEST of a Python image in buildah's store."""
         name = _PYTHON_IMAGE
-        if self._digest(name) is None:
+        if self._entry(name, "digest") is None:
             pulled = self._try(["buildah", *self._global(), "pull", "--quiet", "--retry=0", _PUBLIC_PYTHON], 60)
             if pulled:
                 name = _PUBLIC_PYTHON
             else:
                 self._build_base()
-        digest = self._digest(name)
+        digest = self._entry(name, "digest")
         if digest is None:
             raise AssetsError(f"buildah has no digest of {name}")
         return f"{name}@{digest}"
@@ -107,10 +122,8 @@ class Images:
             excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]
             include = f"--include={_DEBIAN_PACKAGES}"
             self._run(["mmdebstrap", "--variant=minbase", include, *excluded, _DEBIAN, str(root)])
-            keep = shutil.ignore_patterns(
-                "__pycache__", "test", "idlelib", "*.a", "site-packages", "share", "include"
-            )
-            shutil.copytree(prefix, root / "usr/local", symlinks=True, ignore=keep, dirs_exist_ok=True)
+            ignore = shutil.ignore_patterns(*_LEFT_OUT)
+            shutil.copytree(prefix, root / "usr/local", symlinks=True, ignore=ignore, dirs_exist_ok=True)
             interpreter = root / "usr/local/bin"
             for script in interpreter.iterdir():
                 if not script.name.startswith("python"):
@@ -134,7 +147,7 @@ class Images:
             self._bud(folder, _PYTHON_IMAGE, folder / "Containerfile")
 
     def _bud(self, context: Path, tag: str, file: Path, more: Sequence[str] = ()) -> None:
-        options = ["--isolation=chroot", "--pull-never", "--format=oci", "--layers=false", f"--tag={tag}", *more]
+        options = ["--isolation=chroot", "--pull-never", "--format=oci", f"--tag={tag}", *more]
         self._run(["buildah", *self._global(), "bud", *options, f"--file={file}", str(context)])
 
     def _push(self, image: str, archive: Path) -> None:
@@ -143,13 +156,14 @@ class Images:
         self._run(["buildah", *self._global(), "push", "--quiet", image, f"oci-archive:{part}:{image}"])
         part.rename(archive)
 
-    def _digest(self, image: str) -> str | None:
+    def _entry(self, image: str, key: str) -> str | None:
+        """Return the id or digest of an image in buildah's store; None if it is not there."""
         done = subprocess.run(
             ["buildah", *self._global(), "images", "--json", image], capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             return None
-        return next((str(entry["digest"]) for entry in json.loads(done.stdout)), None)
+        return next((str(entry[key]) for entry in json.loads(done.stdout)), None)
 
     def _global(self) -> list[str]:
         return [f"--root={self._store / 'storage'}", f"--runroot={self._store / 'run'}", "--storage-driver=overlay"]
@@ -181,6 +195,20 @@ class _Folder:
 
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._path, ignore_errors=True)
+
+
+def has_image() -> bool:
+    """Return whether an image of Bowline was built on this machine before, so that a build needs no base image."""
+    return any((cache_root(os.environ) / "images").glob("bowline-*.tar"))
+
+
+def superseded(used: Mapping[Path, float], now: float) -> list[Path]:
+    """Return the archives to delete: neither among the most recently used nor used in the last hour.
+
+    used: the time of each archive's last use, in seconds since the epoch.
+    """
+    newest_first = sorted(used, key=lambda path: used[path], reverse=True)
+    return [path for path in newest_first[_KEPT_ARCHIVES:] if now - used[path] > _KEPT_S]
 
 
 def source_digest(checkout: Path) -> str:
