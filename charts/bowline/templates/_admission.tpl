@@ -181,7 +181,7 @@ matchExpressions:
 {{- end }}
 {{- end }}
 
-{{/* Annotations of both configurations; cert-manager is told whose CA to write into them. */}}
+{{/* Annotations of both configurations; cert-manager reads from them which CA to write. */}}
 {{- define "bowline.configurationAnnotations" -}}
 {{- $own := dict -}}
 {{- if eq .Values.webhook.tls.mode "cert-manager" -}}
@@ -214,7 +214,7 @@ clientConfig: {{- include "bowline.clientConfig" . | trim | nindent 2 }}
 namespaceSelector: {{- include "bowline.namespaceSelector" .root | trim | nindent 2 }}
 {{- end }}
 
-{{/* The kubelet's picture of a static pod: it runs whatever is said about it. */}}
+{{/* The kubelet's picture of a static pod: it runs whatever admission decides. */}}
 {{- define "bowline.cel.notMirror" -}}
 !has(object.metadata.annotations) || !('kubernetes.io/config.mirror' in object.metadata.annotations)
 {{- end }}

@@ -73,7 +73,7 @@ spec:
     + variables.{{ . }}Before.filter(k, !(k in variables.{{ . }}))
 {{- end }}
 
-{{/* Whether the label k says who shares which device. Held equal to shared/api/names.py by a test. */}}
+{{/* Whether the label k records which pod shares which device. Held equal to shared/api/names.py by a test. */}}
 {{- define "bowline.cel.sharingLabel" -}}
 (k == 'runai-gpu-group' || k.startsWith('runai-gpu-group/') || k == 'bowline.dev/gpu-sharing')
 {{- end }}
