@@ -27,12 +27,12 @@ from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
 from shared.runtime.tracing import configured_tracer
-from webhook.cluster_info import ClusterInfoWatcher, wanted_facts
+from webhook.cluster_info import ClusterInfoWatcher, enabled_sources
 from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
 from webhook.tls.ca import service_names
-from webhook.tls.ca_controller import SelfSignedConfig, ServingCertificate
+from webhook.tls.ca_controller import SelfSignedConfig
 from webhook.tls.files import CertificateFiles
 from webhook.tls.manager import CertificateManager, TrustOptions
 from webhook.tls.serving import CertificateError
@@ -67,7 +67,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates.follow("leaf", files.serving.not_after)
     tracer = configured_tracer("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
-    finder = ClusterInfoWatcher(wanted_facts(options.inventory, plugins), options.common.kubeconfig, kube_metrics)
+    sources = enabled_sources(options.inventory, plugins)
+    cluster_info = ClusterInfoWatcher(sources, options.common.kubeconfig, kube_metrics)
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -75,7 +76,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         metrics,
         tracer=tracer,
         mode=settings.admission.mode,
-        facts=finder.facts,
+        facts=cluster_info.current,
         allowed_names=options.client_names,
     )
     trust = _trust(options, files, server, certificates, kube_metrics)
@@ -88,8 +89,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
             tasks.start("certificate files", files.run())
             if trust is not None:
                 tasks.start("trust", trust.run(stop))
-            if finder.wanted:
-                tasks.start("facts", finder.run(stop))
+            if cluster_info.sources:
+                tasks.start("cluster info", cluster_info.run(stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
             await shut_down(_stop_steps(options.drain, server))
@@ -118,9 +119,7 @@ def _trust(
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
         authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.former_ca_secret)
     wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
-    return CertificateManager(
-        wanted, lambda: server.address, ServingCertificate(files.serving), metrics, kube_metrics
-    )
+    return CertificateManager(wanted, lambda: server.address, files.serving, metrics, kube_metrics)
 
 
 def _checks(server: AdmissionServer, trust: CertificateManager | None) -> Mapping[str, Check]:

@@ -61,8 +61,8 @@ async def becomes_true(look: Callable[[], bool]) -> None:
 
 async def until(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
     """Wait for what the webhook is to get to know."""
-    await becomes_true(lambda: holds(finder.facts()))
-    return finder.facts()
+    await becomes_true(lambda: holds(finder.current()))
+    return finder.current()
 
 
 def inventory(facts: ClusterInfo) -> Any:
@@ -93,6 +93,6 @@ async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Clu
 
     async with finding(account, EnabledSources(inventory=True, requested=False), registry) as finder:
         await becomes_true(was_refused)
-        assert finder.facts() == NO_FACTS
+        assert finder.current() == NO_FACTS
         grant(cluster)
         await until(finder, lambda facts: facts.inventory is not None)

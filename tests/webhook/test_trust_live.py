@@ -36,7 +36,7 @@ from tests.webhook.process import command, environment
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations
-from webhook.tls.ca_controller import CAController, SelfSignedConfig, ServingCertificate
+from webhook.tls.ca_controller import CAController, SelfSignedConfig
 from webhook.tls.rotation import CaState, CertLifetimes
 from webhook.tls.secret import new_secret, read_secret
 from webhook.tls.serving import ServingContext
@@ -328,7 +328,7 @@ def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
 
 async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
     """Somebody has made the Secret immutable, or taken a right away; its signer is good for months to come."""
-    clock, holder = SteppedClock(datetime.now(UTC)), ServingCertificate(ServingContext())
+    clock, holder = SteppedClock(datetime.now(UTC)), ServingContext()
     lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
     wanted = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
     access = await load_access(live.cluster.kubeconfig)

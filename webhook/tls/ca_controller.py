@@ -22,7 +22,7 @@ from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
 from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
-from webhook.tls.ca import Leaf, is_valid_at, make_authority, sign_leaf, to_pem
+from webhook.tls.ca import is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import BundleOverlap, Configurations
 from webhook.tls.periodic import PeriodicTask
 from webhook.tls.rotation import (
@@ -58,19 +58,6 @@ class SelfSignedConfig:
     former: ObjectKey | None = None
 
 
-class ServingCertificate:
-    """This replica's leaf and the context that serves it; survives a lost connection to the cluster."""
-
-    def __init__(self, serving: ServingContext) -> None:
-        self.leaf: Leaf | None = None
-        self._serving = serving
-
-    def serve(self, leaf: Leaf) -> None:
-        """Serve another leaf. Raises CertificateError and keeps the previous one."""
-        self._serving.swap(leaf.pem())
-        self.leaf = leaf
-
-
 class CAController:
     """Keeps the CA in its Secret valid, and signs this replica's leaf."""
 
@@ -78,14 +65,14 @@ class CAController:
         self,
         client: KubeClient,
         configurations: Configurations,
-        holder: ServingCertificate,
+        serving: ServingContext,
         wanted: SelfSignedConfig,
         metrics: CertificateMetrics,
     ) -> None:
         self._client = client
         self._clock = client.clock
         self._configurations = configurations
-        self._holder = holder
+        self._serving = serving
         self._secret = wanted.secret
         self._former = wanted.former
         self._names = wanted.names
@@ -206,7 +193,7 @@ class CAController:
         return Observed(
             secret=state,
             known=self._known,
-            serving=self._holder.leaf.signer if self._holder.leaf is not None else None,
+            serving=self._serving.leaf.signer if self._serving.leaf is not None else None,
             published=published_by_us(self._configurations.seen()),
             trusted_for=None if since is None else timedelta(seconds=self._clock.monotonic() - since),
         )
@@ -222,7 +209,7 @@ class CAController:
         """Sign a leaf if one is due. ``unseen``: the Secret's cache is not current, so the signer may have been
         replaced.
         """
-        signer, leaf, now = state.active, self._holder.leaf, self._clock.now()
+        signer, leaf, now = state.active, self._serving.leaf, self._clock.now()
         grace, moment = self._lifetimes.grace.total_seconds(), self._clock.monotonic()
         trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
         if signer is None or not leaf_due(leaf, signer, trusted, now, self._lifetimes):
@@ -230,7 +217,7 @@ class CAController:
         if leaf is not None and unseen and not leaf_due_unseen(leaf, now):
             return
         fresh = sign_leaf(signer, self._names, now, self._lifetimes.leaf)
-        self._holder.serve(fresh)
+        self._serving.serve_leaf(fresh)
         if leaf is not None:
             self._metrics.leaf_renewals.inc()
         log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})

@@ -21,8 +21,9 @@ from shared.runtime.address import ListenAddress
 from shared.runtime.tasks import ShutdownSignal
 from webhook.metrics import CertificateMetrics
 from webhook.tls.ca_bundle import Configurations, FilePublisher
-from webhook.tls.ca_controller import CAController, SelfSignedConfig, ServingCertificate
+from webhook.tls.ca_controller import CAController, SelfSignedConfig
 from webhook.tls.readiness import ListenerProbe
+from webhook.tls.serving import ServingContext
 
 # Retry a write rather than wait longer for it.
 _TIMEOUT_S = 10.0
@@ -45,13 +46,13 @@ class CertificateManager:
         self,
         options: TrustOptions,
         address: Callable[[], ListenAddress],
-        holder: ServingCertificate,
+        serving: ServingContext,
         metrics: CertificateMetrics,
         kube_metrics: KubeMetrics,
     ) -> None:
         self._options = options
         self._address = address
-        self._holder = holder
+        self._serving = serving
         self._metrics = metrics
         self._kube_metrics = kube_metrics
         self._missing: Callable[[], str | None] = lambda: "not connected to the API server yet"
@@ -90,7 +91,7 @@ class CertificateManager:
     def _publisher(self, client: KubeClient, configurations: Configurations) -> "CAController | FilePublisher | None":
         options = self._options
         if options.authorities is not None:
-            return CAController(client, configurations, self._holder, options.authorities, self._metrics)
+            return CAController(client, configurations, self._serving, options.authorities, self._metrics)
         if options.ca_file is not None:
             return FilePublisher(options.ca_file, configurations, self._metrics, client.clock)
         return None

@@ -14,7 +14,7 @@ from typing import Final
 
 from cryptography import x509
 
-from webhook.tls.ca import from_pem
+from webhook.tls.ca import Leaf, from_pem
 
 _NOTHING_TO_SERVE: Final = ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
 # A handshake in memory takes at most four rounds; more means that it hangs.
@@ -34,6 +34,7 @@ class ServingContext:
 
     def __init__(self, client_ca: bytes = b"") -> None:
         self.certificate: x509.Certificate | None = None
+        self.leaf: Leaf | None = None  # if this process has signed it; survives a lost connection to the cluster
         self.context = _bare_context(client_ca)
         # Also called for clients that send no server name.
         self.context.sni_callback = self._choose
@@ -46,6 +47,11 @@ class ServingContext:
         self._current = _proven(pem, self._client_ca)
         self._pem = pem
         self.certificate = next(iter(from_pem(pem)))
+
+    def serve_leaf(self, leaf: Leaf) -> None:
+        """Serve a certificate that this process has signed. Raises CertificateError and keeps the previous one."""
+        self.swap(leaf.pem())
+        self.leaf = leaf
 
     def not_after(self) -> datetime | None:
         """Return when the served certificate expires; None without one."""

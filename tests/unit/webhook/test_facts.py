@@ -17,10 +17,15 @@ from shared.kube.reflector import EventType
 from shared.runtime.clock import SystemClock
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, pod, review
-from webhook.cluster_info import EnabledSources, wanted_facts
+from webhook.cluster_info import (
+    EnabledSources,
+    PodsWithBindRequest,
+    enabled_sources,
+    inventory_of,
+    transform_node,
+    transform_request,
+)
 from webhook.hooks import Hook
-from webhook.inventory import inventory_of, transform_node
-from webhook.requested import PodsWithBindRequest, transform_request
 from webhook.review import NO_FACTS, ClusterInfo, decode_review, encode_answer, review_object
 
 COUNT, MEMORY = "nvidia.com/gpu.count", "nvidia.com/gpu.memory"
@@ -84,7 +89,7 @@ class Judges(Plugin):
     ],
 )
 def test_only_requested_facts_are_watched(inventory: bool, plugins: list[Any], wanted: EnabledSources) -> None:
-    found = wanted_facts(inventory, [plugin(PluginConfig(), Settings()) for plugin in plugins])
+    found = enabled_sources(inventory, [plugin(PluginConfig(), Settings()) for plugin in plugins])
     assert found == wanted
     assert bool(found) is (found != EnabledSources(False, False))
 
