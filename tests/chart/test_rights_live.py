@@ -11,11 +11,17 @@ from tests.chart.rendering import NAMESPACE, Chart
 
 WEBHOOK, RECONCILER = "bowline-webhook", "bowline-reconciler"
 ADMISSION = "admissionregistration.k8s.io:validatingwebhookconfigurations"
+MUTATING = "admissionregistration.k8s.io:mutatingwebhookconfigurations"
+POLICIES = "admissionregistration.k8s.io:validatingadmissionpolicies"
 LEASES = "coordination.k8s.io:leases"
 RESERVED = {"namespace": "kai-resource-reservation"}
 MAY = [
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": WEBHOOK}, True, id="the webhook writes its own CA"),
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="but nobody else's"),
+    pytest.param(WEBHOOK, "create", ADMISSION, {}, False, id="the webhook creates no configuration"),
+    pytest.param(WEBHOOK, "patch", MUTATING, {"name": "other"}, False, id="the webhook patches no mutating one"),
+    pytest.param(WEBHOOK, "create", MUTATING, {}, False, id="the webhook creates no mutating configuration"),
+    pytest.param(WEBHOOK, "patch", POLICIES, {"name": "x"}, False, id="the webhook changes no policy"),
     pytest.param(WEBHOOK, "list", ADMISSION, {}, False, id="and sees no other configuration"),
     pytest.param(WEBHOOK, "get", ":pods", {}, False, id="the webhook reads no pods"),
     pytest.param(WEBHOOK, "watch", ":nodes", {}, True, id="it follows the nodes' labels"),

@@ -140,6 +140,19 @@ async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served)
     assert served.sample("bowline_admission_crashes_total", hook=Hook.VALIDATE_PODS) == 1
 
 
+async def test_a_failure_outside_of_a_review_is_a_500_counted_and_logged_once(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.server.decode_review", Broken([], Settings()).validate_pod)
+    async with served.client.post(Hook.VALIDATE_PODS, data=POD, headers=JSON) as answer:
+        assert answer.status == 500
+        assert "ZeroDivisionError" not in await answer.text()
+    assert served.sample("bowline_admission_bad_requests_total", code="500") == 1
+    (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ZeroDivisionError
+
+
 class TestStopping:
     async def test_while_draining_it_answers_and_closes_each_connection(self, served: Served) -> None:
         assert served.server.not_ready_reason() is None
