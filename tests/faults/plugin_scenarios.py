@@ -198,7 +198,7 @@ VOLUME = Scenario("volume", _takes_a_volume, _bound_with_its_volume, "Bound")
 PLUGIN_SCENARIOS = (
     VOLUME,
     Scenario("volume-made", _has_a_volume_made, _bound_with_its_volume, "Bound"),
-    Scenario("volume-refused", _is_refused_a_volume, in_phase("Failed"), "BindingFailed"),
+    Scenario("volume-refused", _is_refused_a_volume, in_phase("Failed"), "BindingFailed", reason="VolumeConflict"),
     DEVICE,
     DEVICE_BACK,
     Scenario("extended", _takes_an_extended_resource, in_phase("Succeeded"), "Bound"),
