@@ -89,7 +89,7 @@ class Matrix:
         points = [(run, run.point) for run in self.runs if run.point is not None]
         assert points
         missed = [str(run) for run, point in points if is_certain(point) and not run.struck.is_set()]
-        assert not missed
+        assert not missed, f"never met: {'; '.join(missed)}"
 
     def verify(self) -> None:
         """Look once more at everything, for what came late; and count what was really done."""
