@@ -93,7 +93,7 @@ def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]
             f"{floor} {label}" if floor else "",
             wanted if floor else "",
         )
-        for share, label, wanted in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 3"))
+        for share, label, wanted in ((0.5, "p50", "<= 1.5"), (0.99, "p99", "<= 4"))
     ]
 
 

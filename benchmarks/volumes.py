@@ -60,7 +60,7 @@ async def bench_volumes(sizes: VolumeSizes) -> Report:
         ceiling = side.report(report, WHAT, sizes.pods)
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         await _drain_reconciler(side, sizes)
-        side.report(report, WHAT, sizes.pods, Wanted(">= 100", "<= 300", ceiling))
+        side.report(report, WHAT, sizes.pods, Wanted(">= 0.95", "<= 300", ceiling))
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         over = await _late(side.client, sizes, side.bound)
         for share, word in ((0.5, "median"), (0.99, "p99")):
