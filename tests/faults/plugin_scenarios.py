@@ -152,13 +152,14 @@ def _shares_a_fresh_device(live: LiveCluster) -> None:
 
 def _joins_a_device(live: LiveCluster) -> None:
     group = group_name(live, "a")
-    holder = pod(HOLDER, live.namespace, nodeName=NODE)
-    holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
-    of_holder = ObjectKey(live.namespace, HOLDER)
-    claim = Claim(of_holder, ObjectUID(post_pod(live, holder)), of_holder, NODE, group)
+    # Device first, then the pod that uses it, as in a bind: used and unreserved, the device would be recovered.
+    claim = Claim(ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group)
     wanted = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
     live.cluster.api.post(RESERVATIONS, reservation_object(claim, wanted))
     live.until("its device is known", lambda: any(device_of(one) for one in look(live).reservations))
+    holder = pod(HOLDER, live.namespace, nodeName=NODE)
+    holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
+    post_pod(live, holder)
     make_share(live, "a")
 
 
