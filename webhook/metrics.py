@@ -55,7 +55,7 @@ class WebhookMetrics:
             ["hook"],
             registry=registry,
         )
-        self.under_way = Gauge(
+        self.in_flight = Gauge(
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
         init_series(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))

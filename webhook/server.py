@@ -86,7 +86,7 @@ class AdmissionServer:
         self._bodies = Bodies()
         self._server: HttpServer | None = None
         self._closing = False
-        metrics.under_way.set_function(lambda: self._server.in_flight if self._server is not None else 0)
+        metrics.in_flight.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
 
     def not_ready_reason(self) -> str | None:

@@ -339,7 +339,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
 
         async def until(condition: Callable[[], bool]) -> None:
             while not condition():
-                keeper.passes.wake()
+                keeper.periodic.wake()
                 await asyncio.sleep(0.05)
 
         runs = (keeper.run(), *(reflector.run() for reflector in configurations.reflectors.values()))
@@ -348,7 +348,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
             await until(lambda: holder.leaf is not None)
             live.cluster.api.patch(SECRET, {"immutable": True}, "application/merge-patch+json")
             clock.step(timedelta(days=250))
-            await until(lambda: keeper.passes.problem is not None)
+            await until(lambda: keeper.periodic.problem is not None)
             await until(lambda: holder.leaf is not None and is_valid_at(holder.leaf.certificate, clock.now()))
         finally:
             for task in tasks:

@@ -125,15 +125,15 @@ class FilePublisher:
         self._metrics = metrics
         self._clock = clock
         self._overlap = BundleOverlap()
-        self.passes = PeriodicTask(self._pass, _POLL, metrics)
+        self.periodic = PeriodicTask(self._pass, _POLL, metrics)
 
     def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None while publishing works."""
-        return self.passes.problem
+        return self.periodic.problem
 
     async def run(self) -> None:
         """Publish until cancelled."""
-        await self.passes.run()
+        await self.periodic.run()
 
     async def _pass(self) -> None:
         bundle = await self._bundle()

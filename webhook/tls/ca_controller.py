@@ -81,11 +81,11 @@ class CAController:
         self._known: CaState | None = None
         self._overlap = BundleOverlap()
         self._trusted_since: dict[x509.Certificate, float] = {}
-        self.passes = PeriodicTask(self._pass, _every(wanted.lifetimes), metrics)
+        self.periodic = PeriodicTask(self._pass, _every(wanted.lifetimes), metrics)
         self.reflector = Reflector(
             client,
             Selection(SECRETS, wanted.secret.namespace, field_selector=f"metadata.name={wanted.secret.name}"),
-            on_event=lambda *_: self.passes.wake(),
+            on_event=lambda *_: self.periodic.wake(),
         )
         metrics.follow("ca", self._ca_end)
 
@@ -93,13 +93,13 @@ class CAController:
         """Return the not-ready reason; None while the Secret is synced and the last pass succeeded."""
         if not self.reflector.synced.is_set():
             return f"Secret {self._secret}: {self.reflector.last_error or 'not read yet'}"
-        return self.passes.problem
+        return self.periodic.problem
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reflector.run(), name="reflector of the CA's Secret")
-            tasks.create_task(self.passes.run(), name="passes over the CA")
+            tasks.create_task(self.periodic.run(), name="passes over the CA")
 
     async def _pass(self) -> None:
         self._renew_unseen()
@@ -224,7 +224,7 @@ class CAController:
 
     def _renew_unseen(self) -> None:
         """Without the API server, or without permission for a step, at least renew the leaf before it expires."""
-        if self._known is not None and (self.reflector.last_error or self.passes.problem):
+        if self._known is not None and (self.reflector.last_error or self.periodic.problem):
             self._sign(self._known, unseen=True)
 
     def _ca_end(self) -> datetime | None:

@@ -42,7 +42,7 @@ class CertificateFiles:
         self._clock = clock
         self._pair = b""
         self._client_ca = _read_callers(paths.client_ca) if paths.client_ca is not None else b""
-        self._complained = ""
+        self._warned = ""
         self.serving = ServingContext(self._client_ca)
         self._load_pair()
 
@@ -51,12 +51,12 @@ class CertificateFiles:
         while True:
             await asyncio.sleep(_POLL_S)
             try:
-                self.look()
-                self._complained = ""
+                self.reload()
+                self._warned = ""
             except CertificateError as error:
-                self._complain(str(error))
+                self._warn_once(str(error))
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Apply the files' current content. Raises CertificateError if it is unusable; the previous one stays in
         use.
         """
@@ -93,10 +93,10 @@ class CertificateFiles:
             log.info("serving the renewed certificate")
         self._pair = pem
 
-    def _complain(self, what: str) -> None:
-        if what != self._complained:
+    def _warn_once(self, what: str) -> None:
+        if what != self._warned:
             log.warning("the certificate files cannot be used, the previous certificate stays", extra={"error": what})
-        self._complained = what
+        self._warned = what
 
 
 def rejection_reason(found: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:

@@ -84,7 +84,7 @@ class CertificateManager:
             for name, reflector in configurations.reflectors.items():
                 tasks.create_task(reflector.run(), name=f"reflector {name}")
             if publisher is not None:
-                wakes.append(publisher.passes.wake)
+                wakes.append(publisher.periodic.wake)
                 tasks.create_task(publisher.run(), name="publish the CA")
             tasks.create_task(dial.run(), name="dial ourselves")
 

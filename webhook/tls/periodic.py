@@ -23,13 +23,15 @@ _BAD_LUCK = 5
 
 
 class PeriodicTask:
-    """Runs ``look`` repeatedly: every ``every``, after each ``wake``, and with backoff after a KubeError or
+    """Runs ``run_once`` repeatedly: every ``every``, after each ``wake``, and with backoff after a KubeError or
     CertificateError.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[None]], every: timedelta, metrics: CertificateMetrics) -> None:
+    def __init__(
+        self, run_once: Callable[[], Awaitable[None]], every: timedelta, metrics: CertificateMetrics
+    ) -> None:
         self.problem: str | None = None
-        self._look = look
+        self._run_once = run_once
         self._every = every
         self._metrics = metrics
         self._woken = asyncio.Event()
@@ -48,7 +50,7 @@ class PeriodicTask:
 
     async def _once(self) -> timedelta:
         try:
-            await self._look()
+            await self._run_once()
         except (KubeError, CertificateError) as error:
             wait = self._backoff.next_delay()
             if isinstance(error, Conflict | Invalid):

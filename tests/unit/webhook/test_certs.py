@@ -259,10 +259,10 @@ class TestFiles:
         files = self.files(paths)
         self.put(paths, to_pem([new.certificate]), old.private_key)
         with pytest.raises(CertificateError, match="no usable pair"):
-            files.look()
+            files.reload()
         assert files.serving.certificate == old.certificate
         self.put(paths, to_pem([new.certificate]), new.private_key)
-        files.look()
+        files.reload()
         assert files.serving.certificate == new.certificate
 
     def test_files_that_vanish_leave_what_is_served(self, paths: FilePaths) -> None:
@@ -272,7 +272,7 @@ class TestFiles:
         assert paths.certificate
         paths.certificate.unlink()
         with pytest.raises(CertificateError, match=r"tls\.crt: no such file"):
-            files.look()
+            files.reload()
         assert files.serving.certificate == leaf.certificate
 
     def test_at_start_a_missing_file_is_named(self, paths: FilePaths) -> None:
@@ -307,9 +307,9 @@ class TestFiles:
         assert files.serving.context.verify_mode is ssl.CERT_REQUIRED
         callers.write_bytes(b"junk")
         with pytest.raises(CertificateError, match="clients' CAs"):
-            files.look()
+            files.reload()
         callers.write_bytes(to_pem([authority(TODAY).certificate]))
-        files.look()
+        files.reload()
 
     def test_an_empty_file_of_authorities_admits_no_new_caller(self, paths: FilePaths, tmp_path: Path) -> None:
         leaf, callers = leaf_of(authority(TODAY), at=TODAY), tmp_path / "callers.crt"
@@ -322,7 +322,7 @@ class TestFiles:
         files = self.files(with_callers)
         callers.write_bytes(b"")
         with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
-            files.look()
+            files.reload()
 
     def test_a_bad_file_of_callers_does_not_keep_a_renewed_pair_from_being_served(
         self, paths: FilePaths, tmp_path: Path
@@ -335,5 +335,5 @@ class TestFiles:
         callers.write_bytes(b"junk")
         self.put(paths, to_pem([new.certificate]), new.private_key)
         with pytest.raises(CertificateError, match="clients' CAs"):
-            files.look()
+            files.reload()
         assert files.serving.certificate == new.certificate
