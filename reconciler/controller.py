@@ -11,7 +11,6 @@ import logging
 import random
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from reconciler.binding.wait_index import WaitIndex
 from reconciler.informers import Informers, Listed
@@ -39,141 +38,144 @@ RELEASE_WITHIN = timedelta(seconds=1)
 
 @dataclass(slots=True)
 class Term:
-    """One leadership term. ``over`` ends it; after that, ``drain`` remains for attempts past the point of no return.
+    """One leadership term. ``ended`` ends it; after that, ``drain`` remains for attempts past the point of no return.
 
     ``expired`` ends the drain early: the Lease is lost, and another process is about to lead.
     """
 
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     expired: asyncio.Event = field(default_factory=asyncio.Event)
     drain: timedelta = DRAIN
+
+
+def new_queue(workers: int) -> WorkQueue[ObjectKey]:
+    """Return the queue of requests, for that many workers; it is closed until this process leads."""
+    return WorkQueue(
+        low_priority_limit=max(1, workers // LOW_PRIORITY_SHARE),
+        group=lambda key: key.namespace,
+        workers=workers,
+        is_open=False,
+    )
 
 
 class Controller:
     """Reconciles the keys that the watches report. Call ``lead`` once per leadership term."""
 
-    def __init__(self, workers: int, observation: Observation, availability: Availability, clock: Clock) -> None:
+    def __init__(
+        self,
+        queue: WorkQueue[ObjectKey],
+        workers: int,
+        reconciler: Reconciler,
+        informers: Informers,
+        wait_index: WaitIndex,
+        observation: Observation,
+        availability: Availability,
+        clock: Clock,
+    ) -> None:
+        self.queue = queue
         self._workers = workers
+        self._reconciler = reconciler
+        self._informers = informers
+        self._wait_index = wait_index
         self._observation = observation
         self._metrics = metrics = observation.metrics
         self._availability = availability
         self._clock = clock
         # Keys to process when the API server is available again.
         self._held: set[ObjectKey] = set()
-        self._queue: WorkQueue[ObjectKey] | None = None
-        self._reconciler: Reconciler | None = None
-        self._sleepers: WaitIndex | None = None
-        metrics.queue_depth.set_function(lambda: self._queue.depth if self._queue else 0)
-        metrics.queue_delayed.set_function(lambda: self._queue.delayed if self._queue else 0)
-        metrics.queue_age.set_function(lambda: self._queue.oldest_age.total_seconds() if self._queue else 0)
-
-    @property
-    def queue(self) -> WorkQueue[ObjectKey] | None:
-        """The queue while this process is the leader, for the debug pages."""
-        return self._queue
-
-    def in_line(self) -> int:
-        """Return how many keys of normal priority are ready."""
-        return self._queue.normal_depth if self._queue is not None else 0
+        metrics.queue_depth.set_function(lambda: queue.depth)
+        metrics.queue_delayed.set_function(lambda: queue.delayed)
+        metrics.queue_age.set_function(lambda: queue.oldest_age / timedelta(seconds=1))
 
     # --- event handlers ---
 
     def on_change(self, key: ObjectKey) -> None:
         """Enqueue a request after an event of it or its pod, unless that cannot require a reconcile."""
-        if self._queue is not None and self._reconciler is not None and self._reconciler.note_change(key):
-            self._queue.add(key)
+        if self._reconciler.note_change(key):
+            self.queue.add(key)
 
-    def on_request_gone(self, key: ObjectKey) -> None:
+    def on_delete(self, key: ObjectKey) -> None:
         """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
-        if self._queue is None or self._reconciler is None:
-            return
-        if self._reconciler.note_gone(key, in_line=self._queue.holds(key)):
-            self._queue.add(key)
+        if self._reconciler.note_gone(key, in_line=self.queue.will_run_again(key)):
+            self.queue.add(key)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
-        if self._queue is not None and self._sleepers is not None:
-            for request in self._sleepers.waiting_for(resource, key):
-                self._queue.add(request)
+        for request in self._wait_index.waiting_for(resource, key):
+            self.queue.add(request)
 
     # --- leading ---
 
-    async def lead(self, reconciler: Reconciler, stores: Informers, sleepers: WaitIndex, term: Term) -> None:
-        """Run the workers until the term is over; then take no new keys, withdraw the attempts, and drain the rest.
+    async def lead(self, term: Term) -> None:
+        """Run the workers until the term ends; then take no new keys, withdraw the attempts, and drain the rest.
 
         The watches must have been listed. Raises the error of a worker that failed.
         """
         since = self._clock.monotonic()
-        listed = await self._listed(stores, term.over)
-        if term.over.is_set():
+        listed = await self._compare(term.ended)
+        if term.ended.is_set():
             return
-        queue: WorkQueue[ObjectKey] = WorkQueue(
-            low_priority_limit=max(1, self._workers // LOW_PRIORITY_SHARE),
-            group=lambda key: key.namespace,
-            workers=self._workers,
-        )
-        reconciler.begin(since, listed)
-        self._queue, self._reconciler, self._sleepers = queue, reconciler, sleepers
-        for key in {*stores.unfinished(), *listed.stale}:
-            queue.add(key)
-        look = partial(self._look, reconciler)
+        self._reconciler.begin(since, listed)
+        self.queue.open()
+        for key in {*self._informers.pending_keys(), *listed.stale}:
+            self.queue.add(key)
         workers = [
-            asyncio.create_task(run_worker(queue, look, self._on_error), name=f"worker {number}")
+            asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
             for number in range(self._workers)
         ]
-        log.info("working", extra={"workers": self._workers, "unfinished": queue.depth})
-        recovery = partial(self._recovered, reconciler, queue)
-        probing = asyncio.create_task(self._availability.run(stores.probe, recovery), name="availability")
+        log.info("working", extra={"workers": self._workers, "unfinished": self.queue.depth})
+        probing = asyncio.create_task(
+            self._availability.run(self._informers.probe, self._recovered), name="availability"
+        )
         try:
-            await wait_first(term.over.wait(), wait_failed([*workers, probing]))
+            await wait_first(term.ended.wait(), wait_failed([*workers, probing]))
         finally:
-            queue.shut_down()
+            self.queue.shut_down()
             await cancel_and_wait(probing)
             self._held.clear()
-            self._queue = self._reconciler = self._sleepers = None
-            reconciler.withdraw()
+            self._reconciler.withdraw()
             drain_s = term.drain.total_seconds()
             await wait_first(asyncio.wait(workers), asyncio.sleep(drain_s), term.expired.wait())
             late = [worker for worker in workers if not worker.done()]
             for worker in late:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
-            await reconciler.end()
+            await self._reconciler.end()
             log.info("stopped processing requests", extra={"abandoned": len(late)})
         for worker in workers:
             if (failure := failure_of(worker)) is not None:
                 raise failure
 
-    async def _listed(self, stores: Informers, over: asyncio.Event) -> Listed:
-        """Compare the cache with the API server. Retries until the API server answers or the term is over."""
+    async def _compare(self, ended: asyncio.Event) -> Listed:
+        """Compare the cache with the API server. Retries until the API server answers or the term ends."""
         backoff = Backoff(timedelta(seconds=0.2), timedelta(seconds=5))
-        while not over.is_set():
+        while not ended.is_set():
             try:
-                return await stores.compare()
+                return await self._informers.compare()
             except KubeError as error:
                 delay = backoff.next_delay(timedelta(seconds=0.1))
                 log.warning("cannot start processing yet", extra={"error": str(error)})
-                await wait_until(over, delay)
+                await wait_until(ended, delay)
         return Listed()
 
-    async def _look(self, reconciler: Reconciler, key: ObjectKey) -> timedelta | None:
+    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         if not self._availability.available:
             self._held.add(key)
             return None
         with self._observation.passing(key):
-            again = await reconciler.reconcile(key)
-        return again.delay
+            result = await self._reconciler.reconcile(key)
+        return result.delay
 
-    def _recovered(self, reconciler: Reconciler, queue: WorkQueue[ObjectKey]) -> None:
+    def _recovered(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""
-        reconciler.recovered()
+        self._reconciler.recovered()
         jitter = RELEASE_WITHIN.total_seconds() * random.random()  # noqa: S311 - spreads load
-        asyncio.get_running_loop().call_later(jitter, self._release, queue)
+        asyncio.get_running_loop().call_later(jitter, self._release)
 
-    def _release(self, queue: WorkQueue[ObjectKey]) -> None:
+    def _release(self) -> None:
         held, self._held = self._held, set()
         for key in held:
-            queue.add(key)
+            self.queue.add(key)
 
     def _on_error(self, key: ObjectKey) -> None:
         """Log and count a defect of Bowline; the work queue requeues the key."""

@@ -100,13 +100,13 @@ class WorkPages:
         """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
         seen = self._observation
-        under_way, memory = seen.passes.get(key), self._parts.work.reconciler.memories.get(key)
-        queue = self._parts.work.controller.queue
+        under_way, memory = seen.passes.get(key), self._parts.reconciler.memories.get(key)
+        queue = self._parts.controller.queue
         known = {
             "request": str(key),
             "underWay": under_way.view(self._clock.monotonic()) if under_way is not None else None,
             "waitingFor": seen.waiting.get(key),
-            "queue": queue.place(key) if queue is not None else None,
+            "queue": queue.describe(key),
             "remembered": _memory(memory) if memory is not None else None,
             "passes": [asdict(entry) for entry in seen.journal.of(key)],
         }
@@ -114,10 +114,10 @@ class WorkPages:
 
     def queue(self) -> dict[str, Any]:
         """Return the leader's work queue; a standby has none."""
-        queue = self._parts.work.controller.queue
-        if queue is None:
+        queue = self._parts.controller.queue
+        if not queue.is_open:
             return {"leading": False}
-        view = queue.view(SHOWN)
+        view = queue.snapshot(SHOWN)
         return {
             "leading": True,
             "ready": {"count": queue.depth, "firstByAge_s": _ages(view.ready)},
@@ -130,7 +130,7 @@ class WorkPages:
         return {
             "watches": {name: _reflector(reflector) for name, reflector in self._parts.reflectors.items()},
             "remembered": {
-                **self._parts.work.reconciler.sizes,
+                **self._parts.reconciler.sizes,
                 "journal": len(self._observation.journal),
                 "underWay": len(self._observation.passes),
                 "waiting": len(self._observation.waiting),

@@ -41,13 +41,13 @@ UNBOUND = "spec.nodeName="
 GPU_LABELS = "nvidia.com/gpu."
 
 
-class Listener(Protocol):
+class EventHandler(Protocol):
     """Event handlers of the watches. They only record and enqueue."""
 
     def on_change(self, key: ObjectKey) -> None:
         """The request or its pod has changed."""
 
-    def on_request_gone(self, key: ObjectKey) -> None:
+    def on_delete(self, key: ObjectKey) -> None:
         """The request has left the watch: it has Succeeded or was deleted."""
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
@@ -90,11 +90,15 @@ class Listed:
 
 
 class Informers:
-    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests."""
+    """The three reflectors, and an index of requests by pod. ``shard``: label selector of this process's requests.
 
-    def __init__(self, client: KubeClient, listener: Listener, shard: str = "") -> None:
+    Set ``handler`` before the reflectors run.
+    """
+
+    handler: EventHandler
+
+    def __init__(self, client: KubeClient, shard: str = "") -> None:
         self._client = client
-        self._listener = listener
         self._selector = parse_label_selector(shard)
         # Deleted requests outside every shard that this process must release.
         self.adopted: Collection[ObjectKey] = frozenset()
@@ -158,7 +162,7 @@ class Informers:
         """Make one small call that reads from etcd, as every bind does. Raises the client's errors."""
         await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
 
-    async def ask_for_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
+    async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
         """Read a request live; GONE if it does not exist, ELSEWHERE if it is not in this shard."""
         try:
             found = await self._client.get(BINDREQUESTS, key.namespace, key.name)
@@ -205,7 +209,7 @@ class Informers:
         node = self.node(name)
         return uid_of(node) if node is not None else None
 
-    def stands(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
+    def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
         """Return whether, by the caches, an attempt for the request may continue.
 
         ``node_uid``: the result of ``node_uid()`` when the attempt began. A node that was not cached then may have
@@ -224,7 +228,7 @@ class Informers:
             node_is_gone=node_uid is not None and not is_same,
         )
 
-    def unfinished(self) -> Iterable[ObjectKey]:
+    def pending_keys(self) -> Iterable[ObjectKey]:
         """Return the keys of all requests that may need a reconcile."""
         return list(self.requests.store)
 
@@ -239,15 +243,15 @@ class Informers:
         for pod in {request.pod_key for request in (before, after) if request is not None}:
             self._pod_cache.name(pod, pod in self._by_pod)
         if after is None:
-            self._listener.on_request_gone(key)
+            self.handler.on_delete(key)
         else:
-            self._listener.on_change(key)
+            self.handler.on_change(key)
         # Enqueue the pod's other requests: this one may have ended, or may now precede them.
         known = after or before
         for rival in self._by_pod.get(known.pod_key, ()) if known is not None else ():
             if rival != key:
-                self._listener.on_change(rival)
-        self._listener.on_object(BINDREQUESTS, key)
+                self.handler.on_change(rival)
+        self.handler.on_object(BINDREQUESTS, key)
 
     def _transform_pod(self, pod: dict[str, Any]) -> Object | None:
         """Leave out ended pods unless a request names them: they are never bound, and can accumulate."""
@@ -255,17 +259,17 @@ class Informers:
 
     def _pod_event(self, _: EventType, key: ObjectKey, __: Object | None, ___: Object | None) -> None:
         for request in self._by_pod.get(key, ()):
-            self._listener.on_change(request)
-        self._listener.on_object(PODS, key)
+            self.handler.on_change(request)
+        self.handler.on_object(PODS, key)
 
     def _node_event(self, _: EventType, key: ObjectKey, __: Object | None, new: Object | None) -> None:
-        self._listener.on_object(NODES, key)
+        self.handler.on_object(NODES, key)
         if new is None or is_deleting(new):
             # Another wait of these requests would last until its timeout. Nodes are deleted too rarely to need an
             # index.
             for request in self._decoded.values():
                 if request.selected_node == key.name:
-                    self._listener.on_change(request.key)
+                    self.handler.on_change(request.key)
 
     def _unindex(self, request: BindRequest) -> None:
         rivals = self._by_pod.get(request.pod_key)

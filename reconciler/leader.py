@@ -8,22 +8,14 @@ nevertheless, every write has a UID or resourceVersion precondition, so none is 
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.controller import Controller, Term
-from reconciler.informers import Informers
-from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.reconciler import Reconciler
-from reconciler.shards import Shards
-from reconciler.ttl import TTLController
+from reconciler.controller import Term
+from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
-from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderElector, LeaseTimings, new_identity
-from shared.kube.reflector import Reflector
 from shared.runtime.tasks import cancel_and_wait, wait_done, wait_first
 from shared.runtime.workers import wait_failed
 
@@ -35,33 +27,10 @@ _MARGIN_S = 1.0
 _CANCEL_S = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What starts and stops with leadership. ``reflectors``: all watches, by name."""
-
-    client: KubeClient
-    reflectors: Mapping[str, Reflector]
-    controller: Controller
-    reconciler: Reconciler
-    plugins: PluginLifecycle
-    stores: Informers
-    sleepers: WaitIndex
-    sweep: TTLController
-    metrics: ReconcilerMetrics
-    shards: Shards
-
-    async def synced(self) -> None:
-        """Wait until every watch has been listed once; a resource that the API server does not serve is empty."""
-        for reflector in self.stores.reflectors.values():
-            await reflector.synced.wait()
-        for reflector in self.reflectors.values():
-            await reflector.known.wait()
-
-
-async def lead(
+async def run_while_leader(
     lease: ObjectKey,
     timings: LeaseTimings,
-    work: Work,
+    parts: Components,
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
 ) -> None:
@@ -70,55 +39,53 @@ async def lead(
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
     the Lease.
     """
-    await wait_first(work.synced(), stop.wait())
+    await wait_first(parts.wait_for_sync(), stop.wait())
     on_synced()
     while not stop.is_set():
-        await wait_first(work.shards.free(lease), stop.wait())
+        await wait_first(parts.shards.free(lease), stop.wait())
         if stop.is_set():
             return
-        elector = LeaderElector(work.client, lease, new_identity(), timings, work.shards.metadata)
+        elector = LeaderElector(parts.client, lease, new_identity(), timings, parts.shards.metadata)
         release = asyncio.Event()
         electing = asyncio.create_task(elector.run(release), name="leader election")
         try:
             await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
             leads = elector.is_leader.is_set() and not stop.is_set()
-            if leads and not await work.shards.outranked(lease):
-                await _lead(work, elector, lease, stop)
+            if leads and not await parts.shards.outranked(lease):
+                await _lead(parts, elector, lease, stop)
         finally:
             release.set()
             await electing
 
 
-async def _lead(work: Work, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
+async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, stop: asyncio.Event) -> None:
     """Work until the Lease is lost or ``stop`` is set. Raises the error of a component that failed."""
-    work.metrics.leader.set(1)
-    work.client.read_only = False
+    parts.metrics.leader.set(1)
+    parts.client.read_only = False
     term = Term()
     # The callbacks run in reverse order: first the workers drain, then their dependencies stop; a failing callback
     # does not skip the others. At the end the client is read-only, whatever a plugin has left running.
     async with AsyncExitStack() as ending:
-        ending.callback(work.metrics.leader.set, 0)
-        ending.callback(setattr, work.client, "read_only", True)
-        fencing = asyncio.create_task(_fence(work.client, elector, term), name="fence")
+        ending.callback(parts.metrics.leader.set, 0)
+        ending.callback(setattr, parts.client, "read_only", True)
+        fencing = asyncio.create_task(_fence(parts.client, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
-        ending.push_async_callback(_stop_plugins, work, elector)
-        if not await _started(work, elector, stop):
+        ending.push_async_callback(_stop_plugins, parts, elector)
+        if not await _started(parts, elector, stop):
             return
-        sweeping = asyncio.create_task(work.sweep.run(), name="sweep")
-        ending.push_async_callback(cancel_and_wait, sweeping)
-        working = asyncio.create_task(
-            work.controller.lead(work.reconciler, work.stores, work.sleepers, term), name="controller"
-        )
+        deleting = asyncio.create_task(parts.ttl.run(), name="TTL controller")
+        ending.push_async_callback(cancel_and_wait, deleting)
+        working = asyncio.create_task(parts.controller.lead(term), name="controller")
         ending.push_async_callback(_drained, working, term)
-        sharing = asyncio.create_task(work.shards.watch(lease), name="shards")
+        sharing = asyncio.create_task(parts.shards.watch(lease), name="shards")
         ending.push_async_callback(cancel_and_wait, sharing)
         await wait_first(
             elector.lost.wait(),
             stop.wait(),
             wait_done(working),
             wait_done(sharing),
-            wait_failed([sweeping]),
-            work.plugins.failure(),
+            wait_failed([deleting]),
+            parts.plugins.failure(),
         )
 
 
@@ -130,13 +97,13 @@ async def _fence(client: KubeClient, elector: LeaderElector, term: Term) -> None
     client.read_only = True
 
 
-async def _started(work: Work, elector: LeaderElector, stop: asyncio.Event) -> bool:
+async def _started(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:
     """Start the plugins; return whether this process still leads and must work. Raises PluginError.
 
     A start in progress when leadership ends is cancelled. If it does not end then, the process fails: its activity
     cannot be stopped in another way.
     """
-    starting = asyncio.create_task(work.plugins.start(), name="plugins' start")
+    starting = asyncio.create_task(parts.plugins.start(), name="plugins' start")
     try:
         await wait_first(elector.lost.wait(), stop.wait(), wait_done(starting))
     finally:
@@ -152,14 +119,14 @@ async def _started(work: Work, elector: LeaderElector, stop: asyncio.Event) -> b
     return not (elector.lost.is_set() or stop.is_set())
 
 
-async def _stop_plugins(work: Work, elector: LeaderElector) -> None:
+async def _stop_plugins(parts: Components, elector: LeaderElector) -> None:
     if elector.lost.is_set():
-        await work.plugins.stop(elector.left_s)
+        await parts.plugins.stop(elector.left_s)
     else:
-        await work.plugins.stop()
+        await parts.plugins.stop()
 
 
 async def _drained(working: "asyncio.Task[None]", term: Term) -> None:
     """End the term and wait until the workers have stopped. Raises their error."""
-    term.over.set()
+    term.ended.set()
     await working

@@ -100,7 +100,7 @@ class Reconciler:
         if memory is None:
             return True
         if memory.running is not None and not memory.running.past_point:
-            if not self._tools.stores.stands(memory.running.request, memory.running.node_uid):
+            if not self._tools.stores.still_wanted(memory.running.request, memory.running.node_uid):
                 memory.running.cancelled.set()
             return True
         if key in self._tools.afterwards:

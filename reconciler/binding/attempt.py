@@ -112,7 +112,9 @@ class Attempts:
         node_uid = stores.node_uid(request.selected_node)
         running = memory.running = Running(request, node_uid, c.cancelled, c.posts)
         try:
-            status = await run_attempt(c, self._runner, running, lambda: stores.stands(request, running.node_uid))
+            status = await run_attempt(
+                c, self._runner, running, lambda: stores.still_wanted(request, running.node_uid)
+            )
         finally:
             memory.running = None
             memory.prepared = memory.prepared or running.past_point

@@ -77,7 +77,7 @@ class StateReader:
         """Read one object from the API server into the snapshot. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
-                found = await self._stores.ask_for_request(sight.key)
+                found = await self._stores.get_request(sight.key)
                 fresh = self.from_stores(sight.key, None if isinstance(found, Absent) else decode_bind_request(found))
                 sight.request = found if isinstance(found, Absent) else fresh.request
                 sight.pod, sight.node = fresh.pod, fresh.node

@@ -61,6 +61,10 @@ class ItemBackoff(Generic[K]):
         """Drop the key's count."""
         self._failures.pop(key, None)
 
+    def clear(self) -> None:
+        """Drop all counts."""
+        self._failures.clear()
+
 
 class Backoff:
     """The backoff of a single activity."""

@@ -113,7 +113,8 @@ class _Lane(Generic[K]):
 class WorkQueue(Generic[K]):
     """A de-duplicating queue of keys with delays, priorities, fairness between groups and rate limiting.
 
-    Not thread-safe. ``workers`` is how many keys are processed at a time at most; without it no group is limited.
+    Not thread-safe. ``workers`` is how many keys are processed at a time at most; without it no group is limited. A
+    queue that is not open, as on a standby, accepts no keys.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class WorkQueue(Generic[K]):
         group: Callable[[K], Hashable] = lambda _: None,
         workers: int | None = None,
         backoff: ItemBackoff[K] | None = None,
+        is_open: bool = True,
     ) -> None:
         self._group = group
         self._workers = workers
@@ -145,7 +147,7 @@ class WorkQueue(Generic[K]):
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
         self._timer: tuple[float, asyncio.Handle] | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._shut_down = False
+        self.is_open = is_open
 
     @property
     def depth(self) -> int:
@@ -174,7 +176,7 @@ class WorkQueue(Generic[K]):
             return timedelta()
         return timedelta(seconds=self._now() - min(self._ready.values()))
 
-    def view(self, limit: int) -> QueueView[K]:
+    def snapshot(self, limit: int) -> QueueView[K]:
         """Return up to ``limit`` keys of each state, for debug pages."""
         now = self._now()
         # In the order in which they became ready, which is not the order in which they are handed out.
@@ -183,7 +185,7 @@ class WorkQueue(Generic[K]):
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
         return QueueView(ready, tuple(islice(self._processing, limit)), delayed)
 
-    def place(self, key: K) -> str | None:
+    def describe(self, key: K) -> str | None:
         """Return the state of a key as text, for debug pages; None if it is not in the queue."""
         if key in self._processing:
             return "processing" + (", added again meanwhile" if key in self._again else "")
@@ -192,13 +194,13 @@ class WorkQueue(Generic[K]):
         delayed = self._delayed.get(key)
         return f"due in {delayed[0] - self._now():.3f} s" if delayed is not None else None
 
-    def holds(self, key: K) -> bool:
+    def will_run_again(self, key: K) -> bool:
         """Return whether the key will be handed out again, without a further add or the end of a delay."""
         return key in self._ready or key in self._again
 
     def add(self, key: K) -> None:
         """Make the key ready with normal priority; cancels its delay."""
-        if self._shut_down:
+        if not self.is_open:
             return
         self._delayed.pop(key, None)
         if key in self._processing:
@@ -227,7 +229,7 @@ class WorkQueue(Generic[K]):
         if delay <= timedelta():
             self.add(key)
             return
-        if self._shut_down:
+        if not self.is_open:
             return
         due = self._now() + delay.total_seconds()
         pending = self._delayed.get(key)
@@ -244,7 +246,7 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
         while (key := self._next()) is None:
-            if self._shut_down:
+            if not self.is_open:
                 raise QueueShutDown
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -272,15 +274,20 @@ class WorkQueue(Generic[K]):
             self._low_processing.discard(key)
             _decrement(self._low_by_group, self._group(key))
         added = self._again.pop(key, None)
-        if added is not None and not self._shut_down:
+        if added is not None and self.is_open:
             self._enqueue(self._normal, key, added)
         elif self._ready:
             # Keys that a limit has held back may be available now.
             self._wake_one()
 
+    def open(self) -> None:
+        """Accept keys, after ``shut_down`` again. Every key of before must have been marked done."""
+        self.is_open = True
+
     def shut_down(self) -> None:
         """Hand out and accept no more keys; those being processed must still be marked done."""
-        self._shut_down = True
+        self.is_open = False
+        self._backoff.clear()
         self._ready.clear()
         self._normal.clear()
         self._low.clear()

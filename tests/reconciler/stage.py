@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
-from reconciler.leader import lead
+from reconciler.leader import run_while_leader
 from reconciler.observe.metrics import ReconcilerMetrics
-from reconciler.wiring import Components, assemble
+from reconciler.wiring import Components, build
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import Object, ObjectKey
@@ -136,7 +136,7 @@ class Working:
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
         """The request as the reconciler's own watch shows it."""
-        return self.parts.stores.request(ObjectKey(namespace, name))
+        return self.parts.informers.request(ObjectKey(namespace, name))
 
     def decided(self, namespace: str, name: str = "pod") -> list[str]:
         """What its passes over the request have decided."""
@@ -145,7 +145,7 @@ class Working:
     @property
     def sizes(self) -> dict[str, int]:
         """What is remembered."""
-        return self.parts.work.reconciler.sizes
+        return self.parts.reconciler.sizes
 
     async def hang(self, watch: str) -> None:
         """Let a watch bring nothing more, as one does whose connection hangs."""
@@ -198,10 +198,10 @@ class Stage:
         async with KubeClient(access or self.access, given) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             apart = registry or uuid.uuid4().hex
-            parts = await assemble(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard, apart)
+            parts = await build(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard, apart)
             working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
-            leading = lead(key, timings or SLOW_LEASE, parts.work, working.stop)
+            leading = run_while_leader(key, timings or SLOW_LEASE, parts, working.stop)
             working.tasks = [asyncio.create_task(leading), asyncio.create_task(parts.recorder.run())]
             working.watching = {
                 name: asyncio.create_task(reflector.run()) for name, reflector in parts.reflectors.items()
@@ -210,7 +210,7 @@ class Stage:
                 yield working
             finally:
                 await working.leave()
-                await parts.work.plugins.teardown()
+                await parts.plugins.teardown()
 
     @asynccontextmanager
     async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:
@@ -271,7 +271,7 @@ class Stage:
 
     async def past_the_quiet(self, working: Working, *names: str) -> None:
         """Let waits grow so old that they are told about; from then on only a change wakes them."""
-        sleepers = working.parts.work.sleepers
+        sleepers = working.parts.wait_index
         await until(lambda: len(sleepers) >= len(names))
         self.clock.passed += timedelta(seconds=6)
         for name in names:
@@ -283,7 +283,7 @@ class Stage:
             await until(partial(self._sleeps_on_what_is_told, working, name))
 
     def _sleeps_on_what_is_told(self, working: Working, name: str) -> bool:
-        memory = working.parts.work.reconciler.memories.get(ObjectKey(self.namespace, name))
+        memory = working.parts.reconciler.memories.get(ObjectKey(self.namespace, name))
         seen = working.seen(self.namespace, name)
         told = seen is not None and "Waiting" in seen.status.get("reason", "")
         return told and memory is not None and memory.running is None

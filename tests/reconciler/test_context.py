@@ -77,7 +77,7 @@ async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: plugin.points("pod").count("pre_bind") >= 2)
-        stores, key = working.parts.stores, ObjectKey(stage.namespace, "pod")
+        stores, key = working.parts.informers, ObjectKey(stage.namespace, "pod")
         request, pod, node = stores.request(key), stores.pod(key), stores.node("gpu-node-0")
         assert request is not None
         assert pod is not None

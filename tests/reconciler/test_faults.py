@@ -43,7 +43,7 @@ async def test_no_event_shortens_a_backoff(stage: Stage) -> None:
             body = {"metadata": {"labels": {"touched": label}}}
             await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
             await stage.client.patch(PODS, stage.namespace, "pod", body)
-            await until(partial(_is_labelled, working.parts.stores, key, label))
+            await until(partial(_is_labelled, working.parts.informers, key, label))
         assert plugin.points("pod") == ["pre_bind"]
         assert (await stage.status())["failedAttempts"] == 1
         stage.clock.passed += timedelta(hours=2)

@@ -83,10 +83,10 @@ async def test_requests_are_carried_out_and_finished_ones_take_no_memory(stage: 
             status = await stage.phase(name, "Succeeded")
             assert status == {"phase": "Succeeded"}
         await until(lambda: not any(working.sizes.values()))
-        assert len(working.parts.stores.requests.store) == 0
+        assert len(working.parts.informers.requests.store) == 0
     async with stage.working() as working:
-        await until(working.parts.stores.requests.synced.is_set)
-        assert len(working.parts.stores.requests.store) == 0, "nor when they are listed"
+        await until(working.parts.informers.requests.synced.is_set)
+        assert len(working.parts.informers.requests.store) == 0, "nor when they are listed"
 
 
 async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
@@ -148,7 +148,7 @@ async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["memories"] == 1)
-        memory = next(iter(working.parts.work.reconciler.memories.values()))
+        memory = next(iter(working.parts.reconciler.memories.values()))
         await until(lambda: memory.retry_at is not None)
         assert plugin.calls == []
         stage.clock.passed += timedelta(minutes=2)

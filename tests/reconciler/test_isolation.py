@@ -100,7 +100,7 @@ def counted(stage: Stage) -> tuple[ClientOptions, Callable[[], float]]:
 
 
 def is_idle(working: Working, delayed: int) -> bool:
-    queue = working.parts.work.controller.queue
+    queue = working.parts.controller.queue
     return queue is not None and queue.processing == 0 and queue.delayed >= delayed
 
 
@@ -206,7 +206,7 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
     for number in range(count):
         await stage.create_pod(f"pod-{number}")
     async with stage.working(access=access) as working:
-        await until(lambda: working.parts.work.controller.queue is not None)
+        await until(lambda: working.parts.controller.queue.is_open)
         caplog.clear()
         calls = Match(("get", "list", "create", "patch", "update", "delete"))
         proxy.add(Rule(Answer(503, message="etcd is away"), calls))
@@ -236,7 +236,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied:
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
-        memories = working.parts.work.reconciler.memories
+        memories = working.parts.reconciler.memories
         key = ObjectKey(stage.namespace, "pod")
 
         def is_between_posts() -> bool:

@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from localcluster.cluster import Cluster
-from reconciler.app import unsynced
 from shared.api.meta import ObjectKey
 from shared.framework.binding.handle import EventSource, Handle
 from shared.framework.status import Status
@@ -106,7 +105,7 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
         await stage.request_bind()
         await bind.reached.wait()
         leader.stop.set()
-        await until(lambda: leader.parts.work.controller.queue is None)
+        await until(lambda: not leader.parts.controller.queue.is_open)
         await wire.cut()
         await another_leads(stage, first)
         assert bind.cancelled, "past the point of no return, and still not to be written by two"
@@ -124,15 +123,15 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
         proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))
         async with stage.working(plugin, access=access) as working:
             assert await asyncio.to_thread(gate.wait_reached, 30)
-            await until(lambda: all(r.synced.is_set() for r in working.parts.stores.reflectors.values()))
-            missing = unsynced(working.parts)
+            await until(lambda: all(r.synced.is_set() for r in working.parts.informers.reflectors.values()))
+            missing = working.parts.unsynced()
             assert missing is not None
             assert missing.startswith("plugin scripted, watch of configmaps")
             assert not await holder(stage), "one that could not work must not keep others from it"
             gate.open()
             await until(lambda: "started" in plugin.terms)
             assert len(working.parts.reflectors["scripted/0"].store) >= 1
-            assert unsynced(working.parts) is None
+            assert working.parts.unsynced() is None
 
 
 async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Stage) -> None:
@@ -144,7 +143,7 @@ async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Sta
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
         assert "install its CustomResourceDefinition" in (working.parts.reflectors["scripted/0"].last_error or "")
-        assert unsynced(working.parts) is None
+        assert working.parts.unsynced() is None
     assert plugin.terms == ["start", "started", "stop"]
 
 

@@ -41,10 +41,10 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
         await wire.cut()
-        await until(lambda: all(r.connected_since is None for r in working.parts.stores.reflectors.values()))
+        await until(lambda: all(r.connected_since is None for r in working.parts.informers.reflectors.values()))
         stage.clock.passed += timedelta(minutes=20)
         await wire.mend()
-        await until(lambda: all(r.connected_since for r in working.parts.stores.reflectors.values()))
+        await until(lambda: all(r.connected_since for r in working.parts.informers.reflectors.values()))
         looks = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: len(plugin.calls) > looks and working.sizes["sleepers"] == 1)
@@ -58,7 +58,7 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
     plugin = needs("data")
     binding = Binding(wait_timeout=timedelta(seconds=100), in_flight_timeout=NO_FLIGHT)
     async with stage.wire() as (wire, access), stage.working(plugin, access=access, binding=binding) as working:
-        reflectors = working.parts.stores.reflectors.values()
+        reflectors = working.parts.informers.reflectors.values()
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["sleepers"] == 1)
@@ -85,7 +85,7 @@ async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Sta
     plugin = needs("data")
     plugin.effects = True
     async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
-        reflectors = working.parts.stores.reflectors.values()
+        reflectors = working.parts.informers.reflectors.values()
 
         async def cuts(ctx: BindContext) -> Status:
             plugin.on_rollback = None

@@ -22,8 +22,10 @@ async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_wai
     async with stage.working(Scripted(pre_bind=look)) as working:
         await stage.create_pod("small", containers=[container])
         await stage.create_pod("large", containers=[{**container, "env": LARGE}])
-        await until(lambda: len([k for k in working.parts.stores.pods.store if k.namespace == stage.namespace]) == 2)
-        assert working.parts.stores.pod(ObjectKey(stage.namespace, "large")) is None
+        await until(
+            lambda: len([k for k in working.parts.informers.pods.store if k.namespace == stage.namespace]) == 2
+        )
+        assert working.parts.informers.pod(ObjectKey(stage.namespace, "large")) is None
         for name in ("small", "large"):
             await stage.request_bind(name)
             await stage.phase(name, "Succeeded")
@@ -33,7 +35,7 @@ async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_wai
 async def test_pods_that_fail_without_a_node_do_not_pile_up(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin) as working:
-        store = working.parts.stores.pods.store
+        store = working.parts.informers.pods.store
         key = ObjectKey(stage.namespace, "pod")
         await stage.create_pod()
         await until(lambda: key in store)

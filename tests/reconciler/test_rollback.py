@@ -98,7 +98,7 @@ async def test_the_finalizer_is_removed_before_success_is_written(stage: Stage) 
 async def test_the_webhooks_finalizer_costs_no_second_write(stage: Stage) -> None:
     async with stage.working(Scripted(effects=True)) as working:
         # One that existed before this leader might be a predecessor's.
-        await until(lambda: working.parts.work.controller.queue is not None)
+        await until(lambda: working.parts.controller.queue.is_open)
         await stage.create_pod()
         await stage.request_bind(metadata=OURS)
         await stage.phase("pod", "Succeeded")
@@ -402,7 +402,7 @@ async def test_a_request_of_this_term_waits_for_no_predecessor(stage: Stage, off
     stage.clock.shift = off_by
     plugin = Scripted(effects=True, pre_bind=cannot)
     async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(hours=10))) as working:
-        await until(lambda: working.parts.work.controller.queue is not None)
+        await until(lambda: working.parts.controller.queue.is_open)
         await stage.create_pod()
         await stage.request_bind()
         status = await stage.phase("pod", "Failed")

@@ -39,7 +39,7 @@ async def test_an_overlapping_shard_waits_until_the_other_has_ended(stage: Stage
     async with stage.working(one, shard=narrow, lease="one-x", registry=stage.namespace, timings=TIMINGS) as first:
         await until_awaited(lambda: annotation(stage, "one-x"), lambda seen: seen == narrow)
         async with stage.working(two, shard=wide, lease="two-x", registry=stage.namespace, timings=TIMINGS) as second:
-            shards = second.parts.work.shards
+            shards = second.parts.shards
             await until(lambda: shards.conflict)
             assert f"{stage.namespace}/one-x serves {narrow!r}" in (shards.conflict or "")
             await stage.create_pod("a")
@@ -60,8 +60,8 @@ async def test_another_selector_of_the_same_release_waits_and_is_ready(stage: St
     async with stage.working(Scripted(), shard=old, lease="same-11111111", registry=stage.namespace):
         await until_awaited(lambda: annotation(stage, "same-11111111"), bool)
         async with stage.working(Scripted(), shard=new, lease="same-22222222", registry=stage.namespace) as second:
-            await until(lambda: second.parts.work.shards.waiting)
-            assert second.parts.work.shards.conflict is None
+            await until(lambda: second.parts.shards.waiting)
+            assert second.parts.shards.conflict is None
             assert await annotation(stage, "same-22222222") is None
 
 
@@ -97,7 +97,7 @@ async def test_a_request_outside_every_shard_is_counted_and_can_be_deleted(stage
     assert (await stage.request())["metadata"]["deletionTimestamp"]
     async with stage.working(plugin, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace) as working:
         await stage.request_gone()
-        assert working.parts.work.metrics.outside_shards._value.get() >= 1
+        assert working.parts.metrics.outside_shards._value.get() >= 1
     assert plugin.points("pod") == ["rollback"]
 
 

@@ -64,7 +64,7 @@ async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> Non
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
-            await until(standby.parts.stores.requests.synced.is_set)
+            await until(standby.parts.informers.requests.synced.is_set)
             assert not any(standby.sizes.values())
     assert two.calls == []
 
@@ -129,13 +129,13 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
         await until(lambda: working.sizes["memories"] == 20 and not working.sizes["podConditions"])
         remembered = {"memories": 20, "states": 10, "sleepers": 10}
         assert working.sizes == {**remembered, "toFinish": 0, "podConditions": 0, "trouble": 0, "doubtful": 0}
-        assert len(working.parts.stores.requests.store) == 20
-        assert len(working.parts.stores.pods.store) == 20
+        assert len(working.parts.informers.requests.store) == 20
+        assert len(working.parts.informers.pods.store) == 20
         for number in range(10):
             for kind in kinds:
                 await stage.withdraw(f"{kind}-{number}")
         await until(lambda: not any(working.sizes.values()))
-        assert len(working.parts.stores.requests.store) == 0
+        assert len(working.parts.informers.requests.store) == 0
 
 
 async def test_shards_share_a_cluster(stage: Stage) -> None:
@@ -214,7 +214,7 @@ async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, 
 async def test_requests_of_this_term_are_not_taken_over(stage: Stage, off_by: timedelta) -> None:
     stage.clock.shift = off_by
     async with stage.working(Scripted(effects=True)) as working:
-        await until(lambda: working.parts.work.controller.queue is not None)
+        await until(lambda: working.parts.controller.queue.is_open)
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")

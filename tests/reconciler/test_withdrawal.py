@@ -121,7 +121,7 @@ async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(sta
         await working.hang("bindrequests")
         await stage.client.delete(NODES, "", node)
         made = await stage.client.create(NODES, "", {"metadata": {"name": node}})
-        await until(lambda: working.parts.stores.node_uid(node) == made["metadata"]["uid"])
+        await until(lambda: working.parts.informers.node_uid(node) == made["metadata"]["uid"])
         hold.go.set()
         await stage.phase("pod", "Succeeded")
     assert len(plugin.uids("pre_bind")) == 2, "the new node is prepared for by an attempt of its own"
@@ -250,7 +250,7 @@ async def test_a_request_without_a_uid_is_for_the_current_pod_though_the_watch_l
 ) -> None:
     async with stage.working() as working:
         await stage.create_pod()
-        await until(lambda: working.parts.stores.pod(ObjectKey(stage.namespace, "pod")) is not None)
+        await until(lambda: working.parts.informers.pod(ObjectKey(stage.namespace, "pod")) is not None)
         await working.hang("pods")
         await stage.delete_pod()
         await stage.create_pod()

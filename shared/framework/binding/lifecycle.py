@@ -160,8 +160,8 @@ class PluginLifecycle:
         if full in self._workers:
             raise ValueError(f"plugin {plugin} registers worker {name!r} twice")
         worker = self._workers[full] = _Worker(full, reconcile)
-        self._depth.labels(plugin, name).set_function(worker.depth)
-        return worker.add
+        self._depth.labels(plugin, name).set_function(lambda: worker.queue.depth)
+        return worker.queue.add
 
 
 def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
@@ -228,29 +228,20 @@ class _Worker:
     def __init__(self, name: str, reconcile: Reconcile) -> None:
         self._name = name
         self._reconcile = reconcile
-        self._queue: WorkQueue[ObjectKey] | None = None
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(is_open=False)
         self.task: asyncio.Task[None] | None = None
 
-    def add(self, key: ObjectKey) -> None:
-        if self._queue is not None:
-            self._queue.add(key)
-
-    def depth(self) -> int:
-        return self._queue.depth if self._queue is not None else 0
-
     def start(self) -> None:
-        self._queue = WorkQueue()
-        working = run_worker(self._queue, self._reconcile, self._on_error)
+        self.queue.open()
+        working = run_worker(self.queue, self._reconcile, self._on_error)
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
 
     async def stop(self) -> None:
         """Stop immediately. Raises the worker's error if it has failed."""
-        if self._queue is None or self.task is None:
-            return
-        self._queue.shut_down()
-        self._queue = None
+        self.queue.shut_down()
         task, self.task = self.task, None
-        await cancel_and_wait(task)
+        if task is not None:
+            await cancel_and_wait(task)
 
     def _on_error(self, key: ObjectKey) -> None:
         log.exception("plugin worker failed", extra={"worker": self._name, "key": str(key)})

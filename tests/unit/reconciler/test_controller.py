@@ -7,7 +7,7 @@ import pytest
 
 from reconciler.binding.requeue import Result
 from reconciler.binding.wait_index import WaitIndex
-from reconciler.controller import Controller, Term
+from reconciler.controller import Controller, Term, new_queue
 from reconciler.informers import Informers, Listed
 from reconciler.reconciler import Reconciler
 from shared.api.meta import ObjectKey
@@ -21,7 +21,7 @@ KEY = ObjectKey("default", "train")
 class OneUnfinished:
     """Stores with one request to look at."""
 
-    def unfinished(self) -> set[ObjectKey]:
+    def pending_keys(self) -> set[ObjectKey]:
         return {KEY}
 
     async def probe(self) -> None:
@@ -55,7 +55,17 @@ class SoonAgain:
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     watched, work, looks_before = Watched(), SoonAgain(), 3
-    controller = Controller(4, watched.observation, Availability(watched.clock), watched.clock)
+    queue = new_queue(4)
+    controller = Controller(
+        queue,
+        4,
+        cast(Reconciler, work),
+        cast(Informers, OneUnfinished()),
+        WaitIndex({}),
+        watched.observation,
+        Availability(watched.clock),
+        watched.clock,
+    )
     as_it_was = WorkQueue.add_after
 
     def broken(queue: WorkQueue[ObjectKey], key: ObjectKey, delay: timedelta) -> None:
@@ -65,10 +75,8 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
 
     monkeypatch.setattr(WorkQueue, "add_after", broken)
     with pytest.raises(AttributeError, match="the timer is none"):
-        await controller.lead(
-            cast(Reconciler, work), cast(Informers, OneUnfinished()), WaitIndex({}), Term(drain=timedelta(seconds=5))
-        )
+        await controller.lead(Term(drain=timedelta(seconds=5)))
     assert work.looks == looks_before + 1
     assert work.ended
-    assert controller.queue is None
+    assert not queue.is_open
     assert watched.value("bowline_pass_errors_total") == 1

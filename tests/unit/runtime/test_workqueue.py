@@ -372,16 +372,21 @@ async def test_a_queue_can_be_inspected() -> None:
     for number in range(3):
         queue.add_after(f"later-{number}", seconds(10 - number))
     await asyncio.sleep(1)
-    view = queue.view(2)
+    view = queue.snapshot(2)
     assert view.processing == ("taken",)
     assert view.ready == (("first", 1), ("second", 1))
     assert [key for key, _ in view.delayed] == ["later-2", "later-1"]
     assert [due for _, due in view.delayed] == pytest.approx([7, 8])
-    assert queue.place("taken") == "processing, added again meanwhile"
-    assert queue.place("first") == "ready since 1.000 s"
-    assert queue.place("later-0") == "due in 9.000 s"
-    assert queue.place("nobody") is None
-    assert [queue.holds(key) for key in ("taken", "first", "later-0", "nobody")] == [True, True, False, False]
+    assert queue.describe("taken") == "processing, added again meanwhile"
+    assert queue.describe("first") == "ready since 1.000 s"
+    assert queue.describe("later-0") == "due in 9.000 s"
+    assert queue.describe("nobody") is None
+    assert [queue.will_run_again(key) for key in ("taken", "first", "later-0", "nobody")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert (queue.depth, queue.delayed, queue.processing) == (2, 3, 1)
 
 
