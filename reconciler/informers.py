@@ -31,11 +31,10 @@ from shared.api.meta import (
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
+from shared.kube.resources import BINDREQUESTS, NODES, PODS, UNFINISHED_BINDREQUESTS, Resource, Selection
 from shared.kube.store import Store
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-UNFINISHED = f"status.phase!={Phase.SUCCEEDED.value}"
 UNBOUND = "spec.nodeName="
 # Of a node's labels, only those that describe its GPUs are cached.
 GPU_LABELS = "nvidia.com/gpu."
@@ -65,7 +64,7 @@ def transform_pod(pod: dict[str, Any]) -> Object:
 
 
 def transform_request(request: dict[str, Any]) -> Object | None:
-    """Transform: remove the writers' bookkeeping; returns None for a request that UNFINISHED would have excluded."""
+    """Transform: remove the writers' bookkeeping; returns None for a Succeeded request."""
     if status_of(request).get("phase") == Phase.SUCCEEDED.value:
         return None
     return transform_pod(request)
@@ -107,11 +106,10 @@ class Informers:
         self._by_pod: dict[ObjectKey, dict[ObjectKey, BindRequest]] = {}
         self.requests = Reflector(
             client,
-            Selection(BINDREQUESTS, label_selector=shard, field_selector=UNFINISHED),
+            replace(UNFINISHED_BINDREQUESTS, label_selector=shard),
             on_event=self._request_event,
             transform=transform_request,
-            # Another project's CRD has no selectable fields.
-            fallback=Selection(BINDREQUESTS, label_selector=shard),
+            fallback=True,
         )
         self._pod_cache = PodCache()
         self.pods = Reflector(

@@ -24,7 +24,7 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import EventType, Reflector
-from shared.kube.resources import BINDREQUESTS, NODES, Selection
+from shared.kube.resources import NODES, UNFINISHED_BINDREQUESTS, Selection
 from shared.runtime.tasks import ShutdownSignal
 from webhook.review import ClusterInfo
 
@@ -114,11 +114,10 @@ class PodsWithBindRequest:
         self._requests: dict[ObjectKey, set[ObjectKey]] = {}
         self.reflector = Reflector(
             client,
-            Selection(BINDREQUESTS, field_selector=f"status.phase!={Phase.SUCCEEDED.value}"),
+            UNFINISHED_BINDREQUESTS,
             on_event=self._on_event,
             transform=transform_request,
-            # The CRD of another project has no selectable fields.
-            fallback=Selection(BINDREQUESTS),
+            fallback=True,
         )
 
     def current(self) -> Container[ObjectKey]:

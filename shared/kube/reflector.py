@@ -21,6 +21,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -102,7 +103,7 @@ def needs_list(error: KubeError) -> bool:
 class Reflector:
     """Mirrors one selection into ``store``. ``synced`` is set after the first complete list.
 
-    - ``fallback``: a larger selection, used where the API server cannot select by the fields of ``selection``;
+    - ``fallback``: where the API server cannot select by the fields of ``selection``, list without them;
       ``transform`` must exclude the difference. Each list tries ``selection`` first.
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
     """
@@ -114,7 +115,7 @@ class Reflector:
         *,
         on_event: OnEvent | None = None,
         transform: Transform | None = None,
-        fallback: Selection | None = None,
+        fallback: bool = False,
         owner: str = PROCESS,
         store: Store | None = None,
     ) -> None:
@@ -169,10 +170,10 @@ class Reflector:
         try:
             version = await self._read()
         except FieldSelectorUnsupported as error:
-            if self._fallback is None:
+            if not self._fallback:
                 raise
             log.warning("cannot select by these fields", extra={"selection": str(self.selection), "why": str(error)})
-            self.selection = self._fallback
+            self.selection = replace(self._preferred, field_selector="")
             version = await self._read()
         self._version = version
         self._fruitless = 0

@@ -86,6 +86,8 @@ SECRETS = Resource("", "v1", "secrets", "Secret")
 PERSISTENTVOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 BINDREQUESTS = Resource(names.GROUP, names.VERSION, names.PLURAL, names.KIND)
+# Another project's CRD has no selectable fields: see ``Reflector`` and ``rejects_fields``.
+UNFINISHED_BINDREQUESTS = Selection(BINDREQUESTS, field_selector="status.phase!=Succeeded")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 SELF_SUBJECT_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False

@@ -8,8 +8,8 @@ is in one of these states:
   workers ever process the same key;
 - *delayed*: will be added later; the earliest due time wins, and an explicit ``add`` replaces it.
 
-Ready keys have one of two priorities. An added key has normal priority. With a ``low_priority_limit``, a key whose
-delay is over has low priority: normal keys are handed out first, and at most that many low-priority keys are
+Ready keys have one of two priorities: ``add`` takes it as an argument, and a key whose delay is over has low
+priority. With a ``low_priority_limit`` normal keys are handed out first, and at most that many low-priority keys are
 processed at a time, so that thousands of delays that end together do not hold up new work. Half as many may be
 processed at any time, alternating with normal ones, so that neither priority starves the other.
 
@@ -57,7 +57,7 @@ class QueueView(Generic[K]):
 
 
 class _Lane(Generic[K]):
-    """The ready keys of one priority: a FIFO per group, and the order in which groups take turns."""
+    """The keys of one priority: those ready, as a FIFO per group and the turns of the groups, and those processed."""
 
     def __init__(self, group: Callable[[K], Hashable]) -> None:
         self._group = group
@@ -65,6 +65,8 @@ class _Lane(Generic[K]):
         # A discarded key remains in its deque as a gap.
         self._by_group: dict[Hashable, deque[K]] = {}
         self._turns: deque[Hashable] = deque()
+        self.processing: set[K] = set()
+        self.processing_by_group: Counter[Hashable] = Counter()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -87,7 +89,7 @@ class _Lane(Generic[K]):
         self._keys.discard(key)
 
     def take(self, may_take: Callable[[Hashable], bool]) -> K | None:
-        """Remove and return the first key of the next group that ``may_take``; None if there is none."""
+        """Start to process the first key of the next group that ``may_take``; None if there is none."""
         for _ in range(len(self._turns)):
             group = self._turns.popleft()
             waiting = self._by_group[group]
@@ -100,11 +102,22 @@ class _Lane(Generic[K]):
             if may_take(group):
                 key = waiting.popleft()
                 self._keys.discard(key)
+                self.processing.add(key)
+                self.processing_by_group[group] += 1
                 return key
         return None
 
+    def done(self, key: K) -> None:
+        """End the processing of a key, if it was taken from this lane."""
+        if key in self.processing:
+            self.processing.discard(key)
+            group = self._group(key)
+            self.processing_by_group[group] -= 1
+            if not self.processing_by_group[group]:
+                del self.processing_by_group[group]
+
     def clear(self) -> None:
-        """Remove all keys."""
+        """Remove the ready keys."""
         self._keys.clear()
         self._by_group.clear()
         self._turns.clear()
@@ -135,10 +148,6 @@ class WorkQueue(Generic[K]):
         self._normal: _Lane[K] = _Lane(group)
         self._low: _Lane[K] = _Lane(group)
         self._low_was_last = False
-        self._processing: set[K] = set()
-        self._low_processing: set[K] = set()
-        self._by_group: Counter[Hashable] = Counter()
-        self._low_by_group: Counter[Hashable] = Counter()
         # Keys added while processing, and when.
         self._again: dict[K, float] = {}
         self._delayed: dict[K, tuple[float, int]] = {}
@@ -162,7 +171,7 @@ class WorkQueue(Generic[K]):
     @property
     def processing(self) -> int:
         """The number of keys handed out and not yet done."""
-        return len(self._processing)
+        return len(self._normal.processing) + len(self._low.processing)
 
     @property
     def delayed(self) -> int:
@@ -183,11 +192,11 @@ class WorkQueue(Generic[K]):
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
         soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
-        return QueueView(ready, tuple(islice(self._processing, limit)), delayed)
+        return QueueView(ready, tuple(islice((*self._normal.processing, *self._low.processing), limit)), delayed)
 
     def describe(self, key: K) -> str | None:
         """Return the state of a key as text, for debug pages; None if it is not in the queue."""
-        if key in self._processing:
+        if self._is_processing(key):
             return "processing" + (", added again meanwhile" if key in self._again else "")
         if key in self._ready:
             return f"ready since {self._now() - self._ready[key]:.3f} s"
@@ -198,16 +207,16 @@ class WorkQueue(Generic[K]):
         """Return whether the key will be handed out again, without a further add or the end of a delay."""
         return key in self._ready or key in self._again
 
-    def add(self, key: K) -> None:
-        """Make the key ready with normal priority; cancels its delay."""
+    def add(self, key: K, *, low_priority: bool = False) -> None:
+        """Make the key ready; cancels its delay. Of several adds the one with normal priority counts."""
         if not self.is_open:
             return
         self._delayed.pop(key, None)
-        if key in self._processing:
+        if self._is_processing(key):
             self._again.setdefault(key, self._now())
         elif key not in self._ready:
-            self._enqueue(self._normal, key, self._now())
-        elif key in self._low:
+            self._enqueue(self._low if low_priority and self._low_limit else self._normal, key, self._now())
+        elif key in self._low and not low_priority:
             self._low.discard(key)
             self._normal.add(key)
             self._wake_one()
@@ -258,8 +267,6 @@ class WorkQueue(Generic[K]):
                     self._wake_one()
                 raise
         del self._ready[key]
-        self._processing.add(key)
-        self._by_group[self._group(key)] += 1
         if self._ready:
             # More than one key may have become available with the last ``done``.
             self._wake_one()
@@ -267,12 +274,8 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
-        if key in self._processing:
-            self._processing.discard(key)
-            _decrement(self._by_group, self._group(key))
-        if key in self._low_processing:
-            self._low_processing.discard(key)
-            _decrement(self._low_by_group, self._group(key))
+        self._normal.done(key)
+        self._low.done(key)
         added = self._again.pop(key, None)
         if added is not None and self.is_open:
             self._enqueue(self._normal, key, added)
@@ -302,36 +305,32 @@ class WorkQueue(Generic[K]):
                 waiter.set_result(None)
 
     def _next(self) -> K | None:
-        """Remove and return the next key to hand out; None if none is ready or limits hold all of them back."""
+        """Start to process the next key and return it; None if none is ready or limits hold all of them back."""
         limit = self._low_limit or 0
         share = -(-limit // 2) if self._normal else limit
         alternates = not (self._low_was_last and self._normal)
         self._low_was_last = False
-        if self._low and len(self._low_processing) < share and alternates:
+        if self._low and len(self._low.processing) < share and alternates:
             key = self._low.take(lambda group: self._may_take(group) and self._may_take_low(group, share))
             if key is not None:
                 self._low_was_last = True
-                self._low_processing.add(key)
-                self._low_by_group[self._group(key)] += 1
                 return key
         return self._normal.take(self._may_take)
 
     def _may_take(self, group: Hashable) -> bool:
         """Return whether the group may occupy another worker."""
-        return self._workers is None or self._by_group[group] < _SHARE * (self._workers - len(self._processing))
+        if self._workers is None:
+            return True
+        occupied = self._normal.processing_by_group[group] + self._low.processing_by_group[group]
+        return occupied < _SHARE * (self._workers - self.processing)
 
     def _may_take_low(self, group: Hashable, share: int) -> bool:
         """Return whether the group may occupy another low-priority worker; it leaves a quarter of these free."""
-        return self._workers is None or self._low_by_group[group] < 3 * (share - len(self._low_processing))
+        free = share - len(self._low.processing)
+        return self._workers is None or self._low.processing_by_group[group] < 3 * free
 
-    def _enqueue_low(self, key: K) -> None:
-        """Make a key ready whose delay is over."""
-        if self._low_limit is None or key in self._processing:
-            self.add(key)
-            return
-        self._delayed.pop(key, None)
-        if key not in self._ready:
-            self._enqueue(self._low, key, self._now())
+    def _is_processing(self, key: K) -> bool:
+        return key in self._normal.processing or key in self._low.processing
 
     def _enqueue(self, lane: _Lane[K], key: K, since: float) -> None:
         self._ready[key] = since
@@ -368,11 +367,5 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)
             if self._delayed.get(key) == (due, number):
-                self._enqueue_low(key)
+                self.add(key, low_priority=True)
         self._set_timer()
-
-
-def _decrement(counts: Counter[Hashable], group: Hashable) -> None:
-    counts[group] -= 1
-    if counts[group] <= 0:
-        del counts[group]

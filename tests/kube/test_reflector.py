@@ -262,7 +262,7 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
     plain = Selection(custom("plains"), namespace, field_selector=selector)
     async with running(Reflector(client, plain), synced=False) as reflector:
         await until(lambda: "field label not supported" in (reflector.last_error or ""))
-    async with running(Reflector(client, plain, fallback=Selection(custom("plains"), namespace))) as reflector:
+    async with running(Reflector(client, plain, fallback=True)) as reflector:
         assert reflector.selection.field_selector == ""
 
 
@@ -331,8 +331,7 @@ async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
     await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(501)))
     proxy.add(Rule(Answer(400, message="continue key is not valid"), Match(("list",), "configmaps"), nth=2))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    fallback = Selection(CONFIGMAPS, namespace)
-    async with running(Reflector(proxied, selective, fallback=fallback)) as reflector:
+    async with running(Reflector(proxied, selective, fallback=True)) as reflector:
         assert len(reflector.store) == 501
         assert reflector.selection == selective
 
@@ -345,7 +344,7 @@ async def test_the_selective_watch_is_tried_again_by_the_next_list(
     proxy.add(Rule(rejected, Match(("list",), "configmaps"), nth=1))
     proxy.add(Rule(ExpireWatch(after=1), Match(("watch",), "configmaps"), nth=1))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxied, selective, fallback=Selection(CONFIGMAPS, namespace))) as reflector:
+    async with running(Reflector(proxied, selective, fallback=True)) as reflector:
         assert reflector.selection.field_selector == ""
         await client.create(CONFIGMAPS, namespace, configmap("first"))
         await client.create(CONFIGMAPS, namespace, configmap("none"))

@@ -17,7 +17,8 @@ from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVer
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, InfrastructureError, Invalid, NotFound
 from shared.kube.events import EventNote, event_body, event_name
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS
+from shared.kube.reflector import rejects_fields
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS
 from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.recovery import Evidence, agreed, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
@@ -117,10 +118,11 @@ class ReservationClient:
 
     async def _unfinished(self, node: str) -> list[dict[str, Any]]:
         try:
-            selector = f"status.phase!=Succeeded,spec.selectedNode={node}"
+            selector = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
             return await self.client.list_all(BINDREQUESTS, field_selector=selector)
-        except BadRequest:
-            # Another project's CRD has no selectable fields.
+        except BadRequest as error:
+            if not rejects_fields(error):
+                raise
             return await self.client.list_all(BINDREQUESTS)
 
     async def scaling_up(self) -> Blocked | None:
