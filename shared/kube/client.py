@@ -1,7 +1,7 @@
 """Client of the API server: one session, raw JSON in, raw JSON out.
 
 Every response that is not a success is raised as an error of ``shared.kube.errors``. Nothing is retried here, except
-later pages of a list (``paging``) and, once, a request that the API server has rejected for credentials that have
+later pages of a list (``read_pages``) and, once, a request that the API server has rejected for credentials that have
 been rotated since. Callers have their own backoff and know what is safe to retry.
 
 The hot path carries two writes per bind at hundreds of binds per second. Hence headers are built once, URLs are not
@@ -10,9 +10,11 @@ the concurrent requests.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -32,11 +34,10 @@ from shared.kube.errors import (
     from_response,
     from_status,
 )
-from shared.kube.lines import LineSplitter
 from shared.kube.metrics import KubeMetrics
-from shared.kube.paging import read_pages
 from shared.kube.resources import EVENTS, LEASES, Resource, Selection
 from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
+from shared.runtime.backoff import full_jitter
 from shared.runtime.clock import Clock, SystemClock
 from shared.runtime.limiter import Limiter
 
@@ -52,6 +53,13 @@ PAGE_SIZE = 500
 _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
+# About ten seconds; a continue token is valid for five minutes.
+_PAGE_TRIES = 6
+_PAGE_BASE, _PAGE_CAP = timedelta(milliseconds=200), timedelta(seconds=5)
+
+Page = dict[str, Any]
+# Requests the page of a token; "" is the first.
+Ask = Callable[[str], Awaitable[Page]]
 
 
 class PatchType(StrEnum):
@@ -390,3 +398,58 @@ class KubeClient:
             account.leave_queue()
         if waited and self._options.metrics is not None:
             self._options.metrics.limited(kind, waited)
+
+
+async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:
+    """Yield page after page. Raises the errors of ``ask``; InfrastructureError of a later page only after
+    ``_PAGE_TRIES``.
+
+    If every failed request restarted the list, a long one would hardly ever complete where one request in ten fails.
+    So a failed page is requested again with the same token. Except the first: its failure loses no progress, and the
+    caller has its own backoff and error report.
+    """
+    token = ""
+    while True:
+        page = await (_page_with_retries(ask, token) if token else ask(token))
+        if not isinstance(page.get("metadata"), dict) or not isinstance(page.get("items") or [], list):
+            raise NoResponse("the answer is no list; is something between here and the API server?")
+        yield page
+        token = page["metadata"].get("continue", "")
+        if not token:
+            return
+
+
+async def _page_with_retries(ask: Ask, token: str) -> Page:
+    for tried in range(1, _PAGE_TRIES):
+        try:
+            return await ask(token)
+        except InfrastructureError as error:
+            pause = full_jitter(tried, _PAGE_BASE, _PAGE_CAP, random.random())  # noqa: S311 - spreads load, guards nothing
+            wait = max(pause, error.retry_after or pause)
+        await asyncio.sleep(wait.total_seconds())
+    return await ask(token)
+
+
+class LineSplitter:
+    """Buffers chunks and returns complete lines of any length, without copying a long one for every chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether the stream has ended inside a line."""
+        return bool(self._parts)
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Add the next chunk; return the lines it completes, without line ends and empty lines."""
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            if chunk:
+                self._parts.append(chunk)
+            return []
+        lines = head.split(b"\n")
+        if self._parts:
+            lines[0] = b"".join((*self._parts, lines[0]))
+        self._parts = [tail] if tail else []
+        return [line for line in lines if line]

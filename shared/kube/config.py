@@ -19,7 +19,6 @@ from typing import Protocol
 
 from shared.kube.errors import CredentialsError
 from shared.kube.kubeconfig import KubeconfigCredentials
-from shared.kube.tokenfile import TokenFileCredentials
 from shared.kube.trust import Authorities, Trust
 from shared.runtime.backoff import Backoff
 from shared.runtime.clock import Clock, SystemClock
@@ -30,6 +29,8 @@ log = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Between attempts to load missing credentials.
 _BACKOFF = (timedelta(seconds=1), timedelta(seconds=30))
+# The kubelet rotates at 80 % of a token's lifetime, which is at least ten minutes: a minute is early enough.
+REREAD_AFTER_S = 60.0
 
 
 class Credentials(Protocol):
@@ -48,6 +49,39 @@ class Credentials(Protocol):
 
         ``rejected``: the API server does not accept the present ones. Raises CredentialsError if none can be loaded.
         """
+
+
+class TokenFileCredentials:
+    """A ServiceAccount's bearer token in a file that is rotated externally, for example by the kubelet."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._headers: Mapping[str, str] = {}
+        self._read()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    @property
+    def due(self) -> bool:
+        return self._clock.monotonic() >= self._reread_at
+
+    async def refresh(self, *, rejected: bool = False) -> bool:
+        """Read the file again if it is due or the token was rejected; return whether the token has changed."""
+        return self._read() if rejected or self.due else False
+
+    def _read(self) -> bool:
+        self._reread_at = self._clock.monotonic() + REREAD_AFTER_S
+        try:
+            token = self._path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CredentialsError(f"{self._path}: cannot be read ({error}); mount the pod's token") from error
+        if not token:
+            raise CredentialsError(f"{self._path}: is empty; mount the pod's ServiceAccount token")
+        before, self._headers = self._headers, {"Authorization": f"Bearer {token}"}
+        return before != self._headers
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from shared.kube.lines import LineSplitter
+from shared.kube.client import LineSplitter
 from tests.fault_proxy.calls import parse_call
 from tests.fault_proxy.faults import (
     AfterReply,

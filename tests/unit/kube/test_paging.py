@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from shared.kube.client import read_pages
 from shared.kube.errors import ApiStatus, Expired, KubeError, NoResponse, TooManyRequests
-from shared.kube.paging import read_pages
 
 pytestmark = pytest.mark.looptime
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.kube.calls import WriteClass, accept, object_path, query, warning_texts, write_class
-from shared.kube.lines import LineSplitter
+from shared.kube.client import LineSplitter
 from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, RESOURCECLAIMS, Resource, Selection
 
 
