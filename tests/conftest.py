@@ -1,13 +1,15 @@
 """Fixtures of all tests: a real control plane once a session, a namespace of its own for each test.
 
-Three clusters' worth of state never mix: ``cluster`` has nodes and nothing of Bowline; ``pair`` is another one, with
-the chart installed and webhook and reconciler running from its objects as their ServiceAccounts.
+The state of three clusters never mixes: ``bare_cluster`` has the CRD and no controllers; ``cluster`` has controllers,
+kwok and nothing of Bowline; ``pair`` has the chart installed and webhook and reconciler running from its objects as
+their ServiceAccounts.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
+from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
@@ -31,6 +33,20 @@ def cluster() -> Iterator[Cluster]:
     """A control plane with kwok and a few GPU nodes; nothing of Bowline is installed."""
     with Cluster.start(ClusterSpec()) as started:
         started.make_nodes(3)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def bare_cluster() -> Iterator[Cluster]:
+    """A control plane with three nodes and the CRD; no controller changes an object.
+
+    It is shared by the folders whose tests need no more: they keep to namespaces of their own.
+    """
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
+        started.make_nodes(3)
+        # As a chart install does it: server-side, unknown fields refused.
+        started.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
+        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
         yield started
 
 

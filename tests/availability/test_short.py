@@ -24,7 +24,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.timeout(300)  # replicas are started one after the other, on a machine that may have much to do
-async def test_faults_26_and_28_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
+async def test_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
     async with rig_on(cluster) as rig:
         rig.lifetimes, rig.drain = LIFETIMES, "--drain=1s"
         await rig.scale(2)

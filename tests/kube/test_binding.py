@@ -134,14 +134,14 @@ async def impatient(access: ClusterAccess) -> AsyncIterator[KubeClient]:
 
 
 async def test_the_outcome_of_posts_without_a_reply_is_unknown(
-    api_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
+    bare_cluster: Cluster, client: KubeClient, impatient: KubeClient, namespace: str, made: Object
 ) -> None:
     await impatient.get(PODS, namespace, "a")
-    api_cluster.pause_apiserver()
+    bare_cluster.pause_apiserver()
     try:
         result = await bind(impatient, namespace, uid_of(made))
     finally:
-        api_cluster.resume_apiserver()
+        bare_cluster.resume_apiserver()
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.last_unknown is not None
     # Once the API server is back, asking again tells: either an earlier POST was taken up, or this one binds.

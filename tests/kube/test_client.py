@@ -242,23 +242,23 @@ async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAc
 
 
 async def test_a_reply_after_the_deadline_is_a_timeout(
-    api_cluster: Cluster, access: ClusterAccess, namespace: str
+    bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with KubeClient(access, ClientOptions(timeout_s=0.3)) as client:
         await client.list(PODS, namespace)
-        api_cluster.pause_apiserver()
+        bare_cluster.pause_apiserver()
         try:
             with pytest.raises(NoResponse, match="did not answer in time"):
                 await client.create(CONFIGMAPS, namespace, configmap("a"))
         finally:
-            api_cluster.resume_apiserver()
+            bare_cluster.resume_apiserver()
         await until_awaited(lambda: client.list(PODS, namespace), lambda _: True)
 
 
 async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
-    api_cluster: Cluster, nobody: KubeClient, namespace: str
+    bare_cluster: Cluster, nobody: KubeClient, namespace: str
 ) -> None:
-    path = api_cluster.service_account_kubeconfig(namespace, "nobody")
+    path = bare_cluster.service_account_kubeconfig(namespace, "nobody")
     token_file = path.with_name(f"{path.name}.token")
     good = token_file.read_text()
     token_file.write_text("worthless")

@@ -146,7 +146,7 @@ async def test_events_are_counted_by_what_became_of_them(counted: Counted, names
     assert counted.value("bowline_events_in_line") == 0
 
 
-async def test_what_was_not_answered_is_counted_as_such(api_cluster: Cluster, access: ClusterAccess) -> None:
+async def test_what_was_not_answered_is_counted_as_such(bare_cluster: Cluster, access: ClusterAccess) -> None:
     registry = CollectorRegistry()
     nowhere = replace(access, server="https://127.0.0.1:1")
     async with KubeClient(nowhere, options(registry)) as client:

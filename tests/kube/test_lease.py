@@ -89,9 +89,9 @@ async def proxied(
             yield proxy, client
 
 
-async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: Cluster, namespace: str) -> None:
+async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
-    async with proxied(api_cluster, namespace) as (proxy, client):
+    async with proxied(bare_cluster, namespace) as (proxy, client):
         one = elector(client, namespace, "one", timings)
         async with electing(one):
             await set_(one.is_leader)
@@ -107,11 +107,11 @@ async def test_one_renewal_that_hangs_does_not_cost_the_leadership(api_cluster: 
 
 
 async def test_hanging_renewals_end_the_leadership_at_the_deadline(
-    api_cluster: Cluster, client: KubeClient, namespace: str
+    bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
     # Tried once, at 3 s and until the deadline at 5 s; the next try would be due at 8 s.
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
-    async with proxied(api_cluster, namespace) as (proxy, disturbed):
+    async with proxied(bare_cluster, namespace) as (proxy, disturbed):
         one, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
         async with electing(one):
             await set_(one.is_leader)
@@ -150,9 +150,9 @@ async def test_a_lease_that_was_taken_with_a_late_answer_is_held_from_before_it(
 
 
 async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
-    api_cluster: Cluster, namespace: str
+    bare_cluster: Cluster, namespace: str
 ) -> None:
-    async with proxied(api_cluster, namespace) as (proxy, client):
+    async with proxied(bare_cluster, namespace) as (proxy, client):
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
         await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
         takes = Match(("update",), "leases")
@@ -168,9 +168,9 @@ async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
 
 
 async def test_writes_that_hang_cost_no_leadership_however_many_they_are(
-    api_cluster: Cluster, access: ClusterAccess, namespace: str
+    bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
-    async with proxied(api_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
+    async with proxied(bare_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
         one = elector(client, namespace, "one")
         async with electing(one):
             await set_(one.is_leader)
@@ -265,16 +265,16 @@ async def test_a_leader_that_cannot_renew_stops_before_another_may_start(
 
 
 async def test_a_hanging_api_server_costs_the_leadership_too(
-    api_cluster: Cluster, client: KubeClient, namespace: str
+    bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
     one = elector(client, namespace, "one")
     async with electing(one):
         await set_(one.is_leader)
-        api_cluster.pause_apiserver()
+        bare_cluster.pause_apiserver()
         try:
             await set_(one.lost)
         finally:
-            api_cluster.resume_apiserver()
+            bare_cluster.resume_apiserver()
     assert not one.is_leader.is_set()
 
 

@@ -17,14 +17,14 @@ from tests.kube.objects import until
 
 
 async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_time(
-    api_cluster: Cluster, namespace: str
+    bare_cluster: Cluster, namespace: str
 ) -> None:
-    account_config = api_cluster.data_dir / f"{namespace}.kubeconfig"
-    api_cluster.kubectl("create", "serviceaccount", "pooled", f"--namespace={namespace}")
+    account_config = bare_cluster.data_dir / f"{namespace}.kubeconfig"
+    bare_cluster.kubectl("create", "serviceaccount", "pooled", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:pooled", f"--namespace={namespace}")
-    api_cluster.kubectl("create", "rolebinding", "pooled", *rights)
-    api_cluster.service_account_kubeconfig(namespace, "pooled", account_config)
-    with FaultProxy(api_cluster.server, api_cluster.ca_pem) as proxy:
+    bare_cluster.kubectl("create", "rolebinding", "pooled", *rights)
+    bare_cluster.service_account_kubeconfig(namespace, "pooled", account_config)
+    with FaultProxy(bare_cluster.server, bare_cluster.ca_pem) as proxy:
         access = await load_access(proxy.kubeconfig(account_config, account_config.with_suffix(".proxied")))
         options = ClientOptions(connections=2, connect_timeout_s=3)
         async with KubeClient(access, options) as client:

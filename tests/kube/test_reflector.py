@@ -134,7 +134,7 @@ async def test_changes_during_a_cut_are_delivered_by_the_resumed_watch(
 
 
 async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
-    api_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
+    bare_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
     """Its watch cache begins at its start: our resourceVersion, older than a later change, gets a 410."""
     for name in ("stays", "changes", "goes", "replaced"):
@@ -149,7 +149,7 @@ async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
         await client.delete(CONFIGMAPS, namespace, "replaced")
         await client.create(CONFIGMAPS, namespace, configmap("replaced", x="2"))
         await client.create(CONFIGMAPS, namespace, configmap("comes", x="3"))
-        await asyncio.to_thread(api_cluster.restart_apiserver)
+        await asyncio.to_thread(bare_cluster.restart_apiserver)
         await wire.mend()
         await until(lambda: len(told.all) >= 5)
         async with KubeClient(access) as fresh:
@@ -203,14 +203,14 @@ async def test_an_api_server_away_at_start_is_waited_for(
 
 
 async def test_a_missing_right_is_named_once_and_taken_up_when_granted(
-    api_cluster: Cluster, nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+    bare_cluster: Cluster, nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Reflector(nobody, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
         await until(lambda: "list and watch on configmaps in namespace" in (reflector.last_error or ""))
         role = ["role", "reader", "--verb=list,watch", "--resource=configmaps", f"--namespace={namespace}"]
         binding = ["--role=reader", f"--serviceaccount={namespace}:nobody", f"--namespace={namespace}"]
-        api_cluster.kubectl("create", *role)
-        api_cluster.kubectl("create", "rolebinding", "reader", *binding)
+        bare_cluster.kubectl("create", *role)
+        bare_cluster.kubectl("create", "rolebinding", "reader", *binding)
         await until(reflector.synced.is_set)
         assert reflector.last_error is None
     assert len([line for line in caplog.records if "not granted" in str(line.__dict__.get("problem"))]) == 1

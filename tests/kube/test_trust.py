@@ -25,13 +25,13 @@ from tests.kube.test_reflector import running
 
 @pytest.mark.parametrize("kind", ["service account", "kubeconfig with a file", "kubeconfig with data"])
 async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
-    api_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, kind: str
+    bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, kind: str
 ) -> None:
     """First both are trusted, then the API server has a certificate of the new one; no connection outlives that."""
-    api_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
+    bare_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:reader", f"--namespace={namespace}")
-    api_cluster.kubectl("create", "rolebinding", "reader", *rights)
-    account = api_cluster.service_account_kubeconfig(namespace, "reader")
+    bare_cluster.kubectl("create", "rolebinding", "reader", *rights)
+    account = bare_cluster.service_account_kubeconfig(namespace, "reader")
     token = dict((await load_access(account)).credentials.headers)["Authorization"].removeprefix("Bearer ")
     (tmp_path / "token").write_text(token)
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from localcluster.cluster import Cluster
-from localcluster.spec import ClusterSpec
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
@@ -30,18 +29,10 @@ NODE = "gpu-node-0"
 ELSEWHERE = (Code.FATAL, Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-@pytest.fixture(scope="module")
-def idle() -> Iterator[Cluster]:
-    """A control plane without controllers: claims and volumes stay as they are written."""
-    with Cluster.start(ClusterSpec(controllers=(), kwok=False)) as started:
-        started.make_nodes(2)
-        yield started
-
-
 @pytest.fixture
-def storage(idle: Cluster, request: pytest.FixtureRequest) -> Iterator[Storage]:
-    made = Storage(LiveCluster(idle, f"test-{abs(hash(request.node.name)) % 10**8}"))
-    idle.make_namespace(made.live.namespace)
+def storage(bare_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Storage]:
+    made = Storage(LiveCluster(bare_cluster, f"test-{abs(hash(request.node.name)) % 10**8}"))
+    bare_cluster.make_namespace(made.live.namespace)
     yield made
     made.clean()
 
@@ -57,9 +48,9 @@ class Counting(KubeClient):
 
 
 @pytest.fixture
-async def client(idle: Cluster) -> AsyncIterator[Counting]:
+async def client(bare_cluster: Cluster) -> AsyncIterator[Counting]:
     clock = SteppedClock()
-    opened = Counting(await load_access(idle.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
+    opened = Counting(await load_access(bare_cluster.kubeconfig), ClientOptions(name="bowline-test", clock=clock))
     opened.listed = []
     async with opened:
         yield opened

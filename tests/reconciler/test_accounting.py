@@ -38,7 +38,7 @@ async def asks(ctx: BindContext) -> Status:
 
 @pytest.mark.parametrize("point", ["pre_bind", "rollback"])
 async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
-    stage: Stage, crd_cluster: Cluster, point: str
+    stage: Stage, bare_cluster: Cluster, point: str
 ) -> None:
     async def fails(_: BindContext) -> Status:
         return Status.fatal("the device is broken")
@@ -46,7 +46,7 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
     plugin = Impatient(effects=True, pre_bind=asks if point == "pre_bind" else fails)
     plugin.on_rollback = asks
     gate = Gate()
-    async with stage.proxied(crd_cluster) as (proxy, access):
+    async with stage.proxied(bare_cluster) as (proxy, access):
         proxy.add(Rule(Hold(gate), Match(("get",), "configmaps", namespace=stage.namespace), nth=1))
         async with stage.working(plugin, binding=NO_RETRY, access=access):
             await stage.create_pod()

@@ -82,10 +82,10 @@ async def test_a_bind_to_a_missing_node_is_not_tried(stage: Stage) -> None:
     assert plugin.calls == []
 
 
-async def test_a_missing_right_is_final_and_named(crd_cluster: Cluster, stage: Stage) -> None:
+async def test_a_missing_right_is_final_and_named(bare_cluster: Cluster, stage: Stage) -> None:
     account = f"system:serviceaccount:{stage.namespace}:half"
     role = f"half-{stage.namespace}"
-    kubectl, at = crd_cluster.kubectl, f"--namespace={stage.namespace}"
+    kubectl, at = bare_cluster.kubectl, f"--namespace={stage.namespace}"
     kubectl("create", "serviceaccount", "half", at)
     resources = "pods,pods/status,nodes,leases.coordination.k8s.io,events.events.k8s.io,configmaps"
     ours = f"bindrequests.{names.GROUP},bindrequests.{names.GROUP}/status"
@@ -98,7 +98,7 @@ async def test_a_missing_right_is_final_and_named(crd_cluster: Cluster, stage: S
             return kubectl(*granted, check=False).stdout.strip()
 
         await until_awaited(may, lambda answer: answer == "yes")
-        access = await load_access(crd_cluster.service_account_kubeconfig(stage.namespace, "half"))
+        access = await load_access(bare_cluster.service_account_kubeconfig(stage.namespace, "half"))
         plugin = Scripted()
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()

@@ -113,13 +113,13 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
 
 
 async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
-    crd_cluster: Cluster, stage: Stage
+    bare_cluster: Cluster, stage: Stage
 ) -> None:
     await stage.client.create(CONFIGMAPS, stage.namespace, configmap("there"))
     selector = f"metadata.namespace={stage.namespace}"
     plugin = Starts([EventSource(CONFIGMAPS, field_selector=selector, transform=lambda raw: raw)])
     gate = Gate()
-    async with stage.proxied(crd_cluster) as (proxy, access):
+    async with stage.proxied(bare_cluster) as (proxy, access):
         proxy.add(Rule(OnTheWire(gate), Match(("list",), "configmaps")))
         async with stage.working(plugin, access=access) as working:
             assert await asyncio.to_thread(gate.wait_reached, 30)

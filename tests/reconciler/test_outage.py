@@ -108,18 +108,18 @@ async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Sta
     assert status["phase"] == "Succeeded", status.get("reason")
 
 
-async def test_an_api_server_that_restarts_is_no_failure(crd_cluster: Cluster, stage: Stage) -> None:
+async def test_an_api_server_that_restarts_is_no_failure(bare_cluster: Cluster, stage: Stage) -> None:
     hold = Hold()
     async with stage.working(Scripted(effects=True, pre_bind=hold)) as working:
         await stage.create_pod()
         await stage.request_bind()
         await hold.reached.wait()
-        crd_cluster.stop_apiserver()
+        bare_cluster.stop_apiserver()
         try:
             hold.go.set()
             await until(lambda: working.sizes["trouble"] == 1)
         finally:
-            crd_cluster.start_apiserver()
+            bare_cluster.start_apiserver()
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert "failedAttempts" not in status

@@ -294,11 +294,11 @@ class Sibling(Scripted):
         return RUN_PARALLEL if ctx.request.key.name == "pod" else SKIP_PARALLEL
 
 
-async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(crd_cluster: Cluster, stage: Stage) -> None:
+async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluster: Cluster, stage: Stage) -> None:
     """Two cancellations meet one create that is on the wire: that of the group, then that of the attempt."""
     gate, sibling = Gate(), Hold(Status.retry("no luck"))
     writes = Writes(effects=True)
-    async with stage.proxied(crd_cluster) as (proxy, access):
+    async with stage.proxied(bare_cluster) as (proxy, access):
         slow = Match(("create",), "configmaps", namespace=stage.namespace, name="effect")
         proxy.add(Rule(OnTheWire(gate, outlives=True), slow))
         async with stage.working(writes, Sibling(pre_bind=sibling), access=access) as working:
