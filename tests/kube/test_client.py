@@ -33,8 +33,10 @@ from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
 from shared.kube.trust import Authorities, Trust
 from shared.runtime.limiter import Limiter
-from tests.kube.objects import configmap, pod, until_awaited
+from tests.builders import configmap
+from tests.kube.objects import pod
 from tests.kube.wire import Wire
+from tests.waiting import until_awaited
 
 
 async def test_an_object_from_its_creation_to_its_end(client: KubeClient, namespace: str) -> None:

@@ -21,8 +21,8 @@ from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import Reflector
 from shared.kube.resources import CONFIGMAPS, Selection
 from shared.runtime.limiter import Limiter
-from tests.kube.objects import LIMIT_S
 from tests.kube.wire import Wire
+from tests.waiting import LIMIT_S
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.2))
 

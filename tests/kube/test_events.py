@@ -15,7 +15,7 @@ from shared.kube.config import ClusterAccess
 from shared.kube.events import EventNote, EventRecorder
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import CONFIGMAPS, EVENTS, NAMESPACES
-from tests.kube.objects import configmap
+from tests.builders import configmap
 from tests.kube.wire import Wire
 
 

@@ -14,11 +14,12 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.lease import LeaderElector, LeaseTimings
 from shared.kube.resources import CONFIGMAPS, LEASES, Resource
+from tests.builders import configmap
 from tests.fault_proxy.faults import Answer, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import LIMIT_S, configmap, until, until_awaited
 from tests.kube.wire import Wire
+from tests.waiting import LIMIT_S, until, until_awaited
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))
 # So slow that nothing but the watch can explain a quick change.

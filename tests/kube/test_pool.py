@@ -13,7 +13,7 @@ from shared.kube.resources import CONFIGMAPS
 from tests.fault_proxy.faults import Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import until
+from tests.waiting import until
 
 
 async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_time(

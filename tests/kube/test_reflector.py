@@ -17,11 +17,13 @@ from shared.kube.config import ClusterAccess
 from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import CONFIGMAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource, Selection
+from tests.builders import configmap
 from tests.fault_proxy.faults import Answer, ExpireWatch, FailWatch, Fault
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import configmap, pod, until
+from tests.kube.objects import pod
 from tests.kube.wire import Wire
+from tests.waiting import until
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 

@@ -16,10 +16,10 @@ from shared.kube.errors import CredentialsError, NoResponse
 from shared.kube.reflector import Reflector
 from shared.kube.resources import CONFIGMAPS, Selection
 from shared.runtime.clock import SystemClock
+from tests.builders import configmap
 from tests.fault_proxy.faults import DropBefore
 from tests.fault_proxy.rules import Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import configmap
 from tests.kube.test_reflector import running
 
 

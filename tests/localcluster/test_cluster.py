@@ -7,8 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +19,10 @@ from localcluster.commands import main
 from localcluster.errors import ApiError, CommandError, StartError
 from localcluster.ports import free_ports
 from localcluster.spec import ClusterSpec
+from tests.waiting import wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 POD_SPEC = {"containers": [{"name": "main", "image": "example.invalid/image"}]}
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for what a controller or kwok is about to do."""
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.02)
 
 
 def bind(cluster: Cluster, name: str, node: str) -> None:
@@ -54,21 +45,21 @@ def test_a_pod_that_is_bound_to_a_fake_node_runs(own_cluster: Cluster) -> None:
     own_cluster.api.post(PODS, {"metadata": {"name": "bound"}, "spec": POD_SPEC})
     assert phase(own_cluster, "bound") == "Pending"
     bind(own_cluster, "bound", "gpu-node-0")
-    until(lambda: phase(own_cluster, "bound") == "Running", "the pod's start")
+    wait_until(lambda: phase(own_cluster, "bound") == "Running", "the pod's start")
     pod = own_cluster.api.get(f"{PODS}/bound")
     assert pod["spec"]["nodeName"] == "gpu-node-0"
     assert pod["status"]["containerStatuses"][0]["ready"] is True
     own_cluster.api.delete(f"{PODS}/bound")
-    until(lambda: "bound" not in own_cluster.kubectl("get", "pods", "-o=name").stdout, "the pod's end")
+    wait_until(lambda: "bound" not in own_cluster.kubectl("get", "pods", "-o=name").stdout, "the pod's end")
 
 
 def test_the_pod_of_a_job_completes_and_so_does_the_job(own_cluster: Cluster) -> None:
     own_cluster.kubectl("create", "job", "train", "--image=example.invalid/image")
     selector = f"{PODS}?labelSelector=job-name=train"
-    until(lambda: bool(own_cluster.api.get(selector)["items"]), "the Job's pod")
+    wait_until(lambda: bool(own_cluster.api.get(selector)["items"]), "the Job's pod")
     bind(own_cluster, own_cluster.api.get(selector)["items"][0]["metadata"]["name"], "gpu-node-1")
     jobs = "/apis/batch/v1/namespaces/default/jobs"
-    until(lambda: own_cluster.api.get(f"{jobs}/train")["status"].get("succeeded") == 1, "the Job's success")
+    wait_until(lambda: own_cluster.api.get(f"{jobs}/train")["status"].get("succeeded") == 1, "the Job's success")
 
 
 def test_nodes_have_gpus_and_are_ready(own_cluster: Cluster) -> None:
@@ -128,7 +119,7 @@ def test_a_restarted_api_server_has_the_data_and_the_address_it_had(own_cluster:
     # The controllers and kwok find their way back by themselves.
     own_cluster.api.post(PODS, {"metadata": {"name": "after"}, "spec": POD_SPEC})
     bind(own_cluster, "after", "gpu-node-0")
-    until(lambda: phase(own_cluster, "after") == "Running", "the pod's start")
+    wait_until(lambda: phase(own_cluster, "after") == "Running", "the pod's start")
 
 
 def test_a_paused_api_server_keeps_connections_and_answers_nothing(own_cluster: Cluster) -> None:

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from localcluster.flags import LOOPBACK
 from localcluster.ports import free_port, free_ports, ports_of_listeners, says_port_taken
 from localcluster.process import Launch, Process, ProcessRecord
 from localcluster.state import load_state, save_state, state_of
+from tests.waiting import wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
@@ -39,15 +39,6 @@ else:
 """
 
 
-def until(condition: object, what: str) -> None:
-    """Wait for something that another process is about to do."""
-    assert callable(condition)
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen"
-        time.sleep(0.01)
-
-
 def group_is_gone(group: int) -> bool:
     try:
         os.killpg(group, 0)
@@ -68,7 +59,7 @@ def started(tmp_path: Path) -> Iterator[list[Process]]:
 def start(started: list[Process], tmp_path: Path, code: str) -> Process:
     process = Process.start(Launch("one", [sys.executable, "-c", code], tmp_path / "one.log"))
     started.append(process)
-    until(lambda: "up" in process.tail().split("\n") or not process.alive, "the first line")
+    wait_until(lambda: "up" in process.tail().split("\n") or not process.alive, "the first line")
     return process
 
 
@@ -149,8 +140,8 @@ def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path)
         group = int(starter.stdout.readline())
         assert not group_is_gone(group)
         starter.kill()
-    until(lambda: group_is_gone(group), "the end of the process group")
-    until(lambda: not (tmp_path / "data").exists(), "the removal of the data")
+    wait_until(lambda: group_is_gone(group), "the end of the process group")
+    wait_until(lambda: not (tmp_path / "data").exists(), "the removal of the data")
 
 
 def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:

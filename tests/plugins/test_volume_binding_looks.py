@@ -7,7 +7,7 @@ is another instance of it.
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -33,6 +33,7 @@ from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
 from tests.live import DEADLINE_S, LiveCluster
 from tests.plugins.storage import Storage, mounts
+from tests.waiting import until
 
 SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
 
@@ -84,13 +85,6 @@ async def settled(plugin: VolumeBinding, ctx: BindContext) -> Status:
         while (status := await plugin.pre_bind(ctx)).code is Code.WAIT:  # noqa: ASYNC110 - nobody wakes it here
             await asyncio.sleep(0.02)
     return status
-
-
-async def until(done: Callable[[], bool]) -> None:
-    """Wait for a condition that nobody signals."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not done():  # noqa: ASYNC110 - the API server is asked, or a store looked at
-            await asyncio.sleep(0.02)
 
 
 def test_pods_without_claims_are_left_out(storage: Storage) -> None:

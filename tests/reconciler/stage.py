@@ -38,8 +38,8 @@ from shared.plugins.default_binder import DefaultBinder
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import until, until_awaited
 from tests.kube.wire import Wire
+from tests.waiting import until, until_awaited
 
 # So short that a rollback in a test does not wait for a Binding nobody has sent; tests of that wait set their own.
 NO_FLIGHT = timedelta(milliseconds=1)

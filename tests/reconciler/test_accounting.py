@@ -17,8 +17,8 @@ from shared.kube.resources import CONFIGMAPS
 from shared.runtime.limiter import Limiter
 from tests.fault_proxy.faults import Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
-from tests.kube.objects import until
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.waiting import until
 
 NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)
 

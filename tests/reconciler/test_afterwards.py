@@ -6,8 +6,8 @@ from functools import partial
 
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.waiting import until, until_awaited
 
 NAMES = tuple(f"pod-{number:02}" for number in range(12))
 # At most two wait in line when the last ones are bound: those are finished at once.

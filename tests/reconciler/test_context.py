@@ -9,8 +9,8 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
 from shared.framework.status import Status
-from tests.kube.objects import until
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
+from tests.waiting import until
 
 ADDED = {"example.com/device": "gpu-7"}
 

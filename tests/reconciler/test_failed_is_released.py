@@ -25,8 +25,8 @@ from shared.testing.builders import bind_request
 from tests.fault_proxy.faults import DropBefore, LoseReply
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import until
 from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import until
 
 REPLACEMENTS = int(os.environ.get("BOWLINE_TEST_REPLACEMENTS", "100"))
 PODS = 10

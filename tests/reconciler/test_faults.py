@@ -20,8 +20,8 @@ from shared.kube.client import ClientOptions
 from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS
 from shared.runtime.limiter import Limiter
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
+from tests.waiting import until, until_awaited
 
 
 async def fails_first(ctx: BindContext) -> Status:

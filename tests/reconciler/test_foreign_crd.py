@@ -17,9 +17,9 @@ from shared.framework.status import Status
 from shared.kube.client import ClientOptions
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS
-from tests.kube.objects import until
 from tests.reconciler.conftest import stage_on
 from tests.reconciler.stage import Scripted, Stage, Working
+from tests.waiting import until
 
 PRESERVE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 THEIRS = {

@@ -25,8 +25,8 @@ from tests.fault_proxy.calls import Call
 from tests.fault_proxy.faults import Answer, Page
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Scripted, Stage, Working
+from tests.waiting import until, until_awaited
 
 Proxied = tuple[FaultProxy, ClusterAccess]
 

@@ -14,12 +14,13 @@ from shared.framework.status import Status
 from shared.kube.errors import ConnectionFailed
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import CONFIGMAPS, EVENTS, LEASES, Resource
+from tests.builders import configmap
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
-from tests.kube.objects import configmap, until, until_awaited
 from tests.kube.wire import Wire
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
+from tests.waiting import until, until_awaited
 
 # Long enough that a busy machine does not lose the Lease by itself; another may lead 4 s after it is lost.
 QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))

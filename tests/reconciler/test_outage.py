@@ -9,9 +9,10 @@ from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.errors import ConnectionFailed
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
-from tests.kube.objects import configmap, until
+from tests.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.reconciler.test_waits import needs
+from tests.waiting import until
 
 
 async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_request(stage: Stage) -> None:

@@ -4,8 +4,8 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Status
 from shared.kube.resources import PODS
-from tests.kube.objects import until
 from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import until
 
 LARGE = [{"name": f"VARIABLE_{n}", "value": f"{n * 7919:x}" * 4} for n in range(400)]
 

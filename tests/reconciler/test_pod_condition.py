@@ -17,8 +17,8 @@ from shared.kube.resources import PODS
 from tests.fault_proxy.faults import Answer, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import until, until_awaited
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHY = PodBound("False", "Rejected", "no luck")

@@ -17,8 +17,9 @@ from shared.framework.status import Reason, Status
 from shared.kube.binding import post_binding
 from shared.kube.errors import AlreadyExists, NoResponse, NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS
-from tests.kube.objects import configmap, until, until_awaited
+from tests.builders import configmap
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage, Working
+from tests.waiting import until, until_awaited
 
 OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
 

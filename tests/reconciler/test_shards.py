@@ -8,8 +8,8 @@ from shared.framework.binding.context import BindContext
 from shared.framework.status import Status
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import BINDREQUESTS, LEASES
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Hold, Scripted, Stage
+from tests.waiting import until, until_awaited
 
 TIMINGS = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seconds=1))
 POOL = "example.com/pool"

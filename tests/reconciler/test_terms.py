@@ -11,8 +11,8 @@ from shared.framework.status import Status
 from shared.kube.errors import Conflict
 from shared.kube.lease import LeaseTimings
 from shared.kube.resources import BINDREQUESTS, LEASES
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
+from tests.waiting import until, until_awaited
 
 
 async def leads(stage: Stage, lease: str = "reconciler") -> str:

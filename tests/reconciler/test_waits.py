@@ -14,8 +14,9 @@ from shared.kube.client import PatchType
 from shared.kube.errors import NotFound
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NODES, PODS
 from shared.testing.builders import bind_request
-from tests.kube.objects import configmap, until
+from tests.builders import configmap
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
+from tests.waiting import until
 
 
 def needs(name: str) -> Scripted:

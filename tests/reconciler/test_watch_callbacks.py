@@ -13,8 +13,9 @@ from shared.framework.status import Status
 from shared.kube.client import ClientOptions
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import CONFIGMAPS
-from tests.kube.objects import configmap, until
+from tests.builders import configmap
 from tests.reconciler.stage import Scripted, Stage
+from tests.waiting import until
 
 
 async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor_binding(stage: Stage) -> None:

@@ -16,8 +16,8 @@ from shared.runtime.tasks import shield_write
 from tests.fault_proxy.faults import Gate
 from tests.fault_proxy.faults import Hold as OnTheWire
 from tests.fault_proxy.rules import Match, Rule
-from tests.kube.objects import until, until_awaited
 from tests.reconciler.stage import Hold, Scripted, Stage, Working
+from tests.waiting import until, until_awaited
 
 
 def deletion_is_seen(working: Working, stage: Stage) -> bool:

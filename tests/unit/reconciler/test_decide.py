@@ -23,10 +23,10 @@ from reconciler.decide.decide import (
 )
 from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Policy, Target, Times
 from shared.api import names
-from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.status import Reason, Suggestion
-from shared.testing.builders import bind_request, stored
+from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=1)
@@ -34,12 +34,6 @@ POLICY = Policy(scheduler_names=("bowline",), wait_timeout=timedelta(seconds=600
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
 NODE = NodeView(deleting=False)
 SERVED = frozenset({AllocationKind.REGULAR})
-
-
-def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
-    metadata = {key: change.pop(key) for key in ("finalizers", "deletionTimestamp") if key in change}
-    raw = stored(bind_request(uid=uid, **change), uid="request-uid", **metadata)
-    return decode_bind_request(raw | ({"status": status} if status else {}))
 
 
 LIVE = frozenset(Target)

@@ -6,16 +6,12 @@ import pytest
 
 from reconciler.decide.preparation import preparation
 from shared.api import names
-from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.testing.builders import bind_request, pod, stored
+from shared.api.bindrequest import BindRequest
+from shared.testing.builders import pod
+from tests.builders import request
 
 CARRIED = {names.PREPARED_FOR: "request-uid"}
 INCOMPLETE = {"conditions": [{"type": "RolledBack", "status": "False"}]}
-
-
-def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
-    raw = stored(bind_request(uid="pod-uid", **spec), uid="request-uid")
-    return decode_bind_request(raw | {"status": status or {}})
 
 
 def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:

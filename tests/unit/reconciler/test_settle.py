@@ -31,20 +31,17 @@ from reconciler.decide.status import (
     unreleased_block,
     waiting_block,
 )
-from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.testing.builders import bind_request, pod, stored
+from shared.testing.builders import pod
+from tests.builders import request
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STARTED = NOW - timedelta(seconds=2)
 TIMEOUT = timedelta(minutes=10)
 LIMITS = Limits(6, timedelta(seconds=1), timedelta(seconds=60), TIMEOUT, jitter=0.5)
 WAITED = Times(waited=timedelta(minutes=1))
-
-
-def request(status: dict[str, Any] | None = None, **spec: Any) -> BindRequest:
-    return decode_bind_request(stored(bind_request(uid="pod-uid", **spec)) | {"status": status or {}})
 
 
 def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:

@@ -1,22 +1,16 @@
 """How far stored times are believed, whatever clock they were written by."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from reconciler.binding.timing import stored_pause, stored_wait
-from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import format_time
-from shared.testing.builders import bind_request, stored
+from tests.builders import request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MAX = timedelta(seconds=60)
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
-
-
-def request(status: dict[str, Any]) -> BindRequest:
-    return decode_bind_request(stored(bind_request(uid="pod-uid")) | {"status": status})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""Builders that several modules of tests need and plugin authors do not."""
+
+from typing import Any
+
+from shared.api.bindrequest import BindRequest, decode_bind_request
+from shared.testing.builders import bind_request, stored
+
+_METADATA = ("finalizers", "deletionTimestamp")
+
+
+def request(status: dict[str, Any] | None = None, uid: str = "pod-uid", **change: Any) -> BindRequest:
+    """Return a stored BindRequest of the pod with that UID; ``change`` are fields of its spec, or of its metadata."""
+    metadata = {key: change.pop(key) for key in _METADATA if key in change}
+    raw = stored(bind_request(uid=uid, **change), uid="request-uid", **metadata)
+    return decode_bind_request(raw | ({"status": status} if status else {}))
+
+
+def configmap(name: str, **data: str) -> dict[str, Any]:
+    """Return a ConfigMap."""
+    return {"metadata": {"name": name}, "data": data}

@@ -1,0 +1,34 @@
+"""Waiting for a condition: no test sleeps for its own sake, and no test states how long something may take."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Only a failing test waits this long: a busy machine is slow.
+LIMIT_S = 60
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds; the event loop stays free meanwhile."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.005)
+
+
+async def until_awaited(read: Callable[[], Awaitable[T]], condition: Callable[[T], object]) -> T:
+    """Read repeatedly until the value fulfils the condition; return it."""
+    async with asyncio.timeout(LIMIT_S):
+        while not condition(seen := await read()):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    return seen
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until another process has made the condition true; a failure names ``what``."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.02)
