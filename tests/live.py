@@ -17,7 +17,7 @@ from shared.api import names
 from shared.testing.builders import bind_request, pod
 
 # Generous: a machine under load is slow, and a test that fails has nothing better to do.
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 POLL_S = 0.05
 
 T = TypeVar("T")

@@ -42,7 +42,7 @@ def run_agent(shares: Shares, suffix: str) -> LocalProcess:
 
 
 def ready(agent: LocalProcess) -> bool:
-    connection = http.client.HTTPConnection(agent.listen, timeout=5)
+    connection = http.client.HTTPConnection(agent.listen, timeout=30)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == 200
