@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent
 # Folders whose tests need nothing but Python. The tests of all others are live: they need an API server or binaries.
 UNIT_FOLDERS = (ROOT / "tests" / "unit", ROOT / "shared")
 # Of a unit test, which takes well below a second on an idle machine. Live tests have the limit of pyproject.toml.
-UNIT_TIMEOUT_S = 20
+UNIT_TIMEOUT_S = 30
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

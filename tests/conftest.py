@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.pair import Pair
 from localcluster.spec import ClusterSpec
 from tests.live import Live
-from tests.pairs import own_namespace, running_pair
+from tests.pairs import bare_control_plane, own_namespace, running_pair
 
 # What the tests' plugins need of the configuration; everything else is the chart's default.
 TEST_CONFIG = {
@@ -42,11 +41,7 @@ def bare_cluster() -> Iterator[Cluster]:
 
     It is shared by the folders whose tests need no more: they keep to namespaces of their own.
     """
-    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
-        started.make_nodes(3)
-        # As a chart install does it: server-side, unknown fields refused.
-        started.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
-        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+    with bare_control_plane() as started:
         yield started
 
 

@@ -7,11 +7,23 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from charts.generate import crd
 from localcluster.cluster import Cluster
 from localcluster.helm import find_helm
 from localcluster.pair import Pair, PairOptions
 from localcluster.spec import ClusterSpec
 from tests.live import Live
+
+
+@contextmanager
+def bare_control_plane() -> Iterator[Cluster]:
+    """Start a control plane with three nodes and the CRD; no controller changes an object."""
+    with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
+        started.make_nodes(3)
+        # As a chart install does it: server-side, unknown fields refused.
+        started.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
+        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+        yield started
 
 
 @contextmanager

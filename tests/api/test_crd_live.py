@@ -196,7 +196,7 @@ def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any
     with pytest.raises(ApiError) as refused:
         crd_cluster.api.request("PUT", f"{ALL}/fixed", {**stored, "spec": changed})
     assert refused.value.status == 422
-    assert f"spec: Forbidden: cannot change: {field}; a decision stands as it was made" in str(refused.value)
+    assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(refused.value)
 
 
 def test_all_that_has_changed_is_named(crd_cluster: Cluster) -> None:

@@ -1,7 +1,7 @@
-"""A namespace of its own for each test on the shared API server."""
+"""A namespace of its own for each test, on an API server for reconcilers only: they cache pods of all namespaces."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,17 @@ from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import NAMESPACES, Resource
 from tests.fault_proxy.server import FaultProxy
+from tests.pairs import bare_control_plane
 from tests.reconciler.stage import Stage
 
 SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+
+
+@pytest.fixture(scope="session")
+def bare_cluster() -> Iterator[Cluster]:
+    """An API server on which no other tests create pods and requests."""
+    with bare_control_plane() as started:
+        yield started
 
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:

@@ -130,14 +130,14 @@ async def test_putting_off_again_and_again_does_not_grow_the_heap() -> None:
     assert await next_key_at(queue) == ("a", 10_001)
 
 
-async def test_a_hundred_thousand_delays_are_one_timer_and_no_task() -> None:
+async def test_ten_thousand_delays_are_one_timer_and_no_task() -> None:
     queue: WorkQueue[int] = WorkQueue()
     tasks = len(asyncio.all_tasks())
-    for key in range(100_000):
+    for key in range(10_000):
         queue.add_after(key, seconds(1 + key % 100))
     assert len(asyncio.all_tasks()) == tasks
     await asyncio.sleep(200)
-    assert queue.depth == 100_000
+    assert queue.depth == 10_000
     assert [await queue.get() for _ in range(3)] == [0, 100, 200]
 
 

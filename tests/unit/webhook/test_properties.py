@@ -29,7 +29,7 @@ from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, r
 from webhook.hooks import Hook
 from webhook.review import MalformedReviewError, decode_review, encode_answer, review_object
 
-EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
 many = settings(max_examples=EXAMPLES, deadline=None)
 # A thousandfold number of examples takes minutes.
 pytestmark = pytest.mark.timeout(max(60, EXAMPLES))

@@ -29,7 +29,7 @@ from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
 
 GROUPS, SHARERS, NODE = 8, 2, "n1"
 BATCHES = 10
-BATCH = int(os.environ.get("BOWLINE_EXAMPLES", "100")) // 4
+BATCH = int(os.environ.get("BOWLINE_EXAMPLES", "50")) // 4
 
 
 @dataclass
