@@ -40,7 +40,7 @@ from webhook.tracing import end_span, start_span
 log = logging.getLogger(__name__)
 
 # Enough for several API servers: each keeps about 25 idle connections and opens more in a burst. API servers close an
-# idle connection after 90 s; ours must be longer, or a request could arrive on a connection being closed.
+# idle connection after 90 s; this limit must be longer, or a request could arrive on a connection being closed.
 LIMITS: Final = ServerLimits(connections=512, handshakes=128, idle_s=180.0)
 _JSON: Final = "application/json"
 _ROUTES: Final[Mapping[str, Hook]] = {hook.value: hook for hook in Hook}

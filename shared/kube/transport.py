@@ -31,7 +31,7 @@ from shared.kube.errors import (
 
 log = logging.getLogger(__name__)
 
-# The API server closes an idle connection after 90 s; ours must close earlier, or a write could meet a closing one.
+# The API server closes an idle connection after 90 s; the client closes it earlier, or a write could meet the close.
 _KEEPALIVE_S = 60
 # A peer that vanished without closing is detected after about 15 + 3 * 5 s.
 _PROBE_AFTER_S, _PROBE_EVERY_S, _PROBES = 15, 5, 3

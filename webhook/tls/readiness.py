@@ -1,4 +1,4 @@
-"""Readiness from an API server's view: a TLS handshake with our own listener.
+"""Readiness from an API server's view: a TLS handshake with the own listener.
 
 Each webhook entry names an address and a CA bundle; the handshake must give a certificate for that name which the
 bundle verifies. It connects to the listener and not to the Service: the Service has no endpoints until a replica is

@@ -18,7 +18,7 @@ FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 ANSWERS = FAILURES | {Code.OK, Code.SKIP}
 
 
-class WrongAnswer(TypeError):  # noqa: N818 - the plugin's error, not ours
+class WrongAnswer(TypeError):  # noqa: N818 - the plugin's error, not this package's
     """A plugin returned a value that is invalid at its extension point."""
 
 
