@@ -235,6 +235,11 @@ class BindRequest:
         return self.spec.selected_node if self.spec else _raw_text(self.raw, "selectedNode")
 
     @property
+    def is_share(self) -> bool:
+        """Whether the pod received shares of devices; False for an invalid spec."""
+        return self.spec is not None and self.spec.received_resource_type is ResourceType.FRACTION
+
+    @property
     def status(self) -> Object:
         """The stored ``.status``; empty if absent."""
         return status_of(self.raw)

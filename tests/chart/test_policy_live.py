@@ -16,7 +16,7 @@ from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from shared.api import names
 from shared.api.field_error import shown
-from shared.plugins.gpu_request.rules import Policy, request_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
@@ -90,7 +90,7 @@ def expected(body: Any, settings: Policy) -> str | None:
     text = {f"gpu_request/{rule.name}": rule.text for rule in policy_rules()}
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
     not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
-    faults = [fault for fault in request_faults(body, settings) if not fault.is_warning and fault.rule != not_judged]
+    faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != not_judged]
     said = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
     if len(said) > 1:
         return f"422: {len(said)} errors: {'; '.join(said)}"
@@ -144,7 +144,7 @@ def test_every_rule_of_the_policy_refuses_some_generated_pod() -> None:
         fault.rule
         for _, settings in SETTINGS.values()
         for body in pods
-        for fault in request_faults(body, settings)
+        for fault in request_errors(body, settings)
         if not fault.is_warning
     }
     assert found == {f"gpu_request/{rule.name}" for rule in policy_rules()}

@@ -49,9 +49,9 @@ def test_a_pod_that_fits_to_the_last_is_bound(guarded: Live, node: str) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "named"),
     [
-        pytest.param({"cpu": "3"}, {"cpu": "1001m"}, "cpu (asked for 1.001, free 1 of 4)", id="cpu"),
-        pytest.param({"memory": "8Gi"}, {"memory": "1"}, "memory (asked for 1, free 0", id="memory"),
-        pytest.param({"gpu": "1"}, {"gpu": "2"}, "nvidia.com/gpu (asked for 2, free 1 of 2)", id="GPUs"),
+        pytest.param({"cpu": "3"}, {"cpu": "1001m"}, "cpu (requests 1.001, free 1 of 4)", id="cpu"),
+        pytest.param({"memory": "8Gi"}, {"memory": "1"}, "memory (requests 1, free 0", id="memory"),
+        pytest.param({"gpu": "1"}, {"gpu": "2"}, "nvidia.com/gpu (requests 2, free 1 of 2)", id="GPUs"),
     ],
 )
 def test_a_pod_that_does_not_fit_stays_unbound_and_is_reported(
@@ -118,5 +118,5 @@ def test_the_pod_that_holds_a_shared_device_takes_its_room(guarded: Live, node: 
         shares.share(name, "room", node=node)
         guarded.phase(name, "Succeeded")
     status = bind(guarded, "whole", node, "Failed", gpu="2")
-    assert f"node {node} has too little left of nvidia.com/gpu (asked for 2, free 1 of 2)" in status["reason"]
+    assert f"node {node} has too little left of nvidia.com/gpu (requests 2, free 1 of 2)" in status["reason"]
     assert series.grown("node_fit_misfits_total", resource="gpu") == 1

@@ -7,11 +7,23 @@ The hook fails open, because the Bindings of every other scheduler pass through 
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Annotated, Any
 
-from shared.plugin import AdmissionInfo, FieldError, ObjectKey, Plugin, Settings
-from shared.plugins.binding_guard.config import BindingGuardConfig
-from shared.plugins.binding_guard.rules import guard_faults
+from pydantic import Field
+
+from shared.api import names
+from shared.api.field_error import shown
+from shared.plugin import AdmissionInfo, FieldError, ObjectKey, Plugin, PluginConfig, Settings
+
+UserName = Annotated[str, Field(min_length=1)]
+
+
+class BindingGuardConfig(PluginConfig):
+    """``args`` of the plugin."""
+
+    allowed_users: Annotated[tuple[UserName, ...], Field(alias="allowedUsers")] = ()
+    """Who may bind pods with a BindRequest besides Bowline's reconciler: whole user names, such as
+    system:serviceaccount:kai-scheduler:binder. No patterns and no groups: a name that is nearly right is not."""
 
 
 class BindingGuard(Plugin):
@@ -26,4 +38,11 @@ class BindingGuard(Plugin):
         self._allowed = frozenset(args.allowed_users)
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
-        return guard_faults(pod, info, self._allowed)
+        """Yield an error if the user may not bind the pod. Requests missing in the watch cache guard nothing."""
+        if pod not in info.pods_with_bindrequest or info.user in self._allowed:
+            return
+        message = (
+            f"pod {pod} has a {names.KIND} and is bound by Bowline's reconciler, not by user {shown(info.user)}; "
+            f"leave it to the {names.KIND}, delete that one, or list the user in allowedUsers of plugin binding_guard"
+        )
+        yield FieldError("binding_guard/user", "metadata.name", pod.name, message)

@@ -35,12 +35,11 @@ from shared.plugin import (
     Status,
     denied_status,
 )
-from shared.plugins.dynamic_resources.awaited import Awaited
+from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
+from shared.plugins.dynamic_resources.claim_client import ClaimsNotServedError
 from shared.plugins.dynamic_resources.extended import claims_of
-from shared.plugins.dynamic_resources.metrics import ClaimMetrics
-from shared.plugins.dynamic_resources.preparation import ClaimReserver
+from shared.plugins.dynamic_resources.reserver import ClaimReserver
 from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
-from shared.plugins.dynamic_resources.writer import ClaimsNotServedError
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -50,11 +49,11 @@ class DynamicResources(Plugin):
 
     name = "dynamic_resources"
     config_model = BindTimeoutConfig
-    _preparation: ClaimReserver
+    _reserver: ClaimReserver
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._awaited = Awaited()
+        self._awaited = AwaitedClaims()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -75,9 +74,7 @@ class DynamicResources(Plugin):
     # --- binding ---
 
     async def setup(self, handle: Handle) -> None:
-        self._preparation = ClaimReserver(
-            handle.client, ClaimMetrics(handle.metrics), handle.clock, self.args.bind_timeout
-        )
+        self._reserver = ClaimReserver(handle.client, handle.metrics, handle.clock, self.args.bind_timeout)
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
@@ -96,14 +93,14 @@ class DynamicResources(Plugin):
         self._discard(self._awaited.expect(ctx.request.key, claims_of(ctx.pod, ctx.spec)))
         status = None
         try:
-            status = await self._preparation.take(ctx.pod, ctx.node, ctx.spec, ctx.state)
+            status = await self._reserver.reserve(ctx.pod, ctx.node, ctx.spec, ctx.state)
         except ClaimsNotServedError:
             status = NOT_SERVED
         except ApiError as error:
             status = denied_status(error.message)
         finally:
             if status is None or status.code is not Code.WAIT:
-                self._discard(self._awaited.release(ctx.request.key))
+                self._discard(self._awaited.expect(ctx.request.key, ()))
         return status
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
@@ -111,24 +108,22 @@ class DynamicResources(Plugin):
         if ctx.request.spec is None:
             return Status.ok()
         try:
-            return await self._preparation.give_back(ctx.request, ctx.request.spec)
+            return await self._reserver.unreserve(ctx.request, ctx.request.spec)
         except ClaimsNotServedError:
             return Status.ok()
         except ApiError as error:
             return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
-        self._discard(self._awaited.release(key))
+        self._discard(self._awaited.expect(key, ()))
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch the metadata of claims; only claims that a request awaits are cached."""
         return (
-            EventSource(
-                RESOURCECLAIMS.as_metadata(), keys=lambda _: (), transform=self._slim_claim, attach=self._attach_watch
-            ),
+            EventSource(RESOURCECLAIMS.as_metadata(), transform=self._transform_claim, attach=self._attach_watch),
         )
 
-    def _slim_claim(self, claim: dict[str, Any]) -> Object | None:
+    def _transform_claim(self, claim: dict[str, Any]) -> Object | None:
         """Keep identity and version of an awaited claim, drop others: a cluster may have a claim for each pod."""
         if key_of(claim) not in self._awaited:
             return None

@@ -89,7 +89,7 @@ def uids_of(consumers: Sequence[Mapping[str, Any]]) -> Collection[str]:
     return {str(entry.get("uid")) for entry in consumers}
 
 
-def entry_for(pod: Object) -> dict[str, Any]:
+def consumer_reference(pod: Object) -> dict[str, Any]:
     """Return the pod's consumer reference for ``status.reservedFor``."""
     # Without apiGroup: pods belong to the core group.
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": uid_of(pod)}

@@ -14,23 +14,23 @@ from shared.api.meta import Object, ObjectKey, uid_of
 from shared.api.quantity import parse_quantity
 from shared.framework.status import Reason, Status
 from shared.plugins.dynamic_resources.claim import results_of
-from shared.plugins.dynamic_resources.rules import RequiredClaim, wanted_claims
+from shared.plugins.dynamic_resources.rules import RequiredClaim, required_claims
 
 # The API server truncates the base of a generated name so that the whole has 63 characters; this does the same.
 _NAME, _RANDOM, _LONGEST = 63, 10, 253
 
 
-def wanted_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def required_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the pod's claim: the one that its status names, else the one to create."""
-    return _wanted(pod, told_status(pod).get("resourceClaimName") or claim_name(pod), extended)
+    return _required(pod, extended_claim_status(pod).get("resourceClaimName") or claim_name(pod), extended)
 
 
-def wanted_new(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def new_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the claim to create, irrespective of the pod's status."""
-    return _wanted(pod, claim_name(pod), extended)
+    return _required(pod, claim_name(pod), extended)
 
 
-def told_status(pod: Object) -> Mapping[str, Any]:
+def extended_claim_status(pod: Object) -> Mapping[str, Any]:
     """Return ``status.extendedResourceClaimStatus`` of the pod; empty if absent."""
     return (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
 
@@ -68,14 +68,14 @@ def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str
 
 def claims_of(pod: Object, spec: BindRequestSpec) -> frozenset[ObjectKey]:
     """Return the keys of all claims that the pod needs, as far as their names are known."""
-    named = {one.key for one in wanted_claims(pod, spec) if isinstance(one, RequiredClaim)}
+    named = {one.key for one in required_claims(pod, spec) if isinstance(one, RequiredClaim)}
     extended = spec.extended_resource_claim_allocation
     if extended is not None and extended.allocation:
-        named |= {wanted_extended(pod, extended).key, wanted_new(pod, extended).key}
+        named |= {required_extended(pod, extended).key, new_extended(pod, extended).key}
     return frozenset(named)
 
 
-def undecided(extended: ExtendedResourceClaimAllocation) -> Status | None:
+def undecided_allocation(extended: ExtendedResourceClaimAllocation) -> Status | None:
     """Return the failure of an allocation without a device for the devices requested; None if it can be written."""
     if results_of(extended.allocation) or not extended.device_requests:
         return None
@@ -86,7 +86,7 @@ def undecided(extended: ExtendedResourceClaimAllocation) -> Status | None:
     return Status.fatal(why, Reason.INVALID)
 
 
-def not_offered(node: Object, extended: ExtendedResourceClaimAllocation) -> Status | None:
+def resources_not_offered(node: Object, extended: ExtendedResourceClaimAllocation) -> Status | None:
     """Return the failure of a pod without a claim whose node does not offer the resources itself; None if it does.
 
     Without this check the pod would run without its devices: a kubelet ignores extended resources that its node does
@@ -111,7 +111,7 @@ def pod_status(name: str, extended: ExtendedResourceClaimAllocation) -> dict[str
     return {"resourceClaimName": name, "requestMappings": list(extended.container_mappings)}
 
 
-def _wanted(pod: Object, name: str, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def _required(pod: Object, name: str, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
     key = ObjectKey(pod["metadata"]["namespace"], name)
     return RequiredClaim(f"the claim of the pod's extended resources ({name})", key, extended.allocation, of_pod=True)
 

@@ -2,9 +2,10 @@
 
 Pure. Only the stored claim counts, never what an earlier attempt did, so the same functions serve the first attempt,
 the retry after a conflict and the retry after a crash. Each function answers one question: whether the pod may have
-the claim (``objection``) and use it on its node (``unreachable``), the next write (``next_write``, ``next_release``),
-whether its devices are ready (``readiness``). The order of writes is an invariant: the finalizer is added before the
-allocation and removed after it, otherwise a claim could be deleted, or stay allocated, while its pod runs.
+the claim (``claim_conflict``) and use it on its node (``unreachable``), the next write (``next_write``,
+``next_release``), whether its devices are ready (``readiness``). The order of writes is an invariant: the finalizer
+is added before the allocation and removed after it, otherwise a claim could be deleted, or stay allocated, while its
+pod runs.
 Decision 135.
 """
 
@@ -24,9 +25,9 @@ from shared.framework.waiting import PREREQUISITE
 from shared.plugins.dynamic_resources.claim import (
     allocation_of,
     claim_ref,
+    consumer_reference,
     consumers_of,
     device_of,
-    entry_for,
     finalizers_of,
     is_controlled_by,
     pod_ref,
@@ -115,7 +116,7 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
     ]
 
 
-def wanted_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim | Status, ...]:
+def required_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim | Status, ...]:
     """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet."""
     faults = request_faults(spec)
     if faults:
@@ -142,7 +143,7 @@ def _named(
     if direct:
         return RequiredClaim(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
     if name not in made:
-        return Status.wait(f"{label} is not made from its template yet", pod_ref(pod), timeout=PREREQUISITE)
+        return Status.wait(f"{label} is not created from its template yet", pod_ref(pod), timeout=PREREQUISITE)
     generated = made[name].get("resourceClaimName")
     if generated:
         return RequiredClaim(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
@@ -155,25 +156,25 @@ def _named(
 # --- reserve ---
 
 
-def next_take(
+def next_reservation(
     claim: Object, wanted: RequiredClaim, pod: Object, now: datetime, bind_timeout: timedelta | None = None
 ) -> Write | Status:
     """Return the next write that reserves the claim for the pod; if there is none, the resulting Status.
 
     ``bind_timeout``: how long devices may take to become ready; None: the setting ``binding.waitTimeout``.
     """
-    against = objection(claim, wanted, pod)
+    against = claim_conflict(claim, wanted, pod)
     if against is not None:
         return against
     return next_write(claim, wanted, pod, now) or readiness(claim, wanted, bind_timeout)
 
 
-def missing(wanted: RequiredClaim) -> Status:
+def missing_claim(wanted: RequiredClaim) -> Status:
     """Return the WAIT for a claim that does not exist yet."""
     return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key), timeout=PREREQUISITE)
 
 
-def objection(claim: Object, wanted: RequiredClaim, pod: Object) -> Status | None:
+def claim_conflict(claim: Object, wanted: RequiredClaim, pod: Object) -> Status | None:
     """Return why the pod can never be bound with this claim; None if it can."""
     if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
         return _conflict(f"{wanted.label} belongs to another owner; delete it, so that it is created again")
@@ -219,7 +220,7 @@ def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status
 def _undecided(claim: Object, wanted: RequiredClaim) -> Status:
     has = "is not allocated" if allocation_of(claim) is None else "is not reserved for the pod"
     if wanted.allocation is None:
-        why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; give it one"
+        why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; add one"
     else:
         why = (
             f"{wanted.label} {has}, and its entry in spec.resourceClaimAllocations decides no device; create a "
@@ -229,7 +230,7 @@ def _undecided(claim: Object, wanted: RequiredClaim) -> Status:
 
 
 def next_write(claim: Object, wanted: RequiredClaim, pod: Object, now: datetime) -> Write | None:
-    """Return the next write that reserves the claim; None if it is reserved. Only for a claim without objection."""
+    """Return the next write that reserves the claim; None if it is reserved. Only without a conflict."""
     if wanted.allocation is None:
         return None
     finalizers = finalizers_of(claim)
@@ -242,7 +243,9 @@ def next_write(claim: Object, wanted: RequiredClaim, pod: Object, now: datetime)
     fresh = {**wanted.allocation, "allocationTimestamp": format_time(now)}
     allocation = fresh if stored is None else stored
     others = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
-    return ClaimStatus({**status_of(claim), "allocation": allocation, "reservedFor": [*others, entry_for(pod)]})
+    return ClaimStatus(
+        {**status_of(claim), "allocation": allocation, "reservedFor": [*others, consumer_reference(pod)]}
+    )
 
 
 def readiness(claim: Object, wanted: RequiredClaim, bind_timeout: timedelta | None = None) -> Status:
@@ -272,7 +275,7 @@ def readiness(claim: Object, wanted: RequiredClaim, bind_timeout: timedelta | No
     return Status.ok()
 
 
-def together(answers: Iterable[Status]) -> Status:
+def merge_statuses(answers: Iterable[Status]) -> Status:
     """Return one Status for the pod from those of its claims: the first failure, else all waits merged, else OK."""
     pending = [answer for answer in answers if answer.code is not Code.OK]
     failures = [answer for answer in pending if answer.code is not Code.WAIT]

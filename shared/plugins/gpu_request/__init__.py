@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shared.plugin import AdmissionInfo, FieldError, Object, Plugin, Settings
-from shared.plugins.gpu_request.rules import Policy, request_faults, update_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 
 
 class GpuRequest(Plugin):
@@ -21,5 +21,5 @@ class GpuRequest(Plugin):
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         if old is not None:
-            return update_faults(pod, old)
-        return request_faults(pod, self._policy, info.inventory)
+            return update_errors(pod, old)
+        return request_errors(pod, self._policy, info.inventory)

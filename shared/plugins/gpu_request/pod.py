@@ -16,7 +16,7 @@ from shared.api.quantity import as_stored, parse_quantity
 
 # Upper bound of a count, so that sums stay small.
 _MOST = 2**63 - 1
-_DIGITS_TOLD = 20
+_MAX_DIGITS = 20
 _NOTHING: Mapping[str, "Amount"] = {}
 
 
@@ -30,7 +30,7 @@ class Amount:
     quantity: Decimal | None
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether anything is requested: 0 is no GPU, an unparsable quantity counts as a request."""
         return self.quantity != 0
 
@@ -40,11 +40,11 @@ class Amount:
         return 0 if self.quantity is None else int(max(Decimal(0), min(self.quantity, Decimal(_MOST))))
 
     @property
-    def told(self) -> str:
+    def formatted(self) -> str:
         """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
         if self.quantity is None:
             return shown(self.written)
-        if self.quantity.adjusted() < _DIGITS_TOLD:
+        if self.quantity.adjusted() < _MAX_DIGITS:
             return f"{self.quantity.normalize():f}"
         return f"{self.quantity:.3e}"  # in full, 1e2147483647 takes 2 GB
 
@@ -73,12 +73,12 @@ class Container:
         return not self.limits and not self.requests
 
     @property
-    def asked(self) -> list[Amount]:
+    def requested(self) -> list[Amount]:
         """What it requests, each resource once: by its limit or, without one, by its request."""
         if self.is_plain:
             return []
-        asked = {amount.resource: amount for part in (self.requests, self.limits) for amount in _asked(part)}
-        return [asked[resource] for resource in sorted(asked)]
+        requested = {amount.resource: amount for part in (self.requests, self.limits) for amount in _requested(part)}
+        return [requested[resource] for resource in sorted(requested)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class PodView:
         """The whole GPUs that the pod occupies at its peak; sidecars keep running beside all later containers."""
         sidecars = running = peak = 0
         for container in self.containers:
-            count = next((a.count for a in container.asked if a.resource == names.RESOURCE_GPU), 0)
+            count = next((a.count for a in container.requested if a.resource == names.RESOURCE_GPU), 0)
             if not container.is_init:
                 running += count
             elif container.is_sidecar:
@@ -155,8 +155,8 @@ def _pod_level(raw: Any) -> tuple[Amount, ...]:
     return tuple([amount for amount in (*limits.values(), *requests.values()) if is_device(amount.resource)])
 
 
-def _asked(amounts: Mapping[str, Amount]) -> list[Amount]:
-    return [amount for amount in amounts.values() if amount.is_asked]
+def _requested(amounts: Mapping[str, Amount]) -> list[Amount]:
+    return [amount for amount in amounts.values() if amount.is_requested]
 
 
 def _containers(spec: Mapping[str, Any], field: str) -> Iterator[Container]:

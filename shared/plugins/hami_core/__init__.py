@@ -6,28 +6,26 @@ container it has no effect. A limit that cannot be computed fails the bind: a co
 whole device.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from shared.api import names
+from shared.api.field_error import annotation_path
 from shared.api.gpu_share import capabilities_map, configmap_prefix, memory_limit, share_target, wants_share
 from shared.plugin import (
     RUN,
     SKIP,
     AdmissionInfo,
     BindContext,
-    BindRequest,
     FieldError,
     MutablePod,
     Object,
     Plugin,
     Preflight,
     Reason,
-    ResourceType,
     Status,
     Suggestion,
 )
-from shared.plugins.hami_core.rules import portion_faults
 
 
 class HamiCore(Plugin):
@@ -53,7 +51,7 @@ class HamiCore(Plugin):
         """Deny a share that is too small for a limit and, at the final hook, a pod that was not mutated."""
         if old is not None:
             return
-        yield from portion_faults(pod)
+        yield from _portion_errors(pod)
         target = share_target(pod) if wants_share(pod) else None
         wanted = _env_entry(pod)
         if not info.is_validating_webhook or target is None or wanted is None:
@@ -69,7 +67,7 @@ class HamiCore(Plugin):
     # --- binding ---
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        return RUN if _is_share(ctx.request) else SKIP
+        return RUN if ctx.request.is_share else SKIP
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Fail if the limit that gpu_sharing writes into the pod's ConfigMap cannot be computed."""
@@ -80,10 +78,6 @@ class HamiCore(Plugin):
         if not limit:
             return Status.fatal(fault, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
         return Status.ok()
-
-
-def _is_share(request: BindRequest) -> bool:
-    return request.spec is not None and request.spec.received_resource_type is ResourceType.FRACTION
 
 
 def _env_entry(pod: Object) -> dict[str, Any] | None:
@@ -98,3 +92,23 @@ def _env_entry(pod: Object) -> dict[str, Any] | None:
 
 def _limits(env: list[Any], wanted: dict[str, Any]) -> bool:
     return [entry for entry in env if entry.get("name") == names.DEVICE_MEMORY_LIMIT] == [wanted]
+
+
+def _portion_errors(pod: Object) -> Iterator[FieldError]:
+    """Yield an error for a fraction that a scheduler writes as the portion ``0.00``, from which no limit follows.
+
+    A value that is not a number is reported by plugin gpu_request.
+    """
+    text = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
+    if text is None:
+        return
+    try:
+        portion = f"{float(text):.2f}"
+    except ValueError:
+        return
+    if portion == "0.00":
+        message = (
+            "must be at least 0.005 while plugin hami_core limits the memory of shares: the scheduler writes it as a "
+            f"portion of 0.00; ask for an amount of memory with {names.GPU_MEMORY} instead"
+        )
+        yield FieldError("hami_core/portion", annotation_path(names.GPU_FRACTION), text, message)

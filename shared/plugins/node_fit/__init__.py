@@ -4,7 +4,7 @@ The scheduler may have decided on stale data. The kubelet rejects a pod that doe
 controller has to create another one. With this plugin the pod stays unbound and the scheduler is advised to choose
 another node. Off by default: each bind costs a GET of the node and a list of its pods.
 
-The rules are in ``rules``; ``holds`` prevents two attempts from using the same free resources. It writes nothing.
+The rules are in ``rules``; ``assumed_pods`` prevents two attempts from using the same resources. It writes nothing.
 """
 
 from collections.abc import Collection
@@ -27,9 +27,18 @@ from shared.plugin import (
     Suggestion,
     denied_status,
 )
-from shared.plugins.node_fit.holds import AssumedPod, AssumedPods, unseen
-from shared.plugins.node_fit.metrics import FitMetrics
-from shared.plugins.node_fit.rules import Amounts, allocatable, needs, occupied, shortages, total, without
+from shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_listed
+from shared.plugins.node_fit.rules import (
+    KINDS,
+    Amounts,
+    allocatable,
+    kind_of,
+    node_usage,
+    pod_requests,
+    shortages,
+    total,
+    without,
+)
 
 
 class NodeFit(Plugin):
@@ -41,20 +50,22 @@ class NodeFit(Plugin):
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._holds = AssumedPods()
+        self._assumed = AssumedPods()
 
     async def setup(self, handle: Handle) -> None:
-        self._metrics = FitMetrics(handle.metrics)
+        self._misfits = handle.metrics.counter(
+            "misfits_total", "Checks that found too little of a resource free on the node.", resource=KINDS
+        )
 
     async def stop(self) -> None:
-        self._holds.clear()
+        self._assumed.clear()
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Check the node with live reads; assume the pod on it if it fits."""
         assert ctx.pod is not None  # noqa: S101 - an attempt has a pod
-        wanted = without(needs(ctx.pod), given_by_claim(ctx.spec))
+        wanted = without(pod_requests(ctx.pod), given_by_claim(ctx.spec))
         node, own = ctx.spec.selected_node, ctx.request.pod_uid
-        check = self._holds.begin(node)
+        check = self._assumed.begin(node)
         try:
             found = await ctx.client.get(NODES, "", node)
             pods = await ctx.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
@@ -65,25 +76,26 @@ class NodeFit(Plugin):
         except ApiError as error:
             return denied_status(error.message)
         finally:
-            self._holds.end(check)
-        # No await from here on: no other check may run between the verdict and the hold.
+            self._assumed.end(check)
+        # No await from here on: no other check may run between the verdict and the entry.
         others = [pod for pod in pods if uid_of(pod) != own]
-        promised = unseen(check.promised, frozenset(map(uid_of, others)), own)
-        status, short = verdict(found, wanted, occupied(others), total(promised))
-        self._metrics.misfit(short)
+        assumed = not_listed(check.assumed, frozenset(map(uid_of, others)), own)
+        status, short = verdict(found, wanted, node_usage(others), total(assumed))
+        for kind in {kind_of(resource) for resource in short}:
+            self._misfits.labels(kind).inc()
         if status.code is Code.OK:
-            self._holds.put(ctx.request.key, AssumedPod(node, own, wanted))
+            self._assumed.assume(ctx.request.key, AssumedPod(node, own, wanted))
         else:
-            self._holds.drop(ctx.request.key)
+            self._assumed.drop(ctx.request.key)
         return status
 
     def on_failure(self, ctx: BindContext, status: Status) -> None:
-        """Drop the hold: a request in backoff must not block others."""
-        self._holds.drop(ctx.request.key)
+        """Forget the pod: a request in backoff must not block others."""
+        self._assumed.drop(ctx.request.key)
 
     async def forget(self, key: ObjectKey) -> None:
-        """Drop the hold: the pod is listed on its node by now, or will not be bound."""
-        self._holds.drop(key)
+        """Forget the pod: it is listed on its node by now, or will not be bound."""
+        self._assumed.drop(key)
 
 
 def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
@@ -96,8 +108,8 @@ def given_by_claim(spec: BindRequestSpec) -> frozenset[str]:
     )
 
 
-def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) -> tuple[Status, Collection[str]]:
-    """Return OK if the pod fits beside the node's pods (``taken``) and the assumed ones (``promised``).
+def verdict(node: Object, wanted: Amounts, taken: Amounts, assumed: Amounts) -> tuple[Status, Collection[str]]:
+    """Return OK if the pod fits beside the node's pods (``taken``) and the assumed ones (``assumed``).
 
     Otherwise return the failure and the resources that are short: terminal if the node's pods alone leave too little,
     retriable if only the assumed pods do.
@@ -107,7 +119,7 @@ def verdict(node: Object, wanted: Amounts, taken: Amounts, promised: Amounts) ->
     if short:
         why = f"node {name} has too little left of {', '.join(short.values())}; choose another node"
         return Status.fatal(why, Reason.REJECTED, elsewhere), short.keys()
-    short = shortages(wanted, has, total((taken, promised)))
+    short = shortages(wanted, has, total((taken, assumed)))
     if short:
         # Retriable: the assumed pods may not be bound.
         listed = ", ".join(short.values())

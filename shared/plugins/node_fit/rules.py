@@ -39,18 +39,18 @@ def kind_of(resource: str) -> str:
     return "mig" if resource.startswith(names.RESOURCE_MIG_PREFIX) else resource
 
 
-def needs(pod: Object) -> Amounts:
+def pod_requests(pod: Object) -> Amounts:
     """Return what the pod occupies on its node, including one of ``pods``."""
     spec = pod["spec"]
     given = _container_statuses(pod)
     infeasible = _is_resize_infeasible(pod)
     running: dict[str, Decimal] = {}
     for container in spec.get("containers") or ():
-        running = _sum(running, _container_needs(container, given, infeasible))
+        running = _sum(running, _container_requests(container, given, infeasible))
     sidecars: dict[str, Decimal] = {}
     peak: dict[str, Decimal] = {}
     for container in spec.get("initContainers") or ():
-        needed = _container_needs(container, given, infeasible)
+        needed = _container_requests(container, given, infeasible)
         if container.get("restartPolicy") == "Always":
             sidecars = _sum(sidecars, needed)
             peak = _highest(peak, sidecars)
@@ -70,12 +70,12 @@ def allocatable(node: Object) -> Amounts:
     return _amounts(given) | {PODS: parse_quantity(given.get(PODS))}
 
 
-def occupied(pods: Iterable[Object]) -> Amounts:
+def node_usage(pods: Iterable[Object]) -> Amounts:
     """Return the sum of what the pods occupy; pods that have ended occupy nothing."""
     total: dict[str, Decimal] = {}
     for pod in pods:
         if not has_ended(pod):
-            total = _sum(total, needs(pod))
+            total = _sum(total, pod_requests(pod))
     return total
 
 
@@ -87,7 +87,7 @@ def has_ended(pod: Object) -> bool:
 def shortages(wanted: Amounts, has: Amounts, taken: Amounts) -> dict[str, str]:
     """Return a text for messages by resource, for each resource that is short; empty if the pod fits."""
     return {
-        resource: f"{resource} (asked for {_shown(amount)}, "
+        resource: f"{resource} (requests {_shown(amount)}, "
         f"free {_shown(free)} of {_shown(has.get(resource, Decimal(0)))})"
         for resource, amount in sorted(wanted.items())
         if amount > (free := has.get(resource, Decimal(0)) - taken.get(resource, Decimal(0)))
@@ -114,7 +114,7 @@ def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
     return {resource: amount for resource, amount in wanted.items() if resource not in left_out}
 
 
-def _container_needs(container: Object, given: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
+def _container_requests(container: Object, given: Mapping[str, Object], infeasible: bool) -> dict[str, Decimal]:
     requests = (container.get("resources") or {}).get("requests")
     wanted = _amounts(requests)
     status = given.get(container.get("name", ""), {})

@@ -4,11 +4,12 @@ Binding only, without an API call of its own: the request's prediction becomes a
 it is present when the kubelet first sees the pod. The kubelet's own decision may differ.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shared.api.names import NUMA_PLACEMENT_PREDICTED
 from shared.plugin import BindContext, Plugin
-from shared.plugins.numa_placement.rules import zones_annotation
 
 
 class NumaPlacement(Plugin):
@@ -21,3 +22,12 @@ class NumaPlacement(Plugin):
         # The raw value: the model has validated the zones, but drops fields that a newer scheduler adds.
         zones = ctx.request.raw["spec"].get("predictedNUMAZones")
         return {NUMA_PLACEMENT_PREDICTED: zones_annotation(zones)} if zones else {}
+
+
+def zones_annotation(zones: Sequence[Mapping[str, Any]]) -> str:
+    """Return the zones as compact JSON, with quantities as the scheduler wrote them.
+
+    ``zone`` precedes ``amount``, as in the scheduler's own annotation; the API server returns fields sorted by name.
+    """
+    ordered = [{"zone": zone["zone"], "amount": zone["amount"], **zone} for zone in zones]
+    return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False)

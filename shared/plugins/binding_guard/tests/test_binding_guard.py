@@ -8,8 +8,7 @@ from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import GATES
 from shared.framework.plugin import AdmissionInfo
 from shared.framework.registry import Registry
-from shared.plugins.binding_guard import BindingGuard
-from shared.plugins.binding_guard.config import BindingGuardConfig
+from shared.plugins.binding_guard import BindingGuard, BindingGuardConfig
 from shared.plugins.catalog import BUILTINS
 
 POD = ObjectKey("team", "pod")

@@ -17,10 +17,10 @@ from shared.plugins.dynamic_resources import DynamicResources
 from shared.plugins.dynamic_resources.extended import (
     claim_name,
     claim_of,
-    not_offered,
-    undecided,
-    wanted_extended,
-    wanted_new,
+    new_extended,
+    required_extended,
+    resources_not_offered,
+    undecided_allocation,
 )
 from shared.plugins.dynamic_resources.tests.builders import allocation, pod
 from shared.testing.builders import bind_request, stored
@@ -118,7 +118,7 @@ def test_without_a_claim_the_node_must_offer_the_resources(
 ) -> None:
     extended = without_allocation() if mappings is None else without_allocation(containerMappings=mappings)
     node = {"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}
-    against = not_offered(node, extended)
+    against = resources_not_offered(node, extended)
     if not words:
         assert against is None
     else:
@@ -128,10 +128,10 @@ def test_without_a_claim_the_node_must_offer_the_resources(
 
 
 def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -> None:
-    against = undecided(without_allocation(allocation={"devices": {}}))
+    against = undecided_allocation(without_allocation(allocation={"devices": {}}))
     assert against is not None
     assert (against.code, against.reason) == (Code.FATAL, Reason.INVALID)
-    assert undecided(ASKED) is None
+    assert undecided_allocation(ASKED) is None
 
 
 def test_only_the_identity_of_awaited_claims_is_kept() -> None:
@@ -180,6 +180,6 @@ def test_the_claims_name_is_the_pods_own() -> None:
 
 def test_the_claim_that_the_pods_status_names_is_the_claim() -> None:
     told = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
-    assert wanted_extended(told, ASKED).key.name == "made-by-a-scheduler"
-    assert wanted_extended(pod(), ASKED).key.name == claim_name(pod())
-    assert wanted_new(told, ASKED).key.name == claim_name(pod())
+    assert required_extended(told, ASKED).key.name == "made-by-a-scheduler"
+    assert required_extended(pod(), ASKED).key.name == claim_name(pod())
+    assert new_extended(told, ASKED).key.name == claim_name(pod())

@@ -15,14 +15,14 @@ from shared.plugins.dynamic_resources.rules import (
     Delete,
     Finalizers,
     RequiredClaim,
-    missing,
+    merge_statuses,
+    missing_claim,
     next_release,
     next_removal,
-    next_take,
+    next_reservation,
     request_faults,
-    together,
+    required_claims,
     unreachable,
-    wanted_claims,
 )
 from shared.plugins.dynamic_resources.tests.builders import (
     POD_UID,
@@ -113,7 +113,7 @@ def test_devices_must_be_of_use_on_the_pods_node(selector: Any, node: Node, reac
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)
 def test_what_is_written_next_to_take_a_claim(stored: dict[str, Any], expected: Any) -> None:
-    assert next_take(stored, wanted(allocation()), pod(), NOW) == expected
+    assert next_reservation(stored, wanted(allocation()), pod(), NOW) == expected
 
 
 CONFLICT = (Code.FATAL, Reason.DEVICE_CONFLICT, None)
@@ -199,7 +199,7 @@ AGAINST = [
         protected({"allocation": allocation(), "reservedFor": [user("a")]}),
         wanted(None),
         UNDECIDED,
-        "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; give it one",
+        "is not reserved for the pod, and spec.resourceClaimAllocations has no entry for it; add one",
         id="decided for another pod only",
     ),
 ]
@@ -209,7 +209,7 @@ AGAINST = [
 def test_what_can_never_be_taken_is_final(
     stored: dict[str, Any], one: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
-    answer = next_take(stored, one, pod(), NOW)
+    answer = next_reservation(stored, one, pod(), NOW)
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason, answer.suggestion) == verdict
     assert words in answer.message
@@ -240,7 +240,7 @@ UNDECIDED_TAKE = [
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
 def test_an_entry_without_devices_takes_what_is_allocated(stored: dict[str, Any], expected: Any) -> None:
-    assert next_take(stored, wanted({}), pod(), NOW) == expected
+    assert next_reservation(stored, wanted({}), pod(), NOW) == expected
 
 
 UNDECIDED_RELEASE = [
@@ -263,18 +263,18 @@ def test_what_an_entry_without_devices_gives_back(stored: dict[str, Any], expect
 
 def test_entries_are_distinguished_from_claims_without_one() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimName="one"), entry("b", resourceClaimName="two")])
-    found = wanted_claims(asking, spec(("a", None)))
+    found = required_claims(asking, spec(("a", None)))
     assert [w.allocation for w in found if isinstance(w, RequiredClaim)] == [{}, None]
 
 
 def test_an_entry_without_devices_is_fine_for_a_claim_not_needed() -> None:
     asking = pod(made(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
-    assert wanted_claims(asking, spec(("a", None))) == ()
+    assert required_claims(asking, spec(("a", None))) == ()
 
 
 def test_a_claim_that_the_request_does_not_name_is_only_read() -> None:
     held = claim({"allocation": allocation(result("d7")), "reservedFor": [user()]})
-    assert next_take(held, wanted(None), pod(), NOW) == Status.ok()
+    assert next_reservation(held, wanted(None), pod(), NOW) == Status.ok()
     assert next_release(held, wanted(None), ObjectUID(POD_UID)) is None
 
 
@@ -299,13 +299,13 @@ DIFFERENT = [
 @pytest.mark.parametrize(("stored", "asked"), SAME)
 def test_the_same_devices_in_other_words_are_the_same(stored: list[Any], asked: list[Any]) -> None:
     held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
-    assert next_take(held, wanted(allocation(*asked)), pod(), NOW) == Status.ok()
+    assert next_reservation(held, wanted(allocation(*asked)), pod(), NOW) == Status.ok()
 
 
 @pytest.mark.parametrize(("stored", "asked"), DIFFERENT)
 def test_other_devices_are_not(stored: list[Any], asked: list[Any]) -> None:
     held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
-    answer = next_take(held, wanted(allocation(*asked)), pod(), NOW)
+    answer = next_reservation(held, wanted(allocation(*asked)), pod(), NOW)
     assert isinstance(answer, Status)
     assert answer.reason is Reason.DEVICE_CONFLICT
 
@@ -336,7 +336,7 @@ READINESS = [
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
 def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tuple[Code, str]) -> None:
     held = protected({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
-    answer = next_take(held, wanted(allocation(WAITING)), pod(), NOW)
+    answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW)
     assert isinstance(answer, Status)
     assert answer.code is expected[0]
     assert expected[1] in answer.message
@@ -351,7 +351,7 @@ def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tu
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
 def test_a_device_that_never_gets_ready_is_a_reason_to_choose_another_node(timeout: timedelta | None) -> None:
     held = protected({"allocation": allocation(WAITING), "reservedFor": [user()]})
-    answer = next_take(held, wanted(allocation(WAITING)), pod(), NOW, timeout)
+    answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW, timeout)
     assert isinstance(answer, Status)
     assert (answer.code, answer.timeout, answer.suggestion) == (
         Code.WAIT,
@@ -432,7 +432,7 @@ def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
             entry("none", resourceClaimTemplateName="tpl"),
         ],
     )
-    found = wanted_claims(asking, spec(("b", allocation())))
+    found = required_claims(asking, spec(("b", allocation())))
     assert [(w.key.name, w.allocation, w.of_pod) for w in found if isinstance(w, RequiredClaim)] == [
         ("shared", None, False),
         ("pod-b-x7", allocation(), True),
@@ -442,7 +442,7 @@ def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
 
 def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
-    first, second = wanted_claims(asking, spec())
+    first, second = required_claims(asking, spec())
     assert isinstance(first, Status)
     assert (first.code, first.timeout, first.suggestion) == (Code.WAIT, PREREQUISITE, None)
     assert [(ref.kind, ref.key, ref.resource_version) for ref in first.wake_on] == [
@@ -465,7 +465,7 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
     status: dict[str, Any], allocations: list[tuple[str, dict[str, Any]]], words: str
 ) -> None:
     asking = pod(status, resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
-    (answer,) = wanted_claims(asking, spec(*allocations))
+    (answer,) = required_claims(asking, spec(*allocations))
     assert isinstance(answer, Status)
     assert (answer.code, answer.reason) == (Code.FATAL, Reason.INVALID)
     assert words in answer.message
@@ -480,13 +480,13 @@ def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None
 
 
 def test_a_missing_claim_is_waited_for_by_name() -> None:
-    answer = missing(wanted(allocation()))
+    answer = missing_claim(wanted(allocation()))
     assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
     assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
     assert [(ref.api_version, ref.key) for ref in answer.wake_on] == [("resource.k8s.io/v1", ObjectKey("ns", "one"))]
 
 
-WAIT_A, WAIT_B = Status.wait("a"), missing(wanted(None))
+WAIT_A, WAIT_B = Status.wait("a"), missing_claim(wanted(None))
 BAD = Status.fatal("no")
 
 
@@ -504,4 +504,4 @@ BAD = Status.fatal("no")
     ],
 )
 def test_what_several_answers_are_together(answers: list[Status], expected: Status) -> None:
-    assert together(answers) == expected
+    assert merge_statuses(answers) == expected

@@ -5,7 +5,7 @@ from typing import Any
 from shared.api import names
 from shared.api.field_error import FieldError
 from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.rules import Policy, request_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors
 
 GPU = names.RESOURCE_GPU
 MIG = "nvidia.com/mig-1g.10gb"
@@ -54,4 +54,4 @@ def brief(faults: list[FieldError]) -> Found:
 
 def judged(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:
     """Judge a new pod."""
-    return brief(request_faults(raw, policy, inventory))
+    return brief(request_errors(raw, policy, inventory))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.rules import Policy, request_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors
 from shared.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
@@ -170,5 +170,5 @@ def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
     ],
 )
 def test_a_quantity_is_printed_the_same_however_it_was_written(written: Any, told: str) -> None:
-    fault = request_faults(pod({"gpu-fraction": "0.5"}, container(limits={GPU: written})), Policy())[0]
+    fault = request_errors(pod({"gpu-fraction": "0.5"}, container(limits={GPU: written})), Policy())[0]
     assert f"nvidia.com/gpu {told});" in fault.message

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.rules import Policy, request_faults, update_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 from shared.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
@@ -229,7 +229,7 @@ GOLDEN = [
         pod({}, resources={"limits": {GPU: 1}}),
         DEFAULT,
         None,
-        "spec.resources.limits[nvidia.com/gpu]: 1: GPUs cannot be asked for at pod level; move this"
+        "spec.resources.limits[nvidia.com/gpu]: 1: GPUs cannot be requested at pod level; move this"
         " to the resources of the container that uses them",
         id="pod-level",
     ),
@@ -246,7 +246,7 @@ GOLDEN = [
 
 @pytest.mark.parametrize(("raw", "policy", "inventory", "text"), GOLDEN)
 def test_the_text_of_each_rule(raw: Json, policy: Policy, inventory: Inventory | None, text: str) -> None:
-    assert [str(fault) for fault in request_faults(raw, policy, inventory)] == [text]
+    assert [str(fault) for fault in request_errors(raw, policy, inventory)] == [text]
 
 
 @pytest.mark.parametrize(
@@ -276,12 +276,12 @@ def test_the_text_of_each_rule(raw: Json, policy: Policy, inventory: Inventory |
     ],
 )
 def test_the_text_of_a_forbidden_update(before: Json, after: Json, text: str) -> None:
-    assert [str(fault) for fault in update_faults(pod(after), pod(before))] == [text]
+    assert [str(fault) for fault in update_errors(pod(after), pod(before))] == [text]
 
 
 def test_many_containers_do_not_flood_a_message() -> None:
     raw = pod({"gpu-fraction": "0.5"}, *(container(f"worker-{i}", limits={GPU: 1}) for i in range(300)))
-    [fault] = request_faults(raw, DEFAULT)
+    [fault] = request_errors(raw, DEFAULT)
     assert '"worker-4": ' in fault.message
     assert "and 295 more" in fault.message
     assert "worker-5" not in fault.message
@@ -292,9 +292,9 @@ def plugin_folder() -> Path:
 
 
 def rules_in_the_code() -> set[str]:
-    """Every rule id that the modules of this plugin spell, whole or as the rule given to ``fault``."""
+    """Every rule id that the modules of this plugin spell, whole or as the rule given to ``_error``."""
     source = "".join(module.read_text("utf-8") for module in plugin_folder().glob("*.py"))
-    return {"".join(found) for found in re.findall(r'"gpu_request/([a-z-]+)"|fault\(pod, "([a-z-]+)"', source)}
+    return {"".join(found) for found in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
 
 
 def test_each_rule_has_a_golden_text_and_a_line_in_the_readme() -> None:

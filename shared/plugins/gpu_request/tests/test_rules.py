@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shared.api import names
-from shared.plugins.gpu_request.rules import Policy, update_faults
+from shared.plugins.gpu_request.rules import Policy, update_errors
 from shared.plugins.gpu_request.tests.builders import (
     CLASS,
     COUNT,
@@ -143,20 +143,20 @@ def test_an_owned_annotation_is_fixed(key: str, before: Any, after: Any) -> None
     def with_value(value: Any) -> Json:
         return pod({} if value == {} else {key: value})
 
-    assert brief(update_faults(with_value(after), with_value(before))) == [("immutable", key)]
+    assert brief(update_errors(with_value(after), with_value(before))) == [("immutable", key)]
 
 
 def test_an_update_judges_only_what_changed() -> None:
     bad = {"gpu-fraction": "7", "gpu-memory": "no", "mps": "true"}
     old = pod(bad, container(limits={GPU: 0.5}))
     new = pod({**bad, "other": "x"}, container(limits={GPU: 0.5}), ephemeralContainers=[{"name": "debug"}])
-    assert update_faults(new, old) == []
+    assert update_errors(new, old) == []
 
 
 def test_every_changed_annotation_is_named_in_a_fixed_order() -> None:
     old = pod({"mps": "true", "gpu-memory": "1"})
     new = pod({"gpu-fraction": "0.5", "gpu-memory": "2"})
-    assert brief(update_faults(new, old)) == [
+    assert brief(update_errors(new, old)) == [
         ("immutable", "gpu-fraction"),
         ("immutable", "gpu-memory"),
         ("immutable", "mps"),

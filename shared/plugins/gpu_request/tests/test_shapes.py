@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.plugins.gpu_request.rules import Policy, request_faults, update_faults
+from shared.plugins.gpu_request.rules import Policy, request_errors, update_errors
 from shared.plugins.gpu_request.tests.builders import CLASS, COUNT, GPU, INVENTORY, MIG, NAME
 
 KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
@@ -42,5 +42,5 @@ SHAPED = st.fixed_dictionaries(
 @given(ANYTHING | SHAPED, ANYTHING | SHAPED)
 def test_any_shape_gets_a_verdict_that_can_be_encoded(raw: Any, old: Any) -> None:
     for inventory in (None, INVENTORY):
-        for fault in (*request_faults(raw, KNOWN, inventory), *update_faults(raw, old)):
+        for fault in (*request_errors(raw, KNOWN, inventory), *update_errors(raw, old)):
             assert "\n" not in str(fault)

@@ -9,7 +9,7 @@ from shared.framework.config import Settings
 from shared.framework.plugin import PluginConfig
 from shared.framework.status import Status
 from shared.plugins.node_fit import NodeFit
-from shared.plugins.node_fit.holds import AssumedPod
+from shared.plugins.node_fit.assumed_pods import AssumedPod
 from shared.testing.builders import bind_request, stored
 
 
@@ -23,7 +23,7 @@ class Attempt:
 def test_a_failed_attempt_releases_its_room_and_changes_no_failure() -> None:
     plugin = NodeFit(PluginConfig(), Settings())
     request = decode_bind_request(stored(bind_request()))
-    plugin._holds.put(request.key, AssumedPod("node", ObjectUID("uid"), {"cpu": Decimal(1)}))
-    assert plugin._holds.begin("node").promised
+    plugin._assumed.assume(request.key, AssumedPod("node", ObjectUID("uid"), {"cpu": Decimal(1)}))
+    assert plugin._assumed.begin("node").assumed
     assert plugin.on_failure(cast(Any, Attempt(request)), Status.retry("the bind failed")) is None  # type: ignore[func-returns-value]
-    assert not plugin._holds.begin("node").promised
+    assert not plugin._assumed.begin("node").assumed

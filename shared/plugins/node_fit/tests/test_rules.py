@@ -12,8 +12,8 @@ from shared.plugins.node_fit.rules import (
     Amounts,
     allocatable,
     kind_of,
-    needs,
-    occupied,
+    node_usage,
+    pod_requests,
     shortages,
     total,
     without,
@@ -139,7 +139,7 @@ def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
     ],
 )
 def test_what_a_pod_needs(found: dict[str, Any], needed: Amounts) -> None:
-    assert needs(found) == needed
+    assert pod_requests(found) == needed
 
 
 def test_pods_that_have_ended_occupy_nothing() -> None:
@@ -148,8 +148,8 @@ def test_pods_that_have_ended_occupy_nothing() -> None:
     ended = [with_status(pod(asks(cpu="4")), phase=phase) for phase in ("Succeeded", "Failed")]
     leaving = with_status(pod(asks(cpu="8")), phase="Running")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert occupied([running, pending, *ended, leaving]) == amounts(cpu=11, pods=3)
-    assert occupied([]) == {}
+    assert node_usage([running, pending, *ended, leaving]) == amounts(cpu=11, pods=3)
+    assert node_usage([]) == {}
 
 
 @pytest.mark.parametrize(
@@ -183,16 +183,16 @@ NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
         pytest.param(one(cpu=4, memory=8, gpu=2), {}, [], id="all of it"),
         pytest.param(one(cpu=1), amounts(cpu=3, pods=1), [], id="what is left, to the last"),
         pytest.param(
-            one(cpu="1.5"), amounts(cpu=3), ["cpu (asked for 1.5, free 1 of 4)"], id="a little more than is left"
+            one(cpu="1.5"), amounts(cpu=3), ["cpu (requests 1.5, free 1 of 4)"], id="a little more than is left"
         ),
-        pytest.param(one(), amounts(pods=2), ["pods (asked for 1, free 0 of 2)"], id="no place for a pod"),
-        pytest.param(one(gpu=1), amounts(gpu=2), ["nvidia.com/gpu (asked for 1, free 0 of 2)"], id="no GPU"),
-        pytest.param(one(mig=1), {}, [f"{MIG} (asked for 1, free 0 of 0)"], id="a device the node has not"),
+        pytest.param(one(), amounts(pods=2), ["pods (requests 1, free 0 of 2)"], id="no place for a pod"),
+        pytest.param(one(gpu=1), amounts(gpu=2), ["nvidia.com/gpu (requests 1, free 0 of 2)"], id="no GPU"),
+        pytest.param(one(mig=1), {}, [f"{MIG} (requests 1, free 0 of 0)"], id="a device the node has not"),
         pytest.param(one(cpu=1), amounts(memory=9, cpu=0), [], id="a shortage of what is not asked for"),
         pytest.param(
             one(memory=1, cpu=1),
             amounts(memory=9, cpu=9),
-            ["cpu (asked for 1, free -5 of 4)", "memory (asked for 1, free -1 of 8)"],
+            ["cpu (requests 1, free -5 of 4)", "memory (requests 1, free -1 of 8)"],
             id="every shortage, also of an overfull node",
         ),
     ],
@@ -205,7 +205,7 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
 
 
 @pytest.mark.parametrize(
-    ("taken", "promised", "code", "suggestion"),
+    ("taken", "assumed", "code", "suggestion"),
     [
         pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
         pytest.param(
@@ -223,8 +223,8 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
         ),
     ],
 )
-def test_the_verdict_on_a_node(taken: Amounts, promised: Amounts, code: Code, suggestion: Suggestion | None) -> None:
-    found, short = verdict(FULL, one(cpu=1), taken, promised)
+def test_the_verdict_on_a_node(taken: Amounts, assumed: Amounts, code: Code, suggestion: Suggestion | None) -> None:
+    found, short = verdict(FULL, one(cpu=1), taken, assumed)
     assert (found.code, found.suggestion) == (code, suggestion)
     assert list(short) == ([] if code is Code.OK else ["cpu"])
 
@@ -232,7 +232,7 @@ def test_the_verdict_on_a_node(taken: Amounts, promised: Amounts, code: Code, su
 def test_the_words_of_a_full_node() -> None:
     found, _ = verdict(FULL, one(cpu="0.5"), amounts(cpu=4), {})
     assert found == Status.fatal(
-        "node n has too little left of cpu (asked for 0.5, free 0 of 4); choose another node",
+        "node n has too little left of cpu (requests 0.5, free 0 of 4); choose another node",
         Reason.REJECTED,
         Suggestion.RESCHEDULE_ELSEWHERE,
     )

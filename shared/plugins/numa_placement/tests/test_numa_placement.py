@@ -11,8 +11,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Settings
 from shared.framework.plugin import PluginConfig, overrides
 from shared.kube.client import KubeClient
-from shared.plugins.numa_placement import NumaPlacement
-from shared.plugins.numa_placement.rules import zones_annotation
+from shared.plugins.numa_placement import NumaPlacement, zones_annotation
 from shared.testing.builders import bind_request, stored
 
 

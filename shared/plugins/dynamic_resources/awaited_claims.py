@@ -4,17 +4,18 @@ A cluster may have a claim for each pod. A claim is registered before it is read
 after the read, and a wait that begins later misses none.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from shared.api.meta import ObjectKey
 
 
-class Awaited:
-    """Claims by request, and requests by claim."""
+class AwaitedClaims:
+    """Claims by request."""
 
     def __init__(self) -> None:
-        self._claims: dict[ObjectKey, frozenset[ObjectKey]] = {}
-        self._requests: dict[ObjectKey, set[ObjectKey]] = {}
+        self._claims: dict[ObjectKey, frozenset[ObjectKey]] = {}  # by request
+        self._requests: Counter[ObjectKey] = Counter()  # number of requests by claim
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -24,18 +25,15 @@ class Awaited:
 
     def expect(self, request: ObjectKey, claims: Iterable[ObjectKey]) -> Collection[ObjectKey]:
         """Replace the request's claims; returns the claims that no request awaits any more."""
-        before, now = self._claims.get(request, frozenset()), frozenset(claims)
-        for claim in now - before:
-            self._requests.setdefault(claim, set()).add(request)
+        before, now = self._claims.pop(request, frozenset()), frozenset(claims)
         if now:
             self._claims[request] = now
-        else:
-            self._claims.pop(request, None)
-        return [claim for claim in before - now if self._released(claim, request)]
-
-    def release(self, request: ObjectKey) -> Collection[ObjectKey]:
-        """Remove the request; returns the claims that no request awaits any more."""
-        return self.expect(request, ())
+        self._requests.update(now)
+        self._requests.subtract(before)
+        released = [claim for claim in before if not self._requests[claim]]
+        for claim in released:
+            del self._requests[claim]
+        return released
 
     def clear(self) -> Collection[ObjectKey]:
         """Remove all requests; returns the claims that were awaited."""
@@ -43,10 +41,3 @@ class Awaited:
         self._claims.clear()
         self._requests.clear()
         return claims
-
-    def _released(self, claim: ObjectKey, request: ObjectKey) -> bool:
-        requests = self._requests[claim]
-        requests.discard(request)
-        if not requests:
-            del self._requests[claim]
-        return not requests

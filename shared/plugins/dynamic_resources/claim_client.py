@@ -12,40 +12,42 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from shared.api.meta import Object, ObjectKey, ObjectUID, uid_of, version_of
+from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.status import Code, Status
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UnrecognizedReply
 from shared.kube.resources import RESOURCECLAIMS
 from shared.plugins.dynamic_resources.claim import consumers_of
-from shared.plugins.dynamic_resources.metrics import ClaimMetrics
 from shared.plugins.dynamic_resources.rules import (
     ClaimStatus,
     Delete,
     Finalizers,
     RequiredClaim,
     Write,
-    missing,
+    missing_claim,
     next_release,
     next_removal,
-    next_take,
+    next_reservation,
 )
 from shared.runtime.tasks import shield_write
 
 # Drivers and the claim controller also write to a claim, but rarely this often in a row.
-CONFLICTS = 5
+MAX_CONFLICTS = 5
 
 
 class ClaimsNotServedError(Exception):
     """The API server does not serve resource claims."""
 
 
-class Claims:
+class ClaimClient:
     """Client for ResourceClaims. Methods raise the client's errors except Conflict."""
 
-    def __init__(self, client: KubeClient, metrics: ClaimMetrics, bind_timeout: timedelta | None) -> None:
+    def __init__(self, client: KubeClient, metrics: PluginMetrics, bind_timeout: timedelta | None) -> None:
         self._client = client
         self._bind_timeout = bind_timeout
-        self._metrics = metrics
+        self._changes = metrics.counter(
+            "reservations_total", "Pods added to the consumers of claims, and removed.", change=("made", "released")
+        )
         self._locks: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
 
     async def get(self, key: ObjectKey) -> Object | None:
@@ -59,26 +61,26 @@ class Claims:
                 raise ClaimsNotServedError from error
             raise
 
-    async def take(self, claim: Object, wanted: RequiredClaim, pod: Object) -> Status:
+    async def reserve(self, claim: Object, wanted: RequiredClaim, pod: Object) -> Status:
         """Reserve the claim for the pod; returns the status of its devices."""
         lock = self._lock(wanted.key)
         waited = lock.locked()
         async with lock:
             # The previous lock holder has written: the claim passed in is stale.
             current = await self.get(wanted.key) if waited else claim
-            done = await self._carry_out(
+            done = await self._execute(
                 wanted,
                 current,
-                lambda seen: next_take(seen, wanted, pod, self._client.clock.now(), self._bind_timeout),
+                lambda stored: next_reservation(stored, wanted, pod, self._client.clock.now(), self._bind_timeout),
             )
-        return missing(wanted) if done is None else done
+        return missing_claim(wanted) if done is None else done
 
     async def release(self, wanted: RequiredClaim, pod_uid: ObjectUID) -> Status:
-        """Undo ``take`` for a pod that is not bound."""
+        """Undo ``reserve`` for a pod that is not bound."""
         async with self._lock(wanted.key):
             current = await self.get(wanted.key)
-            done = await self._carry_out(
-                wanted, current, lambda seen: next_release(seen, wanted, pod_uid) or Status.ok()
+            done = await self._execute(
+                wanted, current, lambda stored: next_release(stored, wanted, pod_uid) or Status.ok()
             )
         return Status.ok() if done is None else done
 
@@ -94,10 +96,10 @@ class Claims:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
         async with self._lock(wanted.key):
             current = await self.get(wanted.key)
-            done = await self._carry_out(wanted, current, lambda seen: next_removal(seen, pod_uid) or Status.ok())
+            done = await self._execute(wanted, current, lambda stored: next_removal(stored, pod_uid) or Status.ok())
         return Status.ok() if done is None else done
 
-    async def _carry_out(
+    async def _execute(
         self, wanted: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
     ) -> Status | None:
         """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
@@ -110,8 +112,8 @@ class Claims:
                 claim = await shield_write(self._write(claim, step))
             except (Conflict, NotFound):
                 failures += 1
-                if failures > CONFLICTS:
-                    return busy(wanted)
+                if failures > MAX_CONFLICTS:
+                    return contention_status(wanted)
                 claim = await self.get(wanted.key)
         return None
 
@@ -127,17 +129,21 @@ class Claims:
                 # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
                 stored = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
-                self._metrics.consumers(len(consumers_of(claim)), len(consumers_of(stored)))
+                self._count(len(consumers_of(claim)), len(consumers_of(stored)))
                 return stored
             case Delete():
                 left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
-                self._metrics.consumers(len(consumers_of(claim)), 0)
+                self._count(len(consumers_of(claim)), 0)
                 return left if left.get("kind") == RESOURCECLAIMS.kind else None
+
+    def _count(self, before: int, after: int) -> None:
+        """Count a write that changed the number of a claim's consumers."""
+        self._changes.labels("made" if after > before else "released").inc(abs(after - before))
 
     def _lock(self, key: ObjectKey) -> asyncio.Lock:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-def busy(wanted: RequiredClaim) -> Status:
+def contention_status(wanted: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
-    return Status(Code.TRANSIENT, (f"{wanted.label} changes faster than it can be written",))
+    return Status(Code.TRANSIENT, (f"{wanted.label} is changed too often by other writers",))
