@@ -10,8 +10,8 @@ from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.mutable import MutablePod
 from shared.plugins.gpu_sharing.admission import prepare
-from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
-from shared.plugins.gpu_sharing.reservation import Claim
+from shared.plugins.gpu_sharing.reservation import DeviceRequest
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.testing.builders import pod
 from tests.faults.plugin_objects import look
 from tests.faults.scenarios import FLAKY, NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
@@ -153,7 +153,9 @@ def _shares_a_fresh_device(live: LiveCluster) -> None:
 def _joins_a_device(live: LiveCluster) -> None:
     group = group_name(live, "a")
     # Device first, then the pod that uses it, as in a bind: used and unreserved, the device would be recovered.
-    claim = Claim(ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group)
+    claim = DeviceRequest(
+        ObjectKey(live.namespace, HOLDER), ObjectUID(""), ObjectKey(live.namespace, HOLDER), NODE, group
+    )
     wanted = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
     live.cluster.api.post(RESERVATIONS, reservation_object(claim, wanted))
     live.until("its device is known", lambda: any(device_of(one) for one in look(live).reservations))

@@ -10,8 +10,8 @@ import pytest
 
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
-from shared.plugins.gpu_sharing.reservation import Claim, reservation_name
+from shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.live import Live
 from tests.plugins.leftovers import left
 from tests.plugins.series import Series
@@ -204,7 +204,7 @@ def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) ->
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
     pod = ObjectKey(shares.live.namespace, "gone")
-    claim = Claim(pod, ObjectUID("gone"), pod, node, group)
+    claim = DeviceRequest(pod, ObjectUID("gone"), pod, node, group)
     body = reservation_object(claim, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"))
     shares.api.post(RESERVATIONS, body)
 

@@ -24,13 +24,13 @@ from shared.kube.config import ClusterAccess, load_access
 from shared.kube.resources import CONFIGMAPS, PODS, Resource
 from shared.plugins.gpu_sharing import GpuSharing
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.idle import IdleGroups
+from shared.plugins.gpu_sharing.group_controller import GroupController
+from shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupController
-from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
-from shared.plugins.gpu_sharing.reservation import Claim
-from shared.plugins.gpu_sharing.site import ReservationClient
-from shared.plugins.gpu_sharing.sweep import OrphanScan
+from shared.plugins.gpu_sharing.orphan_scan import OrphanScan
+from shared.plugins.gpu_sharing.reservation import DeviceRequest
+from shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import pod
 from tests.plugins.claim_case import Case, CrashingClient
@@ -122,10 +122,10 @@ def share_of(case: Case) -> dict[str, Any]:
     }
 
 
-def of_half(case: Case) -> Claim:
+def of_half(case: Case) -> DeviceRequest:
     """Return the claim of the pod's request."""
     key = ObjectKey(case.namespace, "half")
-    return Claim(key, ObjectUID(""), key, NODE, case.namespace)
+    return DeviceRequest(key, ObjectUID(""), key, NODE, case.namespace)
 
 
 async def reserve(case: Case, devices: str) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class BindingGuard(Plugin):
             return
         message = (
             f"pod {pod} has a {names.KIND} and is bound by Bowline's reconciler, not by user {shown(info.user)}; "
-            f"leave it to the {names.KIND}, delete that one, or list the user in allowedUsers of plugin binding_guard"
+            f"leave it to the {names.KIND}, delete that one first, or list the user in allowedUsers of plugin "
+            "binding_guard"
         )
         yield FieldError("binding_guard/user", "metadata.name", pod.name, message)

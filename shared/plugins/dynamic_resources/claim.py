@@ -6,7 +6,7 @@ Absent and null fields read as empty, as in the API.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, uid_of, version_of
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, key_of, status_of, uid_of, version_of
 from shared.api.quantity import parse_quantity
 
 _CLAIM = ("resource.k8s.io/v1", "ResourceClaim")
@@ -52,11 +52,6 @@ def _amount(value: Any) -> str:
         return str(parse_quantity(value).normalize())
     except ValueError:
         return str(value)
-
-
-def status_of(claim: Object) -> Mapping[str, Any]:
-    """Return the status block; empty if absent."""
-    return claim.get("status") or {}
 
 
 def allocation_of(claim: Object) -> Mapping[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any
 from shared.api import names
 from shared.api.bindrequest import BindRequestSpec
 from shared.api.field_error import FieldError
-from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, uid_of
+from shared.api.meta import Object, ObjectKey, ObjectUID, format_time, is_deleting, status_of, uid_of
 from shared.api.selectors import Node, node_selector_admits
 from shared.framework.binding.groups import merge_waits
 from shared.framework.status import Code, Reason, Status, Suggestion
@@ -35,7 +35,6 @@ from shared.plugins.dynamic_resources.claim import (
     results_of,
     same_devices,
     shown_devices,
-    status_of,
     true_conditions,
     uids_of,
 )

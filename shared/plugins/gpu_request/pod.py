@@ -82,7 +82,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class PodGpus:
     """The GPU fields of a pod. Containers are in name lookup order: init containers first.
 
     ``share`` is the first annotation that requests a share of a GPU, also with an empty value; empty if there is
@@ -111,13 +111,13 @@ class PodView:
         return max(peak, sidecars + running)
 
 
-def view_pod(pod: Object) -> PodView:
+def view_pod(pod: Object) -> PodGpus:
     """Parse a pod, or the ``metadata`` and ``spec`` of a pod template."""
     spec = _mapping(_mapping(pod).get("spec"))
     annotations = owned_annotations(pod)
     node_name = spec.get("nodeName")
     containers = (*_containers(spec, "initContainers"), *_containers(spec, "containers"))
-    return PodView(
+    return PodGpus(
         annotations=annotations,
         share=next((key for key in names.SHARE_ANNOTATIONS if key in annotations), ""),
         containers=containers,
@@ -184,7 +184,7 @@ def _amounts(resources: Mapping[str, Any], part: str, path: str) -> dict[str, Am
         return {}
     place = f"{path}.resources.{part}"
     wanted = sorted([key for key in entries if isinstance(key, str) and _is_gpu(key)])
-    return {key: Amount(key, f"{place}[{key}]", entries[key], _quantity(entries[key])) for key in wanted}
+    return {key: Amount(key, f"{place}[{key}]", entries[key], _parse_quantity(entries[key])) for key in wanted}
 
 
 def _claims(resources: Mapping[str, Any]) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ def _is_gpu(resource: str) -> bool:
     return is_device(resource) or resource.startswith(names.RESOURCE_DEVICE_CLASS_PREFIX)
 
 
-def _quantity(written: Any) -> Decimal | None:
+def _parse_quantity(written: Any) -> Decimal | None:
     try:
         return as_stored(parse_quantity(written))
     except ValueError:

@@ -24,7 +24,7 @@ from shared.api import names
 from shared.api.field_error import FieldError, annotation_path, shown
 from shared.api.meta import Object
 from shared.framework.plugin import Inventory
-from shared.plugins.gpu_request.pod import Amount, Container, PodView, is_device, owned_annotations, view_pod
+from shared.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
 
 # --- texts and bounds, shared with the policy ---
 
@@ -135,7 +135,7 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
 # --- annotations ---
 
 
-def _share_errors(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
+def _share_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
     """Yield the errors of the annotations' values and of the annotations they depend on."""
     written = pod.annotations
     if names.GPU_FRACTION in written:
@@ -159,14 +159,14 @@ def _join_limited(words: list[str]) -> str:
     return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _error(pod: PodView, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
+def _error(pod: PodGpus, rule: str, key: str, message: str, *, is_warning: bool = False) -> FieldError:
     """Return a field error of an annotation."""
     return FieldError(
         f"gpu_request/{rule}", annotation_path(key), pod.annotations.get(key), message, is_warning=is_warning
     )
 
 
-def _fraction_errors(pod: PodView, text: str) -> Iterator[FieldError]:
+def _fraction_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.GPU_FRACTION
     if not _FRACTION.fullmatch(text):
         yield _error(pod, "fraction-format", key, FRACTION_FORMAT)
@@ -181,7 +181,7 @@ def _fraction_errors(pod: PodView, text: str) -> Iterator[FieldError]:
         yield _error(pod, "fraction-precision", key, message, is_warning=True)
 
 
-def _memory_errors(pod: PodView, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+def _memory_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
     key = names.GPU_MEMORY
     if names.GPU_FRACTION in pod.annotations:
         yield _error(pod, "memory-and-fraction", key, MEMORY_AND_FRACTION)
@@ -194,7 +194,7 @@ def _memory_errors(pod: PodView, text: str, inventory: Inventory | None) -> Iter
         yield _error(pod, "memory-inventory", key, message, is_warning=True)
 
 
-def _num_devices_errors(pod: PodView, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
+def _num_devices_errors(pod: PodGpus, text: str, inventory: Inventory | None) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_NUM_DEVICES
     if not pod.share:
         yield _error(pod, "num-devices-alone", key, NUM_DEVICES_ALONE)
@@ -204,7 +204,7 @@ def _num_devices_errors(pod: PodView, text: str, inventory: Inventory | None) ->
         yield _error(pod, "num-devices-inventory", key, _too_many(inventory), is_warning=True)
 
 
-def _container_name_errors(pod: PodView) -> Iterator[FieldError]:
+def _container_name_errors(pod: PodGpus) -> Iterator[FieldError]:
     key = names.GPU_FRACTION_CONTAINER
     if not pod.share:
         message = f"has no effect without {EITHER_SHARE}"
@@ -214,7 +214,7 @@ def _container_name_errors(pod: PodView) -> Iterator[FieldError]:
         yield _error(pod, "container-name", key, container_name(known or "it has none"))
 
 
-def _mps_errors(pod: PodView, text: str) -> Iterator[FieldError]:
+def _mps_errors(pod: PodGpus, text: str) -> Iterator[FieldError]:
     key = names.MPS
     if text == "true" and not pod.share:
         yield _error(pod, "mps-alone", key, MPS_ALONE)
@@ -236,7 +236,7 @@ def _is_whole(text: str, most: int) -> bool:
 # --- exclusions ---
 
 
-def _exclusion_errors(pod: PodView, policy: Policy) -> Iterator[FieldError]:
+def _exclusion_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     """Yield what makes a share impossible, as errors of the annotation that requests it."""
     if not policy.sharing:
         yield _error(pod, "sharing-disabled", pod.share, SHARING_DISABLED)
@@ -260,7 +260,7 @@ def _exclusion_errors(pod: PodView, policy: Policy) -> Iterator[FieldError]:
     yield from _claim_errors(pod, policy)
 
 
-def _claim_errors(pod: PodView, policy: Policy) -> Iterator[FieldError]:
+def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
     """Deny a share beside a DRA claim known to be a GPU; warn beside any other claim.
 
     A pod names claims and templates, which name the class; only a resource
@@ -284,7 +284,7 @@ def _claim_errors(pod: PodView, policy: Policy) -> Iterator[FieldError]:
 # --- resources ---
 
 
-def _device_errors(pod: PodView, inventory: Inventory | None) -> Iterator[FieldError]:
+def _device_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldError]:
     """Yield the errors of every resource entry that names devices."""
     for amount in pod.pod_level:
         message = "GPUs cannot be requested at pod level; move this to the resources of the container that uses them"

@@ -1,9 +1,9 @@
 """Shared GPUs: from the mutation of the pod to a bound pod that sees its device, and the release of that device.
 
 Admission adds an environment that refers to ConfigMaps (``admission``). Binding finds the device of each group
-(``owner``, the only writer of reservation pods), labels the pod as its user, writes the ConfigMaps (``maps``) and
-leaves the Binding to the bind plugin. Rollback undoes all of it. Devices without users are released (``owner``,
-triggered by the watches here and by ``sweep``).
+(``group_controller``, the only writer of reservation pods), labels the pod as its user, writes the ConfigMaps
+(``configmaps``) and leaves the Binding to the bind plugin. Rollback undoes all of it. Devices without users are
+released (``group_controller``, triggered by the watches here and by ``orphan_scan``).
 
 Waiting for an agent to report its device holds neither worker nor lock: pre_bind returns WAIT and is called again.
 Decision 132.
@@ -37,7 +37,6 @@ from shared.plugin import (
     Plugin,
     Preflight,
     Reason,
-    ResourceType,
     Settings,
     Status,
     Suggestion,
@@ -45,27 +44,40 @@ from shared.plugin import (
 )
 from shared.plugins.gpu_sharing.admission import prepare, share_faults
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.idle import IdleGroups
-from shared.plugins.gpu_sharing.maps import remove_maps, write_maps
+from shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
+from shared.plugins.gpu_sharing.group_controller import GroupController
+from shared.plugins.gpu_sharing.idle_groups import (
+    IdleGroups,
+    group_of,
+    groups_of,
+    transform_other,
+    transform_reservation,
+    transform_user,
+)
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupController
-from shared.plugins.gpu_sharing.pod import ReservationSpec
+from shared.plugins.gpu_sharing.orphan_scan import RUNNING, SHARING, OrphanScan
 from shared.plugins.gpu_sharing.reservation import (
-    Answer,
     Blocked,
-    Claim,
+    DeviceRequest,
     Held,
     Lost,
     Orphaned,
     Pending,
+    ReservationState,
 )
-from shared.plugins.gpu_sharing.rules import Share, label_changes, label_removals, request_fault, share_maps, share_of
-from shared.plugins.gpu_sharing.site import ReservationClient
-from shared.plugins.gpu_sharing.sweep import RUNNING, SHARING, OrphanScan
-from shared.plugins.gpu_sharing.watches import group_of, groups_of, slim_other, slim_reservation, slim_user
+from shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
+from shared.plugins.gpu_sharing.rules import (
+    Share,
+    label_changes,
+    label_removals,
+    request_fault,
+    share_configmaps,
+    share_of,
+)
 from shared.runtime.tasks import shield_write
 
-SWEEP = ObjectKey("", "sweep")
+SCAN = ObjectKey("", "scan")
 # Longer than a scheduler takes to place a scaling pod on an existing node. With an autoscaler at its limit the pod is
 # never placed; the request then ends, and the scheduler may choose a device that is shared already.
 SCALING = timedelta(seconds=10)
@@ -106,7 +118,7 @@ class GpuSharing(Plugin):
         """Return whether anything may be written; for an invalid request nothing is, so there is nothing to roll
         back.
         """
-        if not self._sharing.enabled or request.spec is None or not _is_share(request):
+        if not self._sharing.enabled or request.spec is None or not request.is_share:
             return False
         return request_fault(request.spec) is None
 
@@ -120,20 +132,20 @@ class GpuSharing(Plugin):
             fake=sharing.fake_gpus,
             settings=self.args,
         )
-        self._site = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
+        self._client = ReservationClient(handle.client, spec, self.args.scale_adjust_namespace)
         self._metrics = SharingMetrics(handle.metrics)
         self._idle = IdleGroups()
-        self._owner = GroupController(handle, self._site, sharing.agent_timeout, self._metrics, self._idle)
-        self._sweep = OrphanScan(self._site, self._owner, self._metrics)
-        self._sweep_soon = handle.worker("sweep", self._sweep.run)
+        self._controller = GroupController(handle, self._client, sharing.agent_timeout, self._metrics, self._idle)
+        self._orphan_scan = OrphanScan(self._client, self._controller, self._metrics)
+        self._enqueue_scan = handle.worker("sweep", self._orphan_scan.run)
 
     async def start(self) -> None:
         if self._sharing.enabled:
-            self._sweep.begin()
-            self._sweep_soon(SWEEP)
+            self._orphan_scan.begin()
+            self._enqueue_scan(SCAN)
 
     async def stop(self) -> None:
-        self._owner.clear()
+        self._controller.clear()
         self._metrics.unreserved.set(0)
 
     def event_sources(self) -> Iterable[EventSource]:
@@ -142,51 +154,49 @@ class GpuSharing(Plugin):
             return
         yield EventSource(
             PODS.as_metadata(),
-            _nobody,
-            label_selector=self._site.app,
-            field_selector=f"metadata.namespace={self._site.spec.namespace}",
-            transform=slim_reservation,
+            label_selector=self._client.app,
+            field_selector=f"metadata.namespace={self._client.spec.namespace}",
+            transform=transform_reservation,
             on_change=self._reservation_changed,
             attach=lambda reflector: self._metrics.follow(reflector.store),
         )
         yield EventSource(
             PODS.as_metadata(),
-            _nobody,
             label_selector=SHARING,
             # Only bound pods use a device; before that a claim or an unfinished request keeps it.
             field_selector=f"{RUNNING},spec.nodeName!=",
-            transform=slim_user,
+            transform=transform_user,
             on_change=self._user_changed,
         )
         if self.args.scale_adjust_namespace:
             namespace = f"metadata.namespace={self.args.scale_adjust_namespace}"
-            yield EventSource(PODS.as_metadata(), _nobody, field_selector=namespace, transform=slim_other)
+            yield EventSource(PODS.as_metadata(), field_selector=namespace, transform=transform_other)
 
     def _reservation_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.reservation_changed(old, new)
         group = group_of(new or old or {"group": ""})
         # The device may have been lost, or this reservation may recover a lost one.
-        if self._idle.used(group):
-            self._owner.look([group])
+        if self._idle.has_users(group):
+            self._controller.enqueue([group])
 
     def _user_changed(self, old: Object | None, new: Object | None) -> None:
         self._idle.user_changed(old, new)
-        self._owner.look(groups_of(old) - groups_of(new))
+        self._controller.enqueue(groups_of(old) - groups_of(new))
 
     # --- binding ---
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        concerned = _is_share(ctx.request) or (self._sharing.enabled and self._idle.on(ctx.spec.selected_node))
+        concerned = ctx.request.is_share or (self._sharing.enabled and self._idle.on_node(ctx.spec.selected_node))
         return RUN_PARALLEL if concerned else SKIP_PARALLEL
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
         own = set(ctx.spec.selected_gpu_groups)
         try:
-            await self._owner.vacate(self._idle.on(ctx.spec.selected_node) - own)
+            await self._controller.release_unused(self._idle.on_node(ctx.spec.selected_node) - own)
         except ApiError as error:
             return denied_status(error.message)
-        return await self._share(ctx) if _is_share(ctx.request) else Status.ok()
+        return await self._share(ctx) if ctx.request.is_share else Status.ok()
 
     async def _share(self, ctx: BindContext) -> Status:
         fault, share = request_fault(ctx.spec), share_of(ctx.pod or {"metadata": {}})
@@ -199,44 +209,44 @@ class GpuSharing(Plugin):
             )
             return Status.fatal(why, Reason.REJECTED, Suggestion.DELETE_POD)
         try:
-            answers = await self._owner.claim([_claim(ctx, group) for group in ctx.spec.selected_gpu_groups])
-            _remember_awaited(ctx, answers)
-            missing = unfit(answers)
+            answers = await self._controller.claim([_claim(ctx, group) for group in ctx.spec.selected_gpu_groups])
+            _store_awaited(ctx, answers)
+            missing = first_failure(answers)
             if missing is not None:
                 return missing
             held = [answer.device for answer in answers if isinstance(answer, Held)]
             return await shield_write(
-                self._give(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True)))
+                self._grant(ctx, share, dict(zip(ctx.spec.selected_gpu_groups, held, strict=True)))
             )
         except Conflict as error:
             return Status(Code.TRANSIENT, (error.message,))
         except ApiError as error:
             return denied_status(error.message)
 
-    async def _give(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
+    async def _grant(self, ctx: BindContext, share: Share, devices: Mapping[str, str]) -> Status:
         """Make the pod a user of the devices (by group). Idempotent: a repeated call writes nothing."""
-        if ctx.state.get("given") == devices:
+        if ctx.state.get("granted") == devices:
             return Status.ok()
         groups, pod = ctx.spec.selected_gpu_groups, ctx.pod
         assert pod is not None  # noqa: S101 - an attempt has a pod
         changes = label_changes(pod["metadata"].get("labels") or {}, groups)
-        if await self._site.label(pod, changes) is None:
+        if await self._client.label(pod, changes) is None:
             return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
         received = ctx.spec.received_gpu
         assert received is not None  # noqa: S101 - request_fault has rejected it
         limit = memory_limit(pod, ctx.node, received.share)[0] if ctx.node is not None else ""
-        maps = share_maps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
-        status = await write_maps(ctx.client, maps, pod)
+        maps = share_configmaps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
+        status = await write_configmaps(ctx.client, maps, pod)
         if status.code is Code.OK:
-            ctx.state["given"] = devices
+            ctx.state["granted"] = devices
         elif status.code is Code.FATAL:
             self._metrics.refused.inc()
         return status
 
     async def post_bind(self, ctx: BindContext) -> None:
         """Drop the claims: the pod's label keeps the device from now on."""
-        if _is_share(ctx.request):
-            self._owner.settle(ctx.request.key)
+        if ctx.request.is_share:
+            self._controller.release_claims(ctx.request.key)
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
         """Remove labels and ConfigMaps, and release the groups."""
@@ -244,38 +254,34 @@ class GpuSharing(Plugin):
             return Status.ok()
         groups = ctx.spec.selected_gpu_groups
         try:
-            pod = await self._site.pod(ctx.request.pod_key)
+            pod = await self._client.pod(ctx.request.pod_key)
             if pod is not None and uid_of(pod) == ctx.request.pod_uid:
-                status = await self._take_back(ctx, pod)
+                status = await self._revoke(ctx, pod)
                 if status.code is not Code.OK:
                     return status
-            await self._owner.release(ctx.request.key, ctx.request.uid, groups)
+            await self._controller.release(ctx.request.key, ctx.request.uid, groups)
         except ApiError as error:
             return Status.retry(error.message)
         return Status.ok()
 
-    async def _take_back(self, ctx: BindContext, pod: Object) -> Status:
+    async def _revoke(self, ctx: BindContext, pod: Object) -> Status:
         removals = label_removals(pod["metadata"].get("labels") or {}, ctx.spec.selected_gpu_groups)
-        if removals and await self._site.label(pod, dict(removals), at_version=True) is None:
+        if removals and await self._client.label(pod, dict(removals), at_version=True) is None:
             return Status.retry(f"pod {ctx.request.pod_key} has just been changed")
         share = share_of(pod)
         if share is None or pod["spec"].get("nodeName"):
             # Bound by another binder, which owns the ConfigMaps now.
             return Status.ok()
         wanted = (share.capabilities, direct_env_map(share.capabilities))
-        return await remove_maps(ctx.client, wanted, ctx.request.key.namespace, ctx.request.pod_uid)
+        return await delete_configmaps(ctx.client, wanted, ctx.request.key.namespace, ctx.request.pod_uid)
 
     async def forget(self, key: ObjectKey) -> None:
-        self._owner.forget(key)
+        self._controller.forget(key)
 
 
-def _is_share(request: BindRequest) -> bool:
-    return request.spec is not None and request.spec.received_resource_type is ResourceType.FRACTION
-
-
-def _claim(ctx: BindContext, group: str) -> Claim:
+def _claim(ctx: BindContext, group: str) -> DeviceRequest:
     spec = (ctx.pod or {}).get("spec") or {}
-    return Claim(
+    return DeviceRequest(
         request=ctx.request.key,
         request_uid=ctx.request.uid,
         pod=ctx.request.pod_key,
@@ -286,14 +292,14 @@ def _claim(ctx: BindContext, group: str) -> Claim:
     )
 
 
-def _remember_awaited(ctx: BindContext, answers: list[Answer]) -> None:
+def _store_awaited(ctx: BindContext, answers: list[ReservationState]) -> None:
     """Record which reservation each group waits for: if that is deleted, the attempt fails and creates no other."""
     ctx.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
     }
 
 
-def unfit(answers: list[Answer]) -> Status | None:
+def first_failure(answers: list[ReservationState]) -> Status | None:
     """Return the Status for the worst answer; None if the request has all its devices."""
     for answer in answers:
         if isinstance(answer, Orphaned):
@@ -314,8 +320,3 @@ def unfit(answers: list[Answer]) -> Status | None:
     if len(set(devices)) != len(devices):
         return Status.retry(f"several groups have the same device ({', '.join(devices)}); their agents check again")
     return None
-
-
-def _nobody(_: Object) -> Iterable[ObjectKey]:
-    """Return no keys: waiting requests are woken through their ``wake_on``."""
-    return ()

@@ -88,7 +88,7 @@ def share_faults(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
     capabilities = capabilities_map(prefix, target)
     wrong = _prefix_rule(capabilities, target) if prefix else ""
     if wrong:
-        message = f"{wrong}; leave the annotation out and a name is made"
+        message = f"{wrong}; remove the annotation, and a name is generated"
         yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
         yield from _unprepared_faults(pod, target, prefix, capabilities)

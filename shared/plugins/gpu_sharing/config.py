@@ -10,7 +10,7 @@ from shared.api.quantity import parse_quantity
 from shared.framework.plugin import PluginConfig
 
 
-def _quantity(text: str) -> str:
+def _valid_quantity(text: str) -> str:
     try:
         wrong = parse_quantity(text) < 0
     except ValueError:
@@ -20,7 +20,7 @@ def _quantity(text: str) -> str:
     return text
 
 
-Quantities = dict[str, Annotated[str, AfterValidator(_quantity)]]
+Quantities = dict[str, Annotated[str, AfterValidator(_valid_quantity)]]
 _LABEL_VALUE = "^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 
 

@@ -2,7 +2,7 @@
 
 from shared.framework.binding.metrics import PluginMetrics
 from shared.kube.store import Store
-from shared.plugins.gpu_sharing.watches import has_told
+from shared.plugins.gpu_sharing.idle_groups import has_reported
 
 
 class SharingMetrics:
@@ -24,7 +24,7 @@ class SharingMetrics:
         self.silent, self.ended = failed.labels("silent"), failed.labels("ended")
         lost = metrics.counter(
             "devices_lost_total",
-            "Devices that pods used and nothing reserved: noticed, reserved again, or not to be had again now.",
+            "Devices in use without a reservation: detected, reserved again, or a search without success.",
             change=("lost", "recovered", "unrecovered"),
         )
         self.lost, self.recovered, self.unrecovered = (lost.labels(c) for c in ("lost", "recovered", "unrecovered"))
@@ -38,7 +38,7 @@ class SharingMetrics:
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
         told = self._reservations.labels("held")
-        told.set_function(lambda: sum(map(has_told, reservations.values())))
+        told.set_function(lambda: sum(map(has_reported, reservations.values())))
         self._reservations.labels("waiting").set_function(
-            lambda: sum(not has_told(one) for one in reservations.values())
+            lambda: sum(not has_reported(one) for one in reservations.values())
         )

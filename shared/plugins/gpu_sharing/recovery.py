@@ -14,12 +14,12 @@ from datetime import timedelta
 
 from shared.api import names
 from shared.api.meta import Object, ObjectUID
-from shared.plugins.gpu_sharing.reservation import Reservation, User, because, reservation_name
+from shared.plugins.gpu_sharing.reservation import Reservation, User, reason_suffix, reservation_name
 
 # As many devices as most nodes have. On nodes with fewer the kubelet's rejection ends the search sooner.
 MOST_BLOCKERS = 8
 # Other pods may need the devices that a search blocks, so it is not repeated sooner.
-PAUSE = timedelta(minutes=2)
+SEARCH_INTERVAL = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def next_step(
     if waiting:
         return Await(waiting[0])
     if refused:
-        why = f"the kubelet has no further device for reservation pod {refused[0].key}{because(refused[0])}"
+        why = f"the kubelet has no further device for reservation pod {refused[0].key}{reason_suffix(refused[0])}"
         return Abandon(why, tuple(blockers + refused))
     if tried is not None and tried not in {one.uid for one in here}:
         return Abandon("the last reservation pod was removed before it had reported its device", tuple(blockers))

@@ -43,7 +43,7 @@ class Reservation:
     device: str  # empty until the agent has reported it
     deleting: bool
     ended: bool
-    trouble: str  # why it does not run, if its status contains a reason
+    status_reason: str  # why it does not run, if its status contains a reason
     expected: frozenset[str] = frozenset()  # the UUIDs of which it must get one; empty: any
 
     @property
@@ -63,7 +63,7 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class DeviceRequest:
     """A request for the device of a group. ``awaited``: the reservation that the request has been waiting for."""
 
     request: ObjectKey
@@ -121,7 +121,7 @@ class Create:
 
 
 Verdict = Held | Pending | Lost | Create
-Answer = Held | Pending | Blocked | Lost | Orphaned
+ReservationState = Held | Pending | Blocked | Lost | Orphaned
 
 
 def reservation_name(node: str, group: str) -> str:
@@ -155,12 +155,12 @@ def view_reservation(pod: Object) -> Reservation:
         device=annotations.get(names.RESERVED_DEVICE) or "",
         deleting=is_deleting(pod),
         ended=status.get("phase") in ENDED,
-        trouble=_trouble(status),
+        status_reason=_status_reason(status),
         expected=frozenset(filter(None, annotations.get(names.ANNOTATION_EXPECTED_DEVICES, "").split(","))),
     )
 
 
-def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[ObjectUID, str]) -> Verdict:
+def judge_claim(claim: DeviceRequest, seen: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]) -> Verdict:
     """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
 
     If several hold a device of the group on the node, the one with the deterministic name takes precedence.
@@ -174,7 +174,7 @@ def judge_claim(claim: Claim, seen: Sequence[Reservation], gave_up: Mapping[Obje
         return Held(alive[0].device)
     awaited = next((one for one in seen if one.uid == claim.awaited), None)
     if claim.awaited and (awaited is None or not awaited.lives):
-        return _lost(claim, awaited, gave_up)
+        return _lost(claim, awaited, timed_out)
     if alive:
         return Pending(alive[0])
     return Create(tuple(one for one in seen if one.key.name == name))
@@ -189,25 +189,25 @@ def overdue(
     """
     return {
         one.uid: f"{_called(one)} on node {one.node} has not reported its device within {timeout.total_seconds():g} s"
-        f"{because(one)}; read its logs"
+        f"{reason_suffix(one)}; read its logs"
         for one in seen
         if one.lives and not one.device and now - since.get(one.uid, now) >= timeout.total_seconds()
     }
 
 
-def silent(seen: Sequence[Reservation]) -> list[Reservation]:
+def unreported(seen: Sequence[Reservation]) -> list[Reservation]:
     """Return the reservations that may still report their device."""
     return [one for one in seen if one.lives and not one.device]
 
 
-def _lost(claim: Claim, awaited: Reservation | None, gave_up: Mapping[ObjectUID, str]) -> Lost:
-    if claim.awaited in gave_up:
-        return Lost(gave_up[claim.awaited])
+def _lost(claim: DeviceRequest, awaited: Reservation | None, timed_out: Mapping[ObjectUID, str]) -> Lost:
+    if claim.awaited in timed_out:
+        return Lost(timed_out[claim.awaited])
     if awaited is None or awaited.deleting:
         name = reservation_name(claim.node, claim.group)
         return Lost(f"the reservation pod {name} was deleted before it had reported its device")
     why = (
-        f"{_called(awaited)} ended on node {claim.node} before it had reported its device{because(awaited)}; "
+        f"{_called(awaited)} ended on node {claim.node} before it had reported its device{reason_suffix(awaited)}; "
         "the node may have no device left"
     )
     return Lost(why, remove=awaited)
@@ -217,12 +217,12 @@ def _called(reservation: Reservation) -> str:
     return f"reservation pod {reservation.key}"
 
 
-def because(reservation: Reservation) -> str:
+def reason_suffix(reservation: Reservation) -> str:
     """Return why the pod does not run, in brackets; empty if its status has no reason."""
-    return f" ({reservation.trouble})" if reservation.trouble else ""
+    return f" ({reservation.status_reason})" if reservation.status_reason else ""
 
 
-def _trouble(status: Mapping[str, Any]) -> str:
+def _status_reason(status: Mapping[str, Any]) -> str:
     """Return the reason why a pod does not run: its own, else its container's; 300 characters at most."""
     said = [status.get("reason"), status.get("message")]
     if not any(said):
@@ -279,7 +279,7 @@ def unused(
     ]
 
 
-def asking_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
+def requested_node(request: Object, group: str, withdrawn: Collection[ObjectUID]) -> str | None:
     """Return the node on which an unfinished request needs the group; None if it does not.
 
     A deleted request needs it until its rollback is complete: its Binding may still take effect.

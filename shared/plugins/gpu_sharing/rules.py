@@ -27,7 +27,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class ShareMaps:
+class ShareConfigMaps:
     """The two ConfigMaps of a share, complete."""
 
     capabilities: str
@@ -79,9 +79,9 @@ def request_fault(spec: BindRequestSpec) -> str | None:
     return None
 
 
-def share_maps(
+def share_configmaps(
     share: Share, portion: str, devices: Mapping[str, str], *, cdi: bool, memory_limit: str = ""
-) -> ShareMaps:
+) -> ShareConfigMaps:
     """Return both ConfigMaps of the share. ``devices``: UUIDs by group, in the order of the request's groups.
 
     ``memory_limit`` is written if the container refers to it; plugin hami_core adds that reference at admission.
@@ -92,7 +92,7 @@ def share_maps(
     refers = refers_to_key(share.target.container, names.VISIBLE_DEVICES)
     is_limited = memory_limit and refers_to_key(share.target.container, names.DEVICE_MEMORY_LIMIT)
     capabilities, direct = share.capabilities, direct_env_map(share.capabilities)
-    return ShareMaps(
+    return ShareConfigMaps(
         capabilities,
         direct,
         {
@@ -109,7 +109,7 @@ def share_maps(
     )
 
 
-def configmap_object(name: str, maps: ShareMaps, pod: Object) -> dict[str, Any]:
+def configmap_object(name: str, maps: ShareConfigMaps, pod: Object) -> dict[str, Any]:
     """Return one of the ConfigMaps: owned by the pod, deleted with it, immutable.
 
     A container's devices are fixed before it starts: users who may edit ConfigMaps must not change them. By the label

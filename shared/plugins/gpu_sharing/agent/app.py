@@ -58,7 +58,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
     """Parse the command line; exits with 2 if it, or the environment, is incomplete."""
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Writes the reserved GPU into its pod's annotation.")
     parser.add_argument(
-        "--fake", action="store_true", help=f"make a device up, on nodes with {names.NODE_FAKE_GPU}=true"
+        "--fake", action="store_true", help=f"report a fake device, on nodes with {names.NODE_FAKE_GPU}=true"
     )
     parser.add_argument(
         "--listen",
@@ -100,7 +100,7 @@ class Agent:
         self._options = options
         self._read = read
         self._written = ""
-        self._missing: str | None = "the device is not written down yet"
+        self._missing: str | None = "the device is not reported yet"
 
     async def run(self, stop: ShutdownSignal) -> None:
         """Run until ``stop``. Raises DeviceError if the device cannot be read."""
@@ -113,22 +113,22 @@ class Agent:
             await probes.stop()
 
     async def _watch_device(self, client: KubeClient, stop: ShutdownSignal) -> None:
-        trouble = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
+        backoff = Backoff(timedelta(seconds=0.5), timedelta(seconds=15))
         while not stop.is_set():
             try:
-                await self._tell(client)
+                await self._report(client)
             except (InfrastructureError, ApiError) as error:
                 self._missing = f"the device cannot be reported: {error}"
                 asked = error.retry_after if isinstance(error, InfrastructureError) else None
-                pause = trouble.next_delay(max(asked or SOON, SOON))
+                pause = backoff.next_delay(max(asked or SOON, SOON))
                 log.warning("the device cannot be reported", extra={"error": str(error)})
             else:
                 self._missing = None
-                trouble.reset()
+                backoff.reset()
                 pause = self._options.period
             await wait_until(stop, pause)
 
-    async def _tell(self, client: KubeClient) -> None:
+    async def _report(self, client: KubeClient) -> None:
         """Read the device and write it to the pod's annotation if that differs."""
         if not self._options.fake:
             device = await asyncio.to_thread(self._read)

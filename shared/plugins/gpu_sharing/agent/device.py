@@ -69,7 +69,7 @@ def fake_device(pod: Object, node: Object) -> str:
     said = (node["metadata"].get("labels") or {}).get(NODE_FAKE_GPU)
     if said != "true":
         raise DeviceError(
-            f"node {name} is not labelled {NODE_FAKE_GPU}=true, so its GPUs are real and are not made up; "
-            "switch gpuSharing.fakeGPUs off, or label the node"
+            f"node {name} is not labelled {NODE_FAKE_GPU}=true, so it gets no fake GPU; "
+            "set gpuSharing.fakeGPUs to false, or label the node"
         )
     return f"GPU-{pod['metadata']['uid']}"

@@ -4,7 +4,7 @@ from typing import Any
 
 from shared.api import names
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
-from shared.plugins.gpu_sharing.reservation import Claim, Reservation, User, reservation_name
+from shared.plugins.gpu_sharing.reservation import DeviceRequest, Reservation, User, reservation_name
 
 Json = dict[str, Any]
 HALF = {names.GPU_FRACTION: "0.5"}
@@ -30,14 +30,14 @@ def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservati
         "device": "",
         "deleting": False,
         "ended": False,
-        "trouble": "",
+        "status_reason": "",
     }
     return Reservation(**wanted | fields)
 
 
-def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited: str = "") -> Claim:
+def claim(request: str = "a", node: str = "n1", group: str = "g1", awaited: str = "") -> DeviceRequest:
     """Return a request's claim."""
-    return Claim(
+    return DeviceRequest(
         ObjectKey("ns", request),
         ObjectUID(f"uid-{request}"),
         ObjectKey("ns", request),

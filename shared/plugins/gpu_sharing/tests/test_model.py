@@ -14,15 +14,15 @@ import pytest
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.plugins.gpu_sharing.recovery import running
 from shared.plugins.gpu_sharing.reservation import (
-    Claim,
     Create,
+    DeviceRequest,
     Held,
     Lost,
     Pending,
     Reservation,
     User,
-    asking_node,
     judge_claim,
+    requested_node,
     unused,
 )
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation
@@ -53,7 +53,7 @@ class World:
     rng: random.Random
     pods: list[Pod]
     reservations: dict[str, Reservation] = field(default_factory=dict)  # by group
-    claims: dict[str, Claim] = field(default_factory=dict)  # by request; memory
+    claims: dict[str, DeviceRequest] = field(default_factory=dict)  # by request; memory
     made: int = 0
 
     def users(self, group: str) -> list[User]:
@@ -116,7 +116,7 @@ class World:
         """The owner's look, after any event, a release or a sweep."""
         claimed = {NODE for name, wanted in self.claims.items() if wanted.group == group}
         asking = {
-            asking_node(self.request(p), group, [ObjectUID(q.name) for q in self.pods if q.withdrawn])
+            requested_node(self.request(p), group, [ObjectUID(q.name) for q in self.pods if q.withdrawn])
             for p in self.pods
         }
         asking |= {None}

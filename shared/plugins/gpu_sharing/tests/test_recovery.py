@@ -26,7 +26,7 @@ KNOWN = Evidence(WANTED)
 EVICTED = reservation(device="GPU-1", ended=True)
 NEW = reservation(expected=WANTED)
 BLOCKER = replace(NEW, device="GPU-2")
-REFUSED = replace(NEW, ended=True, trouble="UnexpectedAdmissionError: no devices left")
+REFUSED = replace(NEW, ended=True, status_reason="UnexpectedAdmissionError: no devices left")
 
 
 def blocker(number: int) -> Reservation:

@@ -8,24 +8,24 @@ import pytest
 
 from shared.api.meta import ObjectUID
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.reservation import (
-    Claim,
     Create,
+    DeviceRequest,
     Held,
     Lost,
     Pending,
     Reservation,
     User,
     Verdict,
-    asking_node,
     is_unscheduled,
     judge_claim,
     overdue,
+    requested_node,
     reservation_name,
     unused,
     view_reservation,
 )
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
 TOLD = reservation(device="GPU-1")
@@ -87,11 +87,11 @@ def test_a_first_claim(seen: list[Reservation], verdict: Verdict) -> None:
 
 
 AWAITING = claim(awaited="r1")
-REFUSED = reservation(ended=True, trouble="UnexpectedAdmissionError: no GPU left")
+REFUSED = reservation(ended=True, status_reason="UnexpectedAdmissionError: no GPU left")
 
 
 @pytest.mark.parametrize(
-    ("seen", "gave_up", "said"),
+    ("seen", "timed_out", "said"),
     [
         pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
         pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
@@ -101,9 +101,9 @@ REFUSED = reservation(ended=True, trouble="UnexpectedAdmissionError: no GPU left
     ],
 )
 def test_a_claim_whose_reservation_failed_fails(
-    seen: list[Reservation], gave_up: dict[ObjectUID, str], said: str
+    seen: list[Reservation], timed_out: dict[ObjectUID, str], said: str
 ) -> None:
-    verdict = judge_claim(AWAITING, seen, gave_up)
+    verdict = judge_claim(AWAITING, seen, timed_out)
     assert isinstance(verdict, Lost)
     assert said in verdict.why
     # What the kubelet has refused stays in the way until somebody removes it.
@@ -114,7 +114,7 @@ def test_a_claim_whose_reservation_failed_fails(
     ("seen", "verdict"),
     [
         pytest.param([SILENT], Pending(SILENT), id="still silent"),
-        pytest.param([TOLD], Held("GPU-1"), id="told"),
+        pytest.param([TOLD], Held("GPU-1"), id="reported"),
         pytest.param([reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has told"),
     ],
 )
@@ -137,7 +137,7 @@ def test_silence_has_an_end(one: Reservation, silent_s: float, late: bool) -> No
 
 
 def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
-    one = reservation(trouble="CrashLoopBackOff: NVML cannot be used")
+    one = reservation(status_reason="CrashLoopBackOff: NVML cannot be used")
     (why,) = overdue([one], {one.uid: NOW - TIMEOUT.total_seconds()}, NOW, TIMEOUT).values()
     assert "on node n1" in why
     assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
@@ -199,7 +199,7 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
     ],
 )
 def test_requests_that_still_want_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
-    assert asking_node(request_, "g1", withdrawn) == node
+    assert requested_node(request_, "g1", withdrawn) == node
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_scaling_pods_that_may_need_a_free_device(conditions: list[Json], blocks
 
 
 def made(spec: ReservationSpec | None = None, **fields: Any) -> Json:
-    wanted = Claim(**{**{name: getattr(claim(), name) for name in Claim.__slots__}, **fields})
+    wanted = DeviceRequest(**{**{name: getattr(claim(), name) for name in DeviceRequest.__slots__}, **fields})
     return reservation_object(wanted, spec or ReservationSpec("res", "image"))
 
 
@@ -291,7 +291,7 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "trouble"),
+    ("status", "status_reason"),
     [
         pytest.param({}, "", id="nothing is said"),
         pytest.param(
@@ -324,6 +324,6 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
         pytest.param({"message": "x" * 5000}, "x" * 300, id="a long story is cut"),
     ],
 )
-def test_what_keeps_a_reservation_from_running(status: Json, trouble: str) -> None:
+def test_what_keeps_a_reservation_from_running(status: Json, status_reason: str) -> None:
     pod = {**made(), "status": status}
-    assert view_reservation(pod).trouble == trouble
+    assert view_reservation(pod).status_reason == status_reason

@@ -14,7 +14,7 @@ from shared.plugins.gpu_sharing.rules import (
     owning_pods,
     renewed_data,
     request_fault,
-    share_maps,
+    share_configmaps,
     share_of,
 )
 from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
@@ -140,7 +140,7 @@ def share(containers: list[Json] | None = None) -> Any:
     ],
 )
 def test_the_two_configmaps(devices: dict[str, str], cdi: bool, shown: str) -> None:
-    maps = share_maps(share(), "0.50", devices, cdi=cdi)
+    maps = share_configmaps(share(), "0.50", devices, cdi=cdi)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": shown},
         "p-0-evar": {},
@@ -160,7 +160,9 @@ LIMIT = {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": {"
     ],
 )
 def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json], limit: str, written: Json) -> None:
-    maps = share_maps(share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit)
+    maps = share_configmaps(
+        share([{"name": "main", "env": env}]), "0.27", {"g1": "GPU-1"}, cdi=False, memory_limit=limit
+    )
     assert maps.data["p-0"] == {"GPU_PORTION": "0.27", "RUNAI_NUM_OF_GPUS": "0.27", **written}
 
 
@@ -188,7 +190,7 @@ def test_the_data_of_a_configmap_that_exists_already(present: Json, renewed: Jso
     ],
 )
 def test_a_container_without_a_key_gets_its_devices_from_the_whole_map(container: Json) -> None:
-    maps = share_maps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
+    maps = share_configmaps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
         "p-0-evar": {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
@@ -209,7 +211,7 @@ def test_configmaps_that_others_could_change_are_replaced(labels: Json, immutabl
 
 def test_a_configmap_belongs_to_its_pod() -> None:
     pod = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}
-    maps = share_maps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
+    maps = share_configmaps(share(), "0.50", {"g2": "GPU-2", "g1": "GPU-1"}, cdi=False)
     made = configmap_object("p-0-evar", maps, pod)
     assert made["immutable"] is True
     assert "annotations" not in made["metadata"]

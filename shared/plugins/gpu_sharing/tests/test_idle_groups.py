@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from shared.api.meta import Object
-from shared.plugins.gpu_sharing.idle import IdleGroups
+from shared.plugins.gpu_sharing.idle_groups import IdleGroups, transform_reservation, transform_user
 from shared.plugins.gpu_sharing.reservation import may_be_on, reservation_name
-from shared.plugins.gpu_sharing.watches import slim_reservation, slim_user
 
 NODE = "node-0"
 
@@ -17,11 +16,11 @@ def meta(name: str, **labels: str) -> dict[str, Any]:
 
 
 def reservation(group: str, node: str = NODE, name: str = "") -> Object:
-    return slim_reservation(meta(name or reservation_name(node, group), **{"runai-gpu-group": group}))
+    return transform_reservation(meta(name or reservation_name(node, group), **{"runai-gpu-group": group}))
 
 
 def user(name: str, *groups: str) -> Object:
-    return slim_user(meta(name, **{f"runai-gpu-group/{group}": group for group in groups}))
+    return transform_user(meta(name, **{f"runai-gpu-group/{group}": group for group in groups}))
 
 
 def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> None:
@@ -29,13 +28,13 @@ def test_a_device_is_idle_from_its_last_user_until_its_reservation_ends() -> Non
     idle.reservation_changed(None, reservation("g"))
     idle.user_changed(None, user("a", "g"))
     idle.user_changed(None, user("b", "g"))
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
     idle.user_changed(user("a", "g"), None)
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
     idle.user_changed(user("b", "g"), user("b"))
-    assert idle.on(NODE) == {"g"}
+    assert idle.on_node(NODE) == {"g"}
     idle.reservation_changed(reservation("g"), None)
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
 
 
 def test_the_watches_have_no_common_order() -> None:
@@ -43,11 +42,11 @@ def test_the_watches_have_no_common_order() -> None:
     idle.user_changed(None, user("a", "g", "h"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h"))
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
     idle.user_changed(user("a", "g", "h"), None)
-    assert idle.on(NODE) == {"g", "h"}
+    assert idle.on_node(NODE) == {"g", "h"}
     idle.user_changed(None, user("b", "h"))
-    assert idle.on(NODE) == {"g"}
+    assert idle.on_node(NODE) == {"g"}
 
 
 def test_a_change_that_changes_no_group_changes_nothing() -> None:
@@ -56,7 +55,7 @@ def test_a_change_that_changes_no_group_changes_nothing() -> None:
     idle.user_changed(None, user("a", "g"))
     idle.reservation_changed(reservation("g"), reservation("g"))
     idle.user_changed(user("a", "g"), user("a", "g"))
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
 
 
 def test_other_nodes_devices_are_none_of_the_nodes() -> None:
@@ -64,10 +63,10 @@ def test_other_nodes_devices_are_none_of_the_nodes() -> None:
     idle.reservation_changed(None, reservation("g", "node-1"))
     idle.reservation_changed(None, reservation("g"))
     idle.reservation_changed(None, reservation("h", "node-1"))
-    assert idle.on(NODE) == {"g"}
-    assert idle.on("node-1") == {"g", "h"}
+    assert idle.on_node(NODE) == {"g"}
+    assert idle.on_node("node-1") == {"g", "h"}
     idle.reservation_changed(reservation("g"), None)
-    assert idle.on(NODE) == set()
+    assert idle.on_node(NODE) == set()
 
 
 @pytest.mark.parametrize(

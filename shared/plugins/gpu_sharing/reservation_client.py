@@ -19,18 +19,18 @@ from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, In
 from shared.kube.events import EventNote, event_body, event_name
 from shared.kube.reflector import rejects_fields
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS
-from shared.plugins.gpu_sharing.pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.recovery import Evidence, agreed, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
-    Claim,
+    DeviceRequest,
     Reservation,
     User,
-    asking_node,
     is_unscheduled,
+    requested_node,
     view_reservation,
     view_user,
 )
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class ReservationClient:
     """The reservation namespace and the objects that refer to it. Methods raise the client's errors."""
 
-    client: KubeClient
+    kube: KubeClient
     spec: ReservationSpec
     scale_adjust_namespace: str
 
@@ -52,7 +52,7 @@ class ReservationClient:
     async def reservations(self, group: str = "") -> list[Reservation]:
         """Return the reservation pods of a group, or all of them."""
         selector = f"{self.app},{names.LABEL_GPU_GROUP}{f'={group}' if group else ''}"
-        found = await self.client.list_all(PODS, self.spec.namespace, label_selector=selector)
+        found = await self.kube.list_all(PODS, self.spec.namespace, label_selector=selector)
         return [view_reservation(pod) for pod in found]
 
     async def users(self, group: str, node: str = "") -> list[User]:
@@ -63,7 +63,7 @@ class ReservationClient:
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
-            for pod in await self.client.list_all(PODS, label_selector=selector, field_selector=on_node):
+            for pod in await self.kube.list_all(PODS, label_selector=selector, field_selector=on_node):
                 user = view_user(pod)
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
@@ -85,7 +85,7 @@ class ReservationClient:
         groups = visible = ""
         for name in (share.capabilities, direct_env_map(share.capabilities)):
             try:
-                found = await self.client.get(CONFIGMAPS, user.key.namespace, name)
+                found = await self.kube.get(CONFIGMAPS, user.key.namespace, name)
             except NotFound:
                 continue
             if user.uid in owning_pods(found):
@@ -100,18 +100,18 @@ class ReservationClient:
             about = ObjectRef("v1", "Pod", user.key, user.uid, ResourceVersion(""))
             event = EventNote(about, reason, note, "Warning" if is_warning else "Normal", action="Reserving")
             name = event_name(user.key.name, secrets.token_hex(8))
-            body = event_body(event, name, "gpu_sharing", self.client.clock.now())
+            body = event_body(event, name, "gpu_sharing", self.kube.clock.now())
             try:
-                await self.client.create(EVENTS, event.namespace, body)
+                await self.kube.create(EVENTS, event.namespace, body)
             except (ApiError, InfrastructureError) as error:
                 log.warning("an event cannot be written", extra={"pod": str(user.key), "error": str(error)})
 
-    async def asking_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
+    async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         """Return those of the nodes on which an unfinished request needs the group."""
         asking: set[str] = set()
         for node in nodes:
             for request in await self._unfinished(node):
-                found = asking_node(request, group, withdrawn)
+                found = requested_node(request, group, withdrawn)
                 if found == node:
                     asking.add(node)
         return asking
@@ -119,11 +119,11 @@ class ReservationClient:
     async def _unfinished(self, node: str) -> list[dict[str, Any]]:
         try:
             selector = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
-            return await self.client.list_all(BINDREQUESTS, field_selector=selector)
+            return await self.kube.list_all(BINDREQUESTS, field_selector=selector)
         except BadRequest as error:
             if not rejects_fields(error):
                 raise
-            return await self.client.list_all(BINDREQUESTS)
+            return await self.kube.list_all(BINDREQUESTS)
 
     async def scaling_up(self) -> Blocked | None:
         """Return the unscheduled scaling pod that may need a free device; None if there is none.
@@ -133,7 +133,7 @@ class ReservationClient:
         """
         namespace = self.scale_adjust_namespace
         try:
-            pods = await self.client.list_all(PODS, namespace) if namespace else []
+            pods = await self.kube.list_all(PODS, namespace) if namespace else []
         except ApiError as error:
             log.warning("scaling pods cannot be listed", extra={"namespace": namespace, "error": str(error)})
             return None
@@ -143,7 +143,7 @@ class ReservationClient:
                 return Blocked(why, ObjectRef("v1", "Pod", key_of(pod), uid_of(pod), version_of(pod)))
         return None
 
-    async def create(self, claim: Claim, name: str = "", expected: Collection[str] = ()) -> Reservation | str:
+    async def create(self, claim: DeviceRequest, name: str = "", expected: Collection[str] = ()) -> Reservation | str:
         """Create the reservation pod, or return the existing one; a message if it cannot be created.
 
         Raises AlreadyExists if one existed and was deleted meanwhile: the caller must retry.
@@ -151,7 +151,7 @@ class ReservationClient:
         body = reservation_object(claim, self.spec, name=name, expected=expected)
         name = body["metadata"]["name"]
         try:
-            return view_reservation(await self.client.create(PODS, self.spec.namespace, body))
+            return view_reservation(await self.kube.create(PODS, self.spec.namespace, body))
         except AlreadyExists:
             found = await self.pod(ObjectKey(self.spec.namespace, name))
             if found is None:
@@ -159,14 +159,14 @@ class ReservationClient:
             present = view_reservation(found)
             if (present.node, present.group) == (claim.node, claim.group):
                 return present
-            return f"pod {present.key} is in the way: it is no reservation of this group; delete it"
+            return f"pod {present.key} has the reservation's name, but is not one of this group; delete it"
         except NotFound:
             return f"namespace {self.spec.namespace} does not exist; create it or set gpuSharing.reservationNamespace"
 
     async def remove(self, reservation: Reservation) -> bool:
         """Delete the pod as read, without grace period. False if it has changed or another pod has its name."""
         try:
-            await self.client.delete(
+            await self.kube.delete(
                 PODS,
                 reservation.key.namespace,
                 reservation.key.name,
@@ -183,7 +183,7 @@ class ReservationClient:
     async def pod(self, key: ObjectKey) -> dict[str, Any] | None:
         """Return a pod; None if it does not exist."""
         try:
-            return await self.client.get(PODS, key.namespace, key.name)
+            return await self.kube.get(PODS, key.namespace, key.name)
         except NotFound:
             return None
 
@@ -194,7 +194,7 @@ class ReservationClient:
         metadata = pod["metadata"]
         guard = {"uid": metadata["uid"]} | ({"resourceVersion": metadata["resourceVersion"]} if at_version else {})
         try:
-            return await self.client.patch(
+            return await self.kube.patch(
                 PODS, metadata["namespace"], metadata["name"], {"metadata": {**guard, "labels": changes}}
             )
         except NotFound:

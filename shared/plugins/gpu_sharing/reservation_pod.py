@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.api import names
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
-from shared.plugins.gpu_sharing.reservation import Claim, reservation_name
+from shared.plugins.gpu_sharing.reservation import DeviceRequest, reservation_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class ReservationSpec:
 
 
 def reservation_object(
-    claim: Claim, spec: ReservationSpec, *, name: str = "", expected: Collection[str] = ()
+    claim: DeviceRequest, spec: ReservationSpec, *, name: str = "", expected: Collection[str] = ()
 ) -> dict[str, Any]:
     """Return the pod that reserves a device of the node for the group.
 

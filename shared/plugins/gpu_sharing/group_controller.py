@@ -26,32 +26,32 @@ from shared.api.meta import ObjectKey, ObjectRef, ObjectUID
 from shared.framework.binding.handle import Handle
 from shared.kube.accounting import api_time
 from shared.kube.errors import KubeError
-from shared.plugins.gpu_sharing.idle import IdleGroups
+from shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.recovery import PAUSE, Abandon, Await, Reserve, next_step, running
+from shared.plugins.gpu_sharing.recovery import SEARCH_INTERVAL, Abandon, Await, Reserve, next_step, running
 from shared.plugins.gpu_sharing.reservation import (
-    Answer,
-    Claim,
     Create,
+    DeviceRequest,
     Held,
     Lost,
     Orphaned,
     Pending,
     Reservation,
+    ReservationState,
     User,
     judge_claim,
     overdue,
-    silent,
+    unreported,
     unused,
 )
-from shared.plugins.gpu_sharing.site import ReservationClient
+from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 
 log = logging.getLogger(__name__)
 
 # Groups are independent: a slow API response delays only the groups of the same queue.
 QUEUES = 8
 # Requeue delay, for example of a reservation that changed before its delete.
-AGAIN = timedelta(milliseconds=200)
+REQUEUE_DELAY = timedelta(milliseconds=200)
 # A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
 
@@ -65,16 +65,16 @@ class Loss:
     tried: ObjectUID | None = None  # the reservation created last in this search
 
     def pause(self, now: float) -> timedelta:
-        """Return the delay before the next search, at least AGAIN."""
-        return max(timedelta(seconds=self.until - now), AGAIN)
+        """Return the delay before the next search, at least REQUEUE_DELAY."""
+        return max(timedelta(seconds=self.until - now), REQUEUE_DELAY)
 
 
 @dataclass(frozen=True, slots=True)
 class _Query:
     """A question to a group's reconcile: a claim, or None for a release."""
 
-    claim: Claim | None
-    answer: "asyncio.Future[Answer | None]"
+    claim: DeviceRequest | None
+    answer: "asyncio.Future[ReservationState | None]"
 
 
 class GroupController:
@@ -83,40 +83,40 @@ class GroupController:
     def __init__(
         self,
         handle: Handle,
-        site: ReservationClient,
+        client: ReservationClient,
         agent_timeout: timedelta,
         metrics: SharingMetrics,
         idle: IdleGroups,
     ) -> None:
-        self._site = site
+        self._client = client
         self._idle = idle
         self._metrics = metrics
         self._clock = handle.clock
         self._timeout = agent_timeout
         self._queues = [handle.worker(f"groups-{number}", self._reconcile) for number in range(QUEUES)]
-        self._claims: dict[str, dict[ObjectKey, Claim]] = {}
+        self._claims: dict[str, dict[ObjectKey, DeviceRequest]] = {}
         self._claimed_by: dict[ObjectKey, set[str]] = {}  # the groups of each request's claims
-        self._asked: dict[str, list[_Query]] = {}
+        self._queries: dict[str, list[_Query]] = {}
         # Rolled back requests, which may still list a group for some time.
         self._withdrawn: dict[ObjectKey, ObjectUID] = {}
         # When a reservation without a device was first seen: monotonic, because wall clocks differ and may be set.
-        self._seen_since: dict[str, dict[ObjectUID, float]] = {}
+        self._unreported_since: dict[str, dict[ObjectUID, float]] = {}
         # Why reservations were deleted after the timeout, for the requests that wait for them.
-        self._gave_up: dict[str, dict[ObjectUID, str]] = {}
+        self._timed_out: dict[str, dict[ObjectUID, str]] = {}
         # Devices that pods use and no reservation holds, by group.
         self._losses: dict[str, Loss] = {}
 
     # --- called by requests ---
 
-    async def claim(self, claims: Sequence[Claim]) -> list[Answer]:
+    async def claim(self, claims: Sequence[DeviceRequest]) -> list[ReservationState]:
         """Return the answer to each claim, in order. Raises the client's errors."""
         for claim in claims:
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
-        answers = await asyncio.gather(*(self._ask(claim.group, claim) for claim in claims))
+        answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
         return [answer for answer in answers if answer is not None]
 
-    def settle(self, request: ObjectKey) -> None:
+    def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
         for group in self._claimed_by.pop(request, ()):
             claims = self._claims[group]
@@ -127,37 +127,37 @@ class GroupController:
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
         """Drop the request's claims; returns when unused reservations of the groups are deleted."""
         self._withdrawn[request] = uid
-        self.settle(request)
-        await asyncio.gather(*(self._ask(group, None) for group in groups))
+        self.release_claims(request)
+        await asyncio.gather(*(self._query(group, None) for group in groups))
 
-    async def vacate(self, groups: Iterable[str]) -> None:
+    async def release_unused(self, groups: Iterable[str]) -> None:
         """Return when unused reservations of the groups are deleted. Groups with claims are skipped."""
-        await asyncio.gather(*(self._ask(group, None) for group in groups if group not in self._claims))
+        await asyncio.gather(*(self._query(group, None) for group in groups if group not in self._claims))
 
     def forget(self, request: ObjectKey) -> None:
         """Drop the state of a request that does not exist any more."""
         self._withdrawn.pop(request, None)
-        self.settle(request)
+        self.release_claims(request)
 
     # --- called by watches ---
 
-    def look(self, groups: Iterable[str]) -> None:
+    def enqueue(self, groups: Iterable[str]) -> None:
         """Enqueue the groups for a check."""
         for group in groups:
             self._queues[zlib.crc32(group.encode()) % QUEUES](ObjectKey("", group))
 
     def clear(self) -> None:
         """Drop all state and cancel pending questions: this process is not the leader any more."""
-        for questions in self._asked.values():
+        for questions in self._queries.values():
             for asked in questions:
                 asked.answer.cancel()
         for memory in (
             self._claims,
             self._claimed_by,
-            self._asked,
+            self._queries,
             self._withdrawn,
-            self._seen_since,
-            self._gave_up,
+            self._unreported_since,
+            self._timed_out,
             self._losses,
         ):
             memory.clear()
@@ -166,10 +166,10 @@ class GroupController:
 
     async def _reconcile(self, key: ObjectKey) -> timedelta | None:
         group = key.name
-        questions = self._asked.pop(group, [])
+        questions = self._queries.pop(group, [])
         try:
-            seen = await self._site.reservations(group)
-            await self._give_up(group, seen)
+            seen = await self._client.reservations(group)
+            await self._delete_overdue(group, seen)
             is_released = any(asked.claim is None for asked in questions)
             lost = await self._recover(group, seen, [asked.claim for asked in questions if asked.claim], is_released)
             for asked in questions:
@@ -178,12 +178,15 @@ class GroupController:
                     answer = lost if lost is not None else await self._answer(asked.claim, seen)
                     if not asked.answer.done():
                         asked.answer.set_result(answer)
-            look = self._remember(group, seen)
+            timeout = self._track_unreported(group, seen)
             # A release is answered from live reads, so watch lag does not matter.
-            again = (await self._clean(group, seen) if is_released or not self._idle.used(group) else None) or look
+            again = None
+            if is_released or not self._idle.has_users(group):
+                again = await self._delete_unused(group, seen)
+            again = again or timeout
             loss = self._losses.get(group)
             if loss is not None and loss.tried is None:
-                again = min(again or PAUSE, loss.pause(self._clock.monotonic()))
+                again = min(again or SEARCH_INTERVAL, loss.pause(self._clock.monotonic()))
             for asked in questions:
                 if not asked.answer.done():
                     asked.answer.set_result(None)
@@ -201,13 +204,13 @@ class GroupController:
                 asked.answer.cancel()
         return again
 
-    async def _answer(self, claim: Claim, seen: list[Reservation]) -> Answer:
-        verdict = judge_claim(claim, seen, self._gave_up.get(claim.group, {}))
+    async def _answer(self, claim: DeviceRequest, seen: list[Reservation]) -> ReservationState:
+        verdict = judge_claim(claim, seen, self._timed_out.get(claim.group, {}))
         match verdict:
             case Held() | Pending():
                 return verdict
             case Lost():
-                if verdict.remove is not None and await self._site.remove(verdict.remove):
+                if verdict.remove is not None and await self._client.remove(verdict.remove):
                     seen.remove(verdict.remove)
                     self._metrics.ended.inc()
                 return verdict
@@ -216,14 +219,14 @@ class GroupController:
             case _:
                 assert_never(verdict)
 
-    async def _create(self, claim: Claim, verdict: Create, seen: list[Reservation]) -> Answer:
-        scaling = await self._site.scaling_up()
+    async def _create(self, claim: DeviceRequest, verdict: Create, seen: list[Reservation]) -> ReservationState:
+        scaling = await self._client.scaling_up()
         if scaling is not None:
             return scaling
         for dead in verdict.instead_of:
-            if await self._site.remove(dead):
+            if await self._client.remove(dead):
                 seen.remove(dead)
-        made = await self._site.create(claim)
+        made = await self._client.create(claim)
         if isinstance(made, str):
             return Lost(made)
         self._metrics.reserved.inc()
@@ -232,7 +235,7 @@ class GroupController:
         return Pending(made)
 
     async def _recover(
-        self, group: str, seen: list[Reservation], claims: Sequence[Claim], is_released: bool
+        self, group: str, seen: list[Reservation], claims: Sequence[DeviceRequest], is_released: bool
     ) -> Orphaned | None:
         """Recover the group's device if pods use it and no reservation holds it. None if there is nothing to recover.
 
@@ -242,11 +245,11 @@ class GroupController:
         if any(one.holds for one in seen):
             await self._recovered(group, seen)
             return None
-        if self._idle.used(group):
-            users = running(await self._site.users(group))
+        if self._idle.has_users(group):
+            users = running(await self._client.users(group))
         else:
             nodes = {claim.node for claim in claims if not any(one.lives and one.node == claim.node for one in seen)}
-            users = running([user for node in sorted(nodes) for user in await self._site.users(group, node)])
+            users = running([user for node in sorted(nodes) for user in await self._client.users(group, node)])
         if not users:
             self._losses.pop(group, None)
             return None
@@ -257,9 +260,9 @@ class GroupController:
             self._metrics.lost.inc()
             log.warning("a shared device is no longer reserved", extra={"group": group, "node": node})
             note = f"the GPU of group {group} is no longer reserved: the kubelet may assign it to another pod"
-            await self._site.report(users, "SharedGPUUnreserved", note)
+            await self._client.report(users, "SharedGPUUnreserved", note)
         is_blocking = any(one.lives and one.misplaced for one in seen)
-        if loss.pause(self._clock.monotonic()) <= AGAIN or (is_released and is_blocking):
+        if loss.pause(self._clock.monotonic()) <= REQUEUE_DELAY or (is_released and is_blocking):
             await self._search(group, node, users, seen, is_released)
         waiting = [one for one in seen if one.lives and not one.device]
         refs = [ObjectRef("v1", "Pod", one.key, one.uid, one.version) for one in waiting]
@@ -275,16 +278,16 @@ class GroupController:
         if loss is not None:
             self._metrics.recovered.inc()
             log.info("a shared device is reserved again", extra={"group": group})
-            users = running(await self._site.users(group))
+            users = running(await self._client.users(group))
             note = f"the GPU of group {group} is reserved again"
-            await self._site.report(users, "SharedGPUReserved", note, is_warning=False)
+            await self._client.report(users, "SharedGPUReserved", note, is_warning=False)
 
     async def _search(
         self, group: str, node: str, users: Sequence[User], seen: list[Reservation], is_released: bool
     ) -> None:
         """Execute one step of the search for the lost device."""
         loss, now = self._losses[group], self._clock.monotonic()
-        evidence = await self._site.evidence(group, users)
+        evidence = await self._client.evidence(group, users)
         step = next_step(group, node, seen, evidence, loss.tried)
         blockers = tuple(one for one in seen if one.lives and one.misplaced)
         if is_released and blockers:
@@ -294,10 +297,10 @@ class GroupController:
                 return
             case Reserve():
                 await self._remove_all(step.remove, seen)
-                wanted = Claim(_NO_REQUEST, ObjectUID(""), users[0].key, node, group, evidence.tolerations)
-                made = await self._site.create(wanted, step.name, evidence.devices)
+                wanted = DeviceRequest(_NO_REQUEST, ObjectUID(""), users[0].key, node, group, evidence.tolerations)
+                made = await self._client.create(wanted, step.name, evidence.devices)
                 if isinstance(made, str):
-                    self._losses[group] = Loss(made, now + PAUSE.total_seconds())
+                    self._losses[group] = Loss(made, now + SEARCH_INTERVAL.total_seconds())
                     return
                 self._losses[group] = Loss(loss.why, loss.until, made.uid)
                 if made.uid not in {one.uid for one in seen}:
@@ -307,8 +310,8 @@ class GroupController:
                 await self._remove_all(step.release, seen)
                 if step.why != loss.why:
                     note = f"the GPU of group {group} cannot be reserved again now: {step.why}; restart this pod"
-                    await self._site.report(users, "SharedGPUUnreserved", note)
-                self._losses[group] = Loss(step.why, now + PAUSE.total_seconds())
+                    await self._client.report(users, "SharedGPUUnreserved", note)
+                self._losses[group] = Loss(step.why, now + SEARCH_INTERVAL.total_seconds())
                 self._metrics.unrecovered.inc()
                 log.warning("a lost device cannot be reserved", extra={"group": group, "why": step.why})
             case _:
@@ -316,60 +319,60 @@ class GroupController:
 
     async def _remove_all(self, gone: Sequence[Reservation], seen: list[Reservation]) -> None:
         for one in gone:
-            if await self._site.remove(one):
+            if await self._client.remove(one):
                 seen.remove(one)
 
-    async def _give_up(self, group: str, seen: list[Reservation]) -> None:
+    async def _delete_overdue(self, group: str, seen: list[Reservation]) -> None:
         """Delete reservations whose agents exceeded the timeout. The deletion wakes the waiting requests."""
-        reasons = overdue(seen, self._seen_since.get(group, {}), self._clock.monotonic(), self._timeout)
+        reasons = overdue(seen, self._unreported_since.get(group, {}), self._clock.monotonic(), self._timeout)
         for late in [one for one in seen if one.uid in reasons]:
-            if await self._site.remove(late):
+            if await self._client.remove(late):
                 seen.remove(late)
-                self._gave_up.setdefault(group, {})[late.uid] = reasons[late.uid]
+                self._timed_out.setdefault(group, {})[late.uid] = reasons[late.uid]
                 self._metrics.silent.inc()
                 log.warning("reservation released", extra={"group": group, "why": reasons[late.uid]})
 
-    def _remember(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
+    def _track_unreported(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
         """Record since when reservations have had no device; returns the delay until the first times out."""
-        now, before = self._clock.monotonic(), self._seen_since.pop(group, {})
-        waiting = {one.uid: before.get(one.uid, now) for one in silent(seen)}
+        now, before = self._clock.monotonic(), self._unreported_since.pop(group, {})
+        waiting = {one.uid: before.get(one.uid, now) for one in unreported(seen)}
         if group not in self._claims:
-            self._gave_up.pop(group, None)
+            self._timed_out.pop(group, None)
         if not waiting:
             return None
-        self._seen_since[group] = waiting
-        return max(self._timeout - timedelta(seconds=now - min(waiting.values())), AGAIN)
+        self._unreported_since[group] = waiting
+        return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
 
-    async def _clean(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
+    async def _delete_unused(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
         """Delete unused reservations; returns a requeue delay if one of them changed before its delete."""
         idle = unused(seen, (), self._claimed(group), ())
         if not idle:
             return None
         nodes = {one.node for one in idle}
-        users = [user for node in nodes for user in await self._site.users(group, node)]
+        users = [user for node in nodes for user in await self._client.users(group, node)]
         idle = unused(idle, users, self._claimed(group), ())
         if not idle:
             return None
-        asking = await self._site.asking_nodes(group, nodes, set(self._withdrawn.values()))
+        asking = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
         again = None
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for one in idle:
             if not unused([one], users, self._claimed(group), asking):
                 continue
-            if await self._site.remove(one):
+            if await self._client.remove(one):
                 self._metrics.freed.inc()
                 log.info("device released", extra={"group": group, "node": one.node, "reservation": str(one.key)})
             else:
-                again = AGAIN
+                again = REQUEUE_DELAY
         return again
 
     def _claimed(self, group: str) -> Collection[str]:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
-    async def _ask(self, group: str, claim: Claim | None) -> Answer | None:
+    async def _query(self, group: str, claim: DeviceRequest | None) -> ReservationState | None:
         question = _Query(claim, asyncio.get_running_loop().create_future())
-        self._asked.setdefault(group, []).append(question)
-        self.look([group])
+        self._queries.setdefault(group, []).append(question)
+        self.enqueue([group])
         # The caller waits for the worker's API requests, so this counts as API time.
         with api_time():
             return await question.answer

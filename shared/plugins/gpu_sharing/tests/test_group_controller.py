@@ -16,13 +16,13 @@ from shared.framework.config import Settings
 from shared.framework.status import Code, Suggestion
 from shared.kube.accounting import TimeAccount, accounting
 from shared.kube.errors import ApiStatus, Forbidden, NoResponse
-from shared.plugins.gpu_sharing import unfit
-from shared.plugins.gpu_sharing.idle import IdleGroups
+from shared.plugins.gpu_sharing import first_failure
+from shared.plugins.gpu_sharing.group_controller import GroupController
+from shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupController
-from shared.plugins.gpu_sharing.pod import ReservationSpec
 from shared.plugins.gpu_sharing.reservation import Blocked, Lost, Pending, Reservation, User
-from shared.plugins.gpu_sharing.site import ReservationClient
+from shared.plugins.gpu_sharing.reservation_client import ReservationClient
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
 from shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
 from shared.runtime.clock import Clock, SystemClock
 from shared.testing.clock import SteppedClock
@@ -114,7 +114,7 @@ def owner_of(
 @pytest.mark.parametrize(
     ("error", "reported"),
     [
-        pytest.param(NoResponse("no answer"), False, id="the API server's trouble: whoever asked comes again"),
+        pytest.param(NoResponse("no answer"), False, id="the API server's status_reason: whoever asked comes again"),
         pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
     ],
 )
@@ -130,7 +130,7 @@ async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, repo
 
 async def test_a_failed_pass_is_retried_by_its_queue() -> None:
     passes = Passes()
-    owner(passes, NoResponse("no answer")).look(["g1"])
+    owner(passes, NoResponse("no answer")).enqueue(["g1"])
     (result,) = await passes.results()
     assert isinstance(result, NoResponse)
 
@@ -172,12 +172,12 @@ async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_
     for name in ("a", "b"):
         idle.user_changed(None, sharing(name))
     idle.user_changed(sharing("a"), None)
-    asked.look(["g1"])
+    asked.enqueue(["g1"])
     assert await passes.results() == [None]
     assert site.asked == []
     # Without another user one read decides, of the pods of one node.
     idle.user_changed(sharing("b"), None)
-    asked.look(["g1"])
+    asked.enqueue(["g1"])
     await passes.results()
     assert site.asked == ["users of g1 on n1"]
 
@@ -197,9 +197,9 @@ async def test_a_request_that_is_forgotten_leaves_the_claims_of_others() -> None
     asked = owner_of(passes, CountingSite(NOBODY, ReservationSpec("res", "image"), ""), SystemClock())
     await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
     asked.forget(claim("a").request)
-    await asked.vacate(["g1"])
+    await asked.release_unused(["g1"])
     assert len(passes.running) == 3
-    await asked.vacate(["g2"])
+    await asked.release_unused(["g2"])
     assert len(passes.running) == 4
     await passes.results()
 
@@ -218,7 +218,7 @@ async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
 
 def test_a_wait_for_a_scaling_pod_is_short_and_leaves_the_choice_to_the_scheduler() -> None:
     by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
-    status = unfit([Blocked("the cluster is scaling up", by)])
+    status = first_failure([Blocked("the cluster is scaling up", by)])
     assert status is not None
     assert (status.code, status.wake_on) == (Code.WAIT, (by,))
     assert (status.timeout, status.suggestion) == (timedelta(seconds=10), Suggestion.RESCHEDULE_ELSEWHERE)

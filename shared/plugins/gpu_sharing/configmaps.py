@@ -18,13 +18,13 @@ from shared.framework.status import Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, Conflict, NotFound
 from shared.kube.resources import CONFIGMAPS, PODS
-from shared.plugins.gpu_sharing.rules import ShareMaps, configmap_object, is_guarded, owning_pods, renewed_data
+from shared.plugins.gpu_sharing.rules import ShareConfigMaps, configmap_object, is_guarded, owning_pods, renewed_data
 
 # The garbage collector deletes the ConfigMaps of a deleted pod within seconds.
 COLLECTED_SOON = timedelta(seconds=2)
 
 
-async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status:
+async def write_configmaps(client: KubeClient, maps: ShareConfigMaps, pod: Object) -> Status:
     """Write each ConfigMap, complete. OK also if they exist as wanted.
 
     Returns RETRY on a race with another writer, FATAL if a ConfigMap of that name belongs to another owner.
@@ -34,13 +34,13 @@ async def write_maps(client: KubeClient, maps: ShareMaps, pod: Object) -> Status
         try:
             await client.create(CONFIGMAPS, body["metadata"]["namespace"], body)
         except AlreadyExists:
-            status = await _take_over(client, body, maps, pod)
+            status = await _replace_own(client, body, maps, pod)
             if status is not None:
                 return status
     return Status.ok()
 
 
-async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str, pod_uid: ObjectUID) -> Status:
+async def delete_configmaps(client: KubeClient, wanted: Iterable[str], namespace: str, pod_uid: ObjectUID) -> Status:
     """Delete the ConfigMaps of these names that the pod owns. RETRY if one changes meanwhile."""
     for name in wanted:
         try:
@@ -56,7 +56,7 @@ async def remove_maps(client: KubeClient, wanted: Iterable[str], namespace: str,
     return Status.ok()
 
 
-async def _take_over(client: KubeClient, body: dict[str, Any], maps: ShareMaps, pod: Object) -> Status | None:
+async def _replace_own(client: KubeClient, body: dict[str, Any], maps: ShareConfigMaps, pod: Object) -> Status | None:
     """Replace an existing ConfigMap by the wanted one if the pod owns it. None on success."""
     key = key_of(body)
     try:

@@ -16,11 +16,11 @@ from shared.api.gpu_share import gpu_groups
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError
 from shared.kube.resources import PODS, Selection
+from shared.plugins.gpu_sharing.group_controller import GroupController
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
-from shared.plugins.gpu_sharing.owner import GroupController
 from shared.plugins.gpu_sharing.reservation import Reservation
+from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from shared.plugins.gpu_sharing.rules import label_changes, needs_relabeling
-from shared.plugins.gpu_sharing.site import ReservationClient
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ RUNNING = "status.phase!=Succeeded,status.phase!=Failed"
 class OrphanScan:
     """One resync per call; the first one of a leadership also labels pods of other binders."""
 
-    def __init__(self, site: ReservationClient, owner: GroupController, metrics: SharingMetrics) -> None:
-        self._site = site
-        self._owner = owner
+    def __init__(self, client: ReservationClient, controller: GroupController, metrics: SharingMetrics) -> None:
+        self._client = client
+        self._controller = controller
         self._metrics = metrics
         self._adopts = True
 
@@ -47,20 +47,20 @@ class OrphanScan:
     async def run(self, _: ObjectKey) -> timedelta | None:
         """Resync once; returns the delay until the next."""
         selector = "" if self._adopts else SHARING
-        seen = await self._site.reservations()
+        seen = await self._client.reservations()
         used: set[str] = set()
         for pod in await self._sharing(selector):
             used |= gpu_groups(pod["metadata"]["labels"])
             await self._adopt(pod)
         self._adopts = False
-        self._owner.look({one.group for one in seen} - used)
+        self._controller.enqueue({one.group for one in seen} - used)
         unheld = used - _held(seen)
         if unheld:
             # Shares may have been bound since: listing all pods of a cluster takes a while.
-            unheld -= _held(await self._site.reservations())
+            unheld -= _held(await self._client.reservations())
         self._metrics.unreserved.set(len(unheld))
         if unheld:
-            self._owner.look(unheld)
+            self._controller.enqueue(unheld)
             log.warning("devices in use that nothing reserves", extra={"groups": sorted(unheld)[:20]})
         return PERIOD
 
@@ -69,9 +69,9 @@ class OrphanScan:
         selection = Selection(PODS.as_metadata(), label_selector=selector, field_selector=RUNNING)
         return [
             pod
-            async for page in self._site.client.pages(selection, PAGE)
+            async for page in self._client.kube.pages(selection, PAGE)
             for pod in page["items"] or ()
-            if pod["metadata"]["namespace"] != self._site.spec.namespace
+            if pod["metadata"]["namespace"] != self._client.spec.namespace
             and gpu_groups(pod["metadata"].get("labels") or {})
         ]
 
@@ -81,7 +81,7 @@ class OrphanScan:
         if not needs_relabeling(labels):
             return
         try:
-            await self._site.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
+            await self._client.label(pod, label_changes(labels, sorted(gpu_groups(labels))))
         except ApiError as error:
             # For example denied by a policy: the next leader's first resync retries.
             log.warning("a sharing pod cannot be labelled", extra={"pod": str(key_of(pod)), "error": str(error)})
