@@ -93,7 +93,7 @@ def prefix_faults(pod: Object) -> Iterator[FieldError]:
     """Yield an error if the author of a share chose the name of the ConfigMaps that list its devices."""
     prefix = configmap_prefix(pod) if wants_share(pod) else ""
     if prefix and not is_generated(prefix):
-        message = "must not be chosen where device_access is on; leave the annotation out and a name is made"
+        message = "must not be chosen where device_access is on; remove the annotation, and a name is generated"
         path = annotation_path(names.SHARED_GPU_CONFIGMAP)
         yield FieldError("device_access/configmap-prefix", path, prefix, message)
 

@@ -282,7 +282,7 @@ def test_a_prefix_of_the_users_own(prefix: str, said: str) -> None:
     assert fault.path == "metadata.annotations[runai/shared-gpu-configmap]"
     assert fault.value == prefix
     assert said in fault.message
-    assert "leave the annotation out" in fault.message
+    assert "remove the annotation" in fault.message
 
 
 def broken(what: str) -> Json:
