@@ -32,7 +32,7 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
-	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --ignore=tests/node
+	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
@@ -47,7 +47,7 @@ test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real schedul
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m localcluster assets --node
-	$(BIN)/python -m pytest tests/node
+	$(BIN)/python -m pytest tests/node --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
 	$(BIN)/python -m localcluster assets

@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 import uvloop
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+_NODE = "tests/node/"
 
 # How long an example takes says nothing here: the machine may be busy with a control plane.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +42,24 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
     if item.get_closest_marker("looptime") is not None:
         return {"asyncio": asyncio.new_event_loop}
     return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Distribute files, except that one worker has all tests of the real node, which share one cluster."""
+    return OneNodeScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class OneNodeScheduling(LoadFileScheduling):
+    """Distributes files to workers, and ``tests/node`` as a whole, first: it takes longest."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _NODE if nodeid.startswith(_NODE) else super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if _NODE in self.workqueue:
+            self.workqueue.move_to_end(_NODE, last=False)
+        super()._assign_work_unit(node)
 
 
 @pytest.fixture(autouse=True)

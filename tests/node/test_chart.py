@@ -1,10 +1,13 @@
 """The unmodified chart on a real kubelet: security contexts, tokens, Services and what the image contains."""
 
 import json
+import sys
+from typing import Any
 
 import pytest
 
 from localcluster.node.cluster import NAMESPACE, NodeCluster
+from localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
 COMPONENTS = ("webhook", "reconciler")
@@ -41,6 +44,19 @@ print(json.dumps({
 """
 
 
+_IMPORT_CPU_S = 0.7
+_IMPORT_CPU = """
+import subprocess, sys, resource
+best = 60.0
+for _ in range(3):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import MODULE"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+print(best)
+"""
+
+
 def exec_python(node: NodeCluster, component: str, program: str) -> str:
     """Run a Python program in a container of the component; returns its output."""
     target = f"deployment/bowline-{component}"
@@ -49,9 +65,25 @@ def exec_python(node: NodeCluster, component: str, program: str) -> str:
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_container_is_unprivileged_with_a_read_only_root(node: NodeCluster, component: str) -> None:
-    facts = json.loads(exec_python(node, component, _FACTS))
+    assert_is_restricted(json.loads(exec_python(node, component, _FACTS)))
+
+
+def test_reservation_pod_is_unprivileged_with_a_read_only_root(live: NodeLive) -> None:
+    live.run_pod("sharer", {"gpu-fraction": "0.5"}, container={"image": PAUSE_IMAGE, "command": ["/pause"]})
+    live.bind_share("sharer", "0.50", "group-s")
+    live.running("sharer")
+    (reservation,) = json.loads(live.reservations())
+    name, namespace = reservation["metadata"]["name"], reservation["metadata"]["namespace"]
+    run = ("exec", f"--namespace={namespace}", name, "--", "python", "-c", _FACTS)
+    facts = json.loads(live.cluster.kubectl(*run).stdout)
+    assert_is_restricted(facts)
+    assert [name for name in facts["environment"] if name.endswith("_SERVICE_HOST")] == ["KUBERNETES_SERVICE_HOST"]
+
+
+def assert_is_restricted(facts: dict[str, Any]) -> None:
+    """Assert what the kernel reports of a process under Pod Security `restricted` with a read-only root."""
     status = {name: value.strip() for name, value in facts["status"].items()}
-    assert status["Uid"].split() == ["10000"] * 4
+    assert set(status["Uid"].split()) != {"0"}
     assert int(status["CapEff"], 16) == 0
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
@@ -78,3 +110,10 @@ def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
 def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: NodeCluster) -> None:
     found = json.loads(exec_python(node, "reconciler", _COMPILED))
     assert found == {"compiled": True, "kubernetes": False}
+
+
+@pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent"])
+def test_imports_of_a_process_take_at_most_700_milliseconds_of_cpu(node: NodeCluster, module: str) -> None:
+    taken_s = float(exec_python(node, "webhook", _IMPORT_CPU.replace("MODULE", module)))
+    sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU\n")
+    assert taken_s <= _IMPORT_CPU_S

@@ -1,0 +1,103 @@
+"""Devices change hands between shares and whole GPUs: no workload pod may find that the kubelet has none for it."""
+
+import json
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from localcluster.node.settings import PAUSE_IMAGE
+from tests.node.steps import NodeLive
+
+_PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
+_DEVICES = 4
+_SHARES_PER_DEVICE = 2
+_PODS = 200
+_SEED = 20260102
+
+
+@dataclass
+class Scheduler:
+    """What a scheduler counts: a device is free again when the last pod that used it is deleted.
+
+    ``groups``: the sharing pods of each group. ``whole``: pods with a whole GPU. A reservation pod that still exists
+    does not count: releasing it in time is Bowline's task.
+    """
+
+    groups: dict[str, set[str]] = field(default_factory=dict)
+    whole: set[str] = field(default_factory=set)
+    made: int = 0
+
+    def has_free_device(self) -> bool:
+        """Return whether another device may be used."""
+        return len(self.groups) + len(self.whole) < _DEVICES
+
+    def open_groups(self) -> list[str]:
+        """Return the groups that have room for another share."""
+        return [group for group, pods in self.groups.items() if len(pods) < _SHARES_PER_DEVICE]
+
+    def pods(self) -> list[str]:
+        """Return all pods that hold or share a device."""
+        return sorted(self.whole.union(*self.groups.values()))
+
+    def forget(self, pod: str) -> None:
+        """Count a deleted pod's device as free."""
+        self.whole.discard(pod)
+        for pods in self.groups.values():
+            pods.discard(pod)
+        self.groups = {group: pods for group, pods in self.groups.items() if pods}
+
+
+def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
+    """Create one pod and its request where there is room; return whether there was."""
+    name = f"pod-{scheduler.made}"
+    # Each group that is there, a new group, or a whole device.
+    choices = scheduler.open_groups()
+    if scheduler.has_free_device():
+        choices += [f"group-{scheduler.made}", ""]
+    if not choices:
+        return False
+    chosen = chance.choice(choices)
+    scheduler.made += 1
+    if chosen:
+        scheduler.groups.setdefault(chosen, set()).add(name)
+        live.run_pod(name, {"gpu-fraction": "0.5"}, container=_PAUSE)
+        live.bind_share(name, "0.50", chosen)
+    else:
+        scheduler.whole.add(name)
+        live.run_pod(name, limits={"nvidia.com/gpu": "1"}, container=_PAUSE)
+        live.bind(name, receivedGPU={"count": 1, "portion": "1.00"})
+    return True
+
+
+def test_200_pods_take_devices_from_each_other_in_random_order(live: NodeLive) -> None:
+    chance = random.Random(_SEED)  # noqa: S311 - a reproducible order
+    scheduler = Scheduler()
+    started: set[str] = set()
+    while len(started) < _PODS:
+        while scheduler.made < _PODS and place(live, scheduler, chance):
+            pass
+        waiting = set(scheduler.pods()) - started
+        if waiting:
+            started |= live.until("another pod runs", partial(running, live, waiting))
+        candidates = [pod for pod in scheduler.pods() if pod in started]
+        leaving = chance.sample(candidates, chance.randint(1, len(candidates)))
+        live.kubectl("delete", "pods", *leaving, "--grace-period=1", "--wait")
+        for pod in leaving:
+            scheduler.forget(pod)
+    failed = [r for r in requests(live) if r["status"]["phase"] != "Succeeded"]
+    assert not failed, json.dumps(failed)
+
+
+def running(live: NodeLive, names: set[str]) -> set[str] | None:
+    """Return those that run, None if none does; fails if one has ended."""
+    pods = live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/pods")["items"]
+    ended = [pod["status"] for pod in pods if pod["status"].get("phase") in ("Failed", "Succeeded")]
+    assert not ended, json.dumps(ended)
+    return {pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"} & names or None
+
+
+def requests(live: NodeLive) -> list[dict[str, Any]]:
+    """Return the namespace's BindRequests; those of deleted pods may be gone."""
+    found: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
+    return [one for one in found if not one["metadata"].get("deletionTimestamp")]

@@ -1,0 +1,27 @@
+"""Releases of the chart on a real node: an uninstall and a new installation."""
+
+from localcluster.helm import find_helm
+from localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
+from localcluster.node.settings import PAUSE_IMAGE
+from tests.node.steps import NodeLive
+
+# A webhook's termination grace period is 75 s.
+_STOPPED_S = 120.0
+_PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
+_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}-reconciler"
+
+
+def test_lease_is_deleted_with_its_release_and_another_installation_leads(node: NodeCluster, live: NodeLive) -> None:
+    """Helm deletes the right to release the Lease together with the pods; the garbage collector deletes the Lease."""
+    (owner,) = live.cluster.api.get(_LEASE)["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("ServiceAccount", f"{RELEASE}-reconciler")
+    find_helm().uninstall(RELEASE, NAMESPACE, node.cluster.kubeconfig)
+    try:
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        live.until("every pod of the release is gone", lambda: not live.cluster.api.get(pods)["items"], _STOPPED_S)
+        live.until("the Lease is deleted", lambda: live.gone(_LEASE))
+    finally:
+        install_chart(node)
+    live.run_pod("pod", container=_PAUSE)
+    live.bind("pod")
+    live.running("pod")
