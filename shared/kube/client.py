@@ -35,7 +35,7 @@ from shared.kube.errors import (
     from_status,
 )
 from shared.kube.metrics import KubeMetrics
-from shared.kube.resources import EVENTS, LEASES, Resource, Selection
+from shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
 from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
 from shared.runtime.backoff import full_jitter
 from shared.runtime.clock import Clock, SystemClock
@@ -53,6 +53,8 @@ PAGE_SIZE = 500
 _LIST_TRIES = 3
 # The API server ends a watch after its timeoutSeconds; this much later the connection is considered dead.
 _WATCH_MARGIN_S = 30
+# Sent while read-only: a standby acquires the Lease with them, and events change nothing. A review stores nothing.
+_UNFENCED = (LEASES, EVENTS, SELF_SUBJECT_REVIEWS)
 # About ten seconds; a continue token is valid for five minutes.
 _PAGE_TRIES = 6
 _PAGE_BASE, _PAGE_CAP = timedelta(milliseconds=200), timedelta(seconds=5)
@@ -330,8 +332,8 @@ class KubeClient:
             body=None if body is None else orjson.dumps(body),
             content_type=content_type if body is not None else "",
             # A Lease must not queue behind hanging writes.
-            separate_pool=call.verb == "list" or call.resource == LEASES,
-            fenced=body is not None and call.resource not in (LEASES, EVENTS),
+            separate_pool=call.verb == "list" or call.resource in (LEASES, SELF_SUBJECT_REVIEWS),
+            fenced=body is not None and call.resource not in _UNFENCED,
         )
         started = self.clock.monotonic()
         code = "lost"

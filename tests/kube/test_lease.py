@@ -61,6 +61,18 @@ async def test_the_first_leads_and_leaves_the_lease_free(client: KubeClient, nam
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
 
+async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
+    # As between two terms: nothing but the Lease may be written until the process leads.
+    client.read_only = True
+    one = elector(client, namespace, "one")
+    try:
+        async with electing(one):
+            await set_(one.is_leader)
+            assert (await lease(client, namespace))["spec"]["holderIdentity"] == "one"
+    finally:
+        client.read_only = False
+
+
 async def test_a_leader_renews(client: KubeClient, namespace: str) -> None:
     one = elector(client, namespace, "one")
     async with electing(one):
