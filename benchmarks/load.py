@@ -12,7 +12,7 @@ import orjson
 
 from benchmarks.rig import NAMESPACE
 from reconciler.decide.preparation import PREPARED_BY_US
-from reconciler.decide.status import succeeded_block
+from reconciler.decide.status import succeeded_status
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import Object, format_micro_time
@@ -79,7 +79,7 @@ async def bind(client: KubeClient, made: Made, events: bool) -> None:
     node = made.request["spec"]["selectedNode"]
     started = datetime.now(UTC)
     await post_binding(client, made.pod, node)
-    block = succeeded_block(decode_bind_request(made.request), PREPARED_BY_US, started, datetime.now(UTC))
+    block = succeeded_status(decode_bind_request(made.request), PREPARED_BY_US, started, datetime.now(UTC))
     version = made.request["metadata"]["resourceVersion"]
     body = {"metadata": {"resourceVersion": version}, "status": block}
     await client.patch(BINDREQUESTS, NAMESPACE, name, body, subresource="status")

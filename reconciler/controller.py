@@ -91,17 +91,18 @@ class Controller:
 
     def on_change(self, key: ObjectKey) -> None:
         """Enqueue a request after an event of it or its pod, unless that cannot require a reconcile."""
-        if self._reconciler.note_change(key):
+        self._reconciler.cancel_if_withdrawn(key)
+        if self._reconciler.should_enqueue(key):
             self.queue.add(key)
 
     def on_delete(self, key: ObjectKey) -> None:
         """Enqueue a request that has left the watch, because it Succeeded or was deleted."""
-        if self._reconciler.note_gone(key, in_line=self.queue.will_run_again(key)):
+        if self._reconciler.on_delete(key, is_queued=self.queue.will_run_again(key)):
             self.queue.add(key)
 
     def on_object(self, resource: Resource, key: ObjectKey) -> None:
         """Enqueue the requests that wait for a changed object."""
-        for request in self._wait_index.waiting_for(resource, key):
+        for request in self._wait_index.waiters_of(resource, key):
             self.queue.add(request)
 
     # --- leading ---
@@ -162,9 +163,9 @@ class Controller:
         if not self._availability.available:
             self._held.add(key)
             return None
-        with self._observation.passing(key):
+        with self._observation.track(key):
             result = await self._reconciler.reconcile(key)
-        return result.delay
+        return result.requeue_after
 
     def _recovered(self) -> None:
         """Requeue the held keys after a random delay: other processes notice the recovery at the same time."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from reconciler.binding.state import RequestState
 from reconciler.options import Options
 from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
@@ -88,7 +87,7 @@ class WorkPages:
         longest = sorted(seen.passes.values(), key=lambda current: current.since)
         latest = seen.journal.latest(SHOWN)
         return {
-            "underWay": _first({str(current.key): current.view(now) for current in longest}),
+            "inProgress": _first({str(current.key): current.view(now) for current in longest}),
             "waiting": _first({str(key): plugin for key, plugin in seen.waiting.items()}),
             "latest": {
                 str(key): {"at": entry.at, "decision": entry.decision, "outcome": entry.outcome, "why": entry.why}
@@ -100,14 +99,14 @@ class WorkPages:
         """Return the known state of one request; None if there is none."""
         key = ObjectKey(namespace, name)
         seen = self._observation
-        under_way, memory = seen.passes.get(key), self._parts.reconciler.memories.get(key)
+        in_progress, state = seen.passes.get(key), self._parts.reconciler.states.get(key)
         queue = self._parts.controller.queue
         known = {
             "request": str(key),
-            "underWay": under_way.view(self._clock.monotonic()) if under_way is not None else None,
+            "inProgress": in_progress.view(self._clock.monotonic()) if in_progress is not None else None,
             "waitingFor": seen.waiting.get(key),
             "queue": queue.describe(key),
-            "remembered": _memory(memory) if memory is not None else None,
+            "remembered": state.view() if state is not None else None,
             "passes": [asdict(entry) for entry in seen.journal.of(key)],
         }
         return known if any(value for label, value in known.items() if label != "request") else None
@@ -132,9 +131,9 @@ class WorkPages:
             "remembered": {
                 **self._parts.reconciler.sizes,
                 "journal": len(self._observation.journal),
-                "underWay": len(self._observation.passes),
+                "inProgress": len(self._observation.passes),
                 "waiting": len(self._observation.waiting),
-                "eventsInLine": len(self._parts.recorder),
+                "queuedEvents": len(self._parts.recorder),
             },
         }
 
@@ -159,19 +158,6 @@ def _plugin(plugin: Plugin, routes: Iterable[Route]) -> dict[str, Any]:
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "args": plugin.args.model_dump(mode="json", by_alias=True),
         "pages": [_path(plugin, route.path) for route in routes],
-    }
-
-
-def _memory(memory: RequestState) -> dict[str, Any]:
-    return {
-        "uid": memory.uid,
-        "done": memory.done,
-        "pastThePointOfNoReturn": memory.running is not None and memory.running.past_point,
-        "attemptToBeWritten": memory.unsaved is not None,
-        "waitsFor": memory.wait_name or None,
-        "waitTold": memory.wait_told or None,
-        "unansweredBinding": memory.unknown_binding is not None,
-        "asksTheApiServer": memory.ask_live,
     }
 
 

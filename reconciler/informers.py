@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from reconciler.decide.decide import must_cancel
-from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view
-from reconciler.decide.order import first_of_pod
+from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view, preceding_request
 from reconciler.pod_cache import PodCache, has_ended
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
 from shared.api.label_selector import parse_label_selector
@@ -161,11 +160,11 @@ class Informers:
         await self._client.list(BINDREQUESTS.as_metadata(), label_selector=str(self._selector), limit=1)
 
     async def get_request(self, key: ObjectKey) -> dict[str, Any] | Absent:
-        """Read a request live; GONE if it does not exist, ELSEWHERE if it is not in this shard."""
+        """Read a request live; NOT_FOUND if it does not exist, ELSEWHERE if it is not in this shard."""
         try:
             found = await self._client.get(BINDREQUESTS, key.namespace, key.name)
         except NotFound:
-            return Absent.GONE
+            return Absent.NOT_FOUND
         labels = found["metadata"].get("labels") or {}
         return found if self._selector.selects(labels) or key in self.adopted else Absent.ELSEWHERE
 
@@ -195,12 +194,12 @@ class Informers:
         node = self.node(name)
         return node_view(node) if node is not None else None
 
-    def older(self, request: BindRequest) -> ObjectKey | None:
+    def preceding(self, request: BindRequest) -> ObjectKey | None:
         """Return the preceding request for the same pod UID; None if this request is the first."""
         rivals = self._by_pod.get(request.pod_key)
         if rivals is None or len(rivals) < 2:
             return None
-        return first_of_pod(request, rivals.values())
+        return preceding_request(request, rivals.values())
 
     def node_uid(self, name: str) -> ObjectUID | None:
         """Return the cached node's UID; None if it is not cached."""

@@ -7,296 +7,265 @@ failure proves to be the request's own (``decide.transient``).
 """
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from reconciler.binding.attempt import Attempts, Tools
-from reconciler.binding.deferred import still_to_finish
+from reconciler.binding.attempt import AttemptRunner
+from reconciler.binding.complete import Completer
+from reconciler.binding.deferred import DeferredCompletions, is_resumable
+from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.read import Snapshot, StateReader
 from reconciler.binding.requeue import DONE, REQUEUE, Result, TransientFailures
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.waits import decided_wait
+from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.waits import Waits
+from reconciler.binding.writer import Writer
 from reconciler.decide.decide import (
+    Action,
     Attempt,
-    Decision,
+    Complete,
     DropFinalizer,
     Fail,
-    Finish,
     Forget,
-    Look,
-    Pin,
-    Requeue,
+    RequeueAfter,
     Rollback,
+    SetOwner,
     Wait,
-    WaitCause,
-    is_bound_as_asked,
 )
-from reconciler.decide.observed import Absent, Policy, Target, Times
-from reconciler.decide.outcome import Outcome
-from reconciler.informers import Listed
+from reconciler.decide.observed import Absent, Target
+from reconciler.informers import Informers, Listed
+from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
-from shared.framework.status import Reason, Status
+from shared.framework.binding.runner import Runner
+from shared.framework.status import Status
 from shared.kube.errors import InfrastructureError, KubeError
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciler:
     """Reconciles requests. One instance per process; different keys are reconciled concurrently."""
 
-    def __init__(self, tools: Tools) -> None:
-        self._tools = tools
-        self._runner = tools.runner
-        self._ending = tools.ending
-        self._clock = tools.clock
-        policy = Policy(tools.settings.scheduler_names, tools.settings.binding.wait_timeout)
-        self._lookout = StateReader(tools.client, tools.stores, tools.runner, policy, tools.clock)
-        self._failures = TransientFailures(tools.observation.troubled, tools.client.availability, tools.clock)
-        self.memories = RequestStates(tools.clock.monotonic)
-        self._timing = Timing(self.memories, tools.clock, tools.stores.in_contact, tools.limits)
-        self._attempts = Attempts(tools, self._lookout, self._failures, self._timing)
-        # Keys whose cached request may be older than the previous leader's last writes.
-        self._doubtful: set[ObjectKey] = set()
+    informers: Informers
+    states: RequestStates
+    reader: StateReader
+    attempts: AttemptRunner
+    completer: Completer
+    conditions: PodConditions
+    deferred: DeferredCompletions
+    waits: Waits
+    wait_index: WaitIndex
+    timing: Timing
+    writer: Writer
+    runner: Runner
+    failures: TransientFailures
+    observation: Observation
+    # Keys whose cached request may be older than the previous leader's last writes.
+    _stale: set[ObjectKey] = field(default_factory=set)
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of the in-memory state, by kind; entries are dropped with their requests."""
         return {
-            "memories": len(self.memories),
-            "states": self._runner.remembered,
-            "sleepers": len(self._tools.sleepers),
-            "toFinish": len(self._tools.afterwards),
-            "podConditions": len(self._ending.conditions),
-            "trouble": len(self._failures),
-            "doubtful": len(self._doubtful),
+            "requests": len(self.states),
+            "pluginStates": self.runner.remembered,
+            "waitIndex": len(self.wait_index),
+            "deferredCompletions": len(self.deferred),
+            "podConditions": len(self.conditions),
+            "transientFailures": len(self.failures),
+            "stale": len(self._stale),
         }
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Reconcile a key once and return when to process it again. Raises only on defects of Bowline itself."""
-        held = self._failures.held(key)
-        if held is not None:
-            return held
-        self._tools.sleepers.wake(key)
+        deferred = self.failures.retry_after_remaining(key)
+        if deferred is not None:
+            return deferred
+        self.wait_index.unregister(key)
         try:
-            again = await self._pass(key)
+            result = await self._reconcile(key)
         except KubeError as error:
-            return await self._failed(key, error)
-        if not again.inconclusive and again is not REQUEUE:
-            self._failures.over(key)
-        return again
+            return await self._on_error(key, error)
+        if not result.keeps_failures:
+            self.failures.forget(key)
+        return result
 
     def recovered(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
-        self._failures.recovered()
+        self.failures.recovered()
 
-    def note_change(self, key: ObjectKey) -> bool:
-        """Handle a watch event: return whether to enqueue the key.
+    # --- watch events ---
 
-        A running attempt is cancelled if its request was withdrawn. It does nothing else.
-        """
-        memory = self.memories.get(key)
-        if memory is None:
-            return True
-        if memory.running is not None and not memory.running.past_point:
-            if not self._tools.stores.still_wanted(memory.running.request, memory.running.node_uid):
-                memory.running.cancelled.set()
-            return True
-        if key in self._tools.afterwards:
+    def cancel_if_withdrawn(self, key: ObjectKey) -> None:
+        """Cancel a running attempt before its point of no return if, by the caches, its request was withdrawn."""
+        state = self.states.get(key)
+        running = state.running if state is not None else None
+        if running is None or running.past_point:
+            return
+        if not self.informers.still_wanted(running.request, running.node_uid):
+            running.cancelled.set()
+
+    def should_enqueue(self, key: ObjectKey) -> bool:
+        """Return whether a change of the request or its pod can require a reconcile."""
+        if key in self.deferred:
             return False  # bound by this process, and queued with low priority
+        state, cached = self.states.get(key), self.informers.request(key)
         # Events of the request's own completion: two follow every bind.
-        return not (memory.done and self._shows(key, memory))
+        return state is None or not state.done or cached is None or cached.uid != state.uid
 
-    def note_gone(self, key: ObjectKey, in_line: bool) -> bool:
-        """Handle in the same way that a request has left the watch; it may still exist.
+    def on_delete(self, key: ObjectKey, is_queued: bool) -> bool:
+        """Handle that a request has left the watch (it may still exist); return whether to enqueue it.
 
-        ``in_line``: the key is queued already. Then the state is kept, because without it that reconcile would make a
-        live read.
+        The state of a finished request is dropped, unless the key is queued: without the state that reconcile would
+        make a live read.
         """
-        memory = self.memories.get(key)
-        if memory is None:
+        state = self.states.get(key)
+        if state is None:
             return True
-        if memory.running is not None and not memory.running.past_point:
-            memory.running.cancelled.set()
-        if memory.done and not in_line:
-            self.memories.drop(key)
-        return not memory.done
+        if state.running is not None and not state.running.past_point:
+            state.running.cancelled.set()
+        if state.done and not is_queued:
+            self.states.drop(key)
+        return not state.done
 
-    def _shows(self, key: ObjectKey, memory: RequestState) -> bool:
-        """Return whether the cached request has the remembered UID, in whatever version."""
-        stored = self._tools.stores.request(key)
-        return stored is not None and stored.uid == memory.uid
+    # --- leadership ---
 
     def begin(self, since: float, listed: Listed) -> None:
         """Begin a leadership term at ``since`` (monotonic). ``listed``: what the API server stored after that."""
-        self._ending.begin(since, listed.newest)
-        self._doubtful = set(listed.stale)
+        self.completer.begin(since, listed.newest)
+        self.conditions.start()
+        self._stale.update(listed.stale)
 
     def withdraw(self) -> None:
         """Withdraw every attempt: the term is over, and the next leader waits for the last POST's end."""
-        for memory in self.memories.values():
-            if memory.running is not None:
-                memory.running.withdraw()
+        for state in self.states.values():
+            if state.running is not None:
+                state.running.withdraw()
 
     async def end(self) -> None:
         """Drop all state: this process's next term starts from the API objects, as any other process would."""
-        await self._ending.conditions.stop()
-        for key, uid in self.memories.clear():
-            await self._runner.forget(key, uid)
-        self._tools.sleepers.clear()
-        self._tools.afterwards.clear()
-        self._failures.clear()
-        self._doubtful.clear()
+        await self.conditions.stop()
+        for key, uid in self.states.clear():
+            await self.runner.forget(key, uid)
+        self.wait_index.clear()
+        self.deferred.clear()
+        self.failures.clear()
+        self._stale.clear()
 
     # --- one reconcile ---
 
-    async def _pass(self, key: ObjectKey) -> Result:
-        known = self.memories.get(key)
-        stored = self._tools.stores.request(key)
-        if known is not None and stored is not None and stored.uid != known.uid:
-            known = None  # re-created under the same name: the state belongs to the previous request
-        if known is not None and known.done:
-            if stored is None:
+    async def _reconcile(self, key: ObjectKey) -> Result:
+        cached, state = self.informers.request(key), self.states.get(key)
+        # A state of another UID belongs to the previous request of that name.
+        own = state if state is not None and (cached is None or cached.uid == state.uid) else None
+        if own is not None and own.done:
+            if cached is None:
                 # It has left the watch; no further event follows.
-                self.memories.drop(key)
+                self.states.drop(key)
             return DONE
-        bound = self._tools.afterwards.take(key)
-        to_finish = still_to_finish(known, stored) if bound is not None else None
-        if bound is not None and known is not None and to_finish is not None:
-            return await self._attempts.finish_later(bound, to_finish, known)
-        newest = known.newest(stored) if known is not None else stored
-        ask_live = key in self._doubtful or (known is not None and known.ask_live)
-        sight, decision = await self._lookout.see(key, newest, ask_live, self._times)
-        self._doubtful.discard(key)
-        request = sight.request if isinstance(sight.request, BindRequest) else None
-        predecessor = self.memories.get(key)
-        if predecessor is not None and (request is None or request.uid != predecessor.uid):
+        latest = own.latest(cached) if own is not None else cached
+        bound = self.deferred.pop(key)
+        if bound is not None and own is not None and is_resumable(latest):
+            self.observation.on_decision(latest, Complete())
+            return await self.completer.complete(bound.context.with_request(latest), own, bound.started)
+        is_stale = key in self._stale or (own is not None and own.needs_live_read)
+        snapshot, action = await self.reader.read(key, latest, is_stale)
+        self._stale.discard(key)
+        request = snapshot.found if isinstance(snapshot.found, BindRequest) else None
+        if state is not None and (request is None or request.uid != state.uid):
             # A request that moved to another shard keeps its side effects: its finalizer hands them over.
-            left = sight.request is Absent.ELSEWHERE
-            unfinished = await self._orphaned(key, predecessor, roll_back=not left)
-            if unfinished is not None:
-                return unfinished
+            pending = await self._release(key, state, roll_back=snapshot.found is not Absent.ELSEWHERE)
+            if pending is not None:
+                return pending
+            self.states.drop(key)
         if request is None:
             return DONE
-        memory = self.memories.of(request)
-        memory.ask_live = False
-        if Target.REQUEST in sight.live and stored is not None and stored.uid == request.uid:
-            memory.saw(stored, request)
-        return await self._carry_out(decision, sight, request, memory)
+        state = self.states.of(request)
+        state.needs_live_read = False
+        if Target.REQUEST in snapshot.live and cached is not None and cached.uid == request.uid:
+            state.replaces(cached, request)
+        self.observation.on_decision(request, action)
+        return await self._execute(action, snapshot, state)
 
-    async def _carry_out(
-        self, decision: Decision, sight: Snapshot, request: BindRequest, memory: RequestState
-    ) -> Result:
-        self._tools.observation.decided(request, decision)
-        match decision:
-            case Forget():
-                return await self._forget(sight, request, memory)
-            case Finish():
-                await self._ending.finish(self._attempts.context(sight, request), memory, None)
-                return DONE
+    async def _execute(self, action: Action, snapshot: Snapshot, state: RequestState) -> Result:
+        request = snapshot.request
+        match action:
+            case Attempt():
+                return await self.attempts.run(snapshot, state)
+            case Complete():
+                return await self.completer.complete(self.reader.context(snapshot), state)
             case Fail():
-                return await self._fail(sight, request, memory, decision)
+                return await self.completer.fail(snapshot, state, action)
             case Rollback():
-                why = Status.fatal(decision.why, decision.reason)
-                unfinished = await self._ending.roll_back(self._attempts.context(sight, request), memory, why)
-                return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
+                return await self.completer.roll_back(snapshot, state, Status.fatal(action.why, action.reason))
             case DropFinalizer():
-                await self._ending.drop_finalizer(request, memory)
-                return DONE
-            case Pin():
-                memory.attempting = True
-                memory.wrote(request, await self._ending.writer.pin(request, decision.pod_uid))
+                return await self.completer.drop_finalizer(request, state)
+            case SetOwner():
+                state.attempting = True
+                await self.writer.set_owner(request, action.pod_uid)
                 return REQUEUE
             case Wait():
-                self._timing.begin_wait(request, memory, decision.cause.value)
-                since = self._timing.waiting_since(memory)
-                waiting = decided_wait(request, decision, since, self._clock.now())
-                return await self._attempts.waits.wait(request, memory, waiting)
-            case Requeue():
-                if request.failed_attempts and not decision.why and memory.retry_at is None:
+                return await self.waits.wait(request, state, action)
+            case RequeueAfter():
+                if request.failed_attempts and not action.why and state.retry_at is None:
                     # From here on the monotonic clock counts.
-                    self._timing.delay_retry(memory, decision.after)
-                return Result(decision.after, inconclusive=True)
-            case Attempt():
-                return await self._attempts.attempt(sight, request, memory)
-            case Look():
-                raise AssertionError("ReadLive was executed before")
+                    self.timing.delay_retry(state, action.after)
+                return Result(action.after, keeps_failures=True)
+            case Forget():
+                return await self._forget(request, state)
             case _:
-                assert_never(decision)
+                assert_never(action)
 
-    async def _fail(self, sight: Snapshot, request: BindRequest, memory: RequestState, fail: Fail) -> Result:
-        if memory.effects is not None and Target.POD not in sight.live:
-            # Another client has removed the finalizer: roll back the side effects nevertheless, but not under a
-            # running pod.
-            await self._lookout.look(sight, Target.POD)
-            if is_bound_as_asked(request, sight.pod_view):
-                await self._ending.finish(self._attempts.context(sight, request), memory, None)
-                return DONE
-        unfinished = await self._ending.fail(self._attempts.context(sight, request), memory, fail)
-        return DONE if unfinished is None else self._failures.unfinished(request.key, unfinished)
-
-    async def _forget(self, sight: Snapshot, request: BindRequest, memory: RequestState) -> Result:
+    async def _forget(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the state: nothing is left to do, unless another client has removed the finalizer too early."""
-        if memory.effects is not None:
-            unfinished = await self._undo_orphan(sight, memory.effects, memory)
-            if unfinished is not None:
-                return unfinished
-        memory.close()
-        await self._runner.forget(request.key, request.uid)
-        if self._tools.stores.request(request.key) is None:
-            self.memories.drop(request.key)  # no watch will report its deletion
+        pending = await self._release(request.key, state, roll_back=True)
+        if pending is not None:
+            return pending
+        state.close()
+        if self.informers.request(request.key) is None:
+            self.states.drop(request.key)  # no watch will report its deletion
         return DONE
 
-    async def _orphaned(self, key: ObjectKey, memory: RequestState, *, roll_back: bool) -> Result | None:
-        """Release a deleted, replaced or moved request. Returns when to continue; None if nothing is left."""
-        if memory.effects is not None and roll_back:
-            unfinished = await self._undo_orphan(Snapshot(key, memory.effects), memory.effects, memory)
-            if unfinished is not None:
-                return unfinished
-        self.memories.drop(key)
-        await self._runner.forget(key, memory.uid)
+    async def _release(self, key: ObjectKey, state: RequestState, *, roll_back: bool) -> Result | None:
+        """Roll back what a request has left that no finalizer holds; returns when to continue, None at the end."""
+        if state.side_effects is not None and roll_back:
+            orphan = self.reader.from_cache(key, state.side_effects)
+            pending = await self.completer.roll_back_orphan(orphan, state)
+            if pending is not None:
+                return pending
+        await self.runner.forget(key, state.uid)
         return None
 
-    async def _undo_orphan(self, sight: Snapshot, request: BindRequest, memory: RequestState) -> Result | None:
-        sight.request = request
-        await self._lookout.look(sight, Target.POD)
-        if is_bound_as_asked(request, sight.pod_view):
-            return None
-        why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
-        pause = await self._ending.undo(self._attempts.context(sight, request), memory, why)
-        return None if pause is None else self._failures.unfinished(request.key, pause)
+    # --- failures ---
 
-    def _times(self, request: BindRequest) -> Times:
-        return self._timing.times(request, WaitCause.GATES.value)
-
-    async def _failed(self, key: ObjectKey, error: KubeError) -> Result:
+    async def _on_error(self, key: ObjectKey, error: KubeError) -> Result:
         """Requeue a key whose reconcile failed in a call; report the failure if it is the request's own."""
-        why, memory = str(error), self.memories.get(key)
+        why, state = str(error), self.states.get(key)
         retry_after = error.retry_after if isinstance(error, InfrastructureError) else None
-        if memory is not None and not isinstance(error, InfrastructureError):
+        if state is not None and not isinstance(error, InfrastructureError):
             # Another client wrote in between, or a policy denies the write: the next reconcile starts with a live
             # read.
-            memory.ask_live = True
-        if self._failures.note(key, retry_after).own and memory is not None and not memory.done:
+            state.needs_live_read = True
+        if self.failures.note(key, retry_after).own and state is not None and not state.done:
             try:
-                reported = await self._report(key, memory, why)
+                result = await self._report(key, state, why)
             except KubeError as unreported:
                 log.debug("a failure is not reported", extra={"bindRequest": str(key), "error": str(unreported)})
             else:
-                if reported is not None and reported.delay is not None:
-                    return replace(reported, inconclusive=True)
-        return self._failures.again(key, why, retry_after)
+                if result is not None and result.requeue_after is not None:
+                    return replace(result, keeps_failures=True)
+        return self.failures.requeue(key, why, retry_after)
 
-    async def _report(self, key: ObjectKey, memory: RequestState, why: str) -> Result | None:
+    async def _report(self, key: ObjectKey, state: RequestState, why: str) -> Result | None:
         """Count a failed attempt if one was in progress; otherwise report only why the request is not complete."""
-        attempting, memory.attempting = memory.attempting, False
-        request = memory.newest(self._tools.stores.request(key))
-        if request is None or request.uid != memory.uid or request.deleting:
+        attempting, state.attempting = state.attempting, False
+        request = state.latest(self.informers.request(key))
+        if request is None or request.uid != state.uid or request.deleting:
             return None
         if attempting:
-            outcome = Outcome(Status.retry(why), self._clock.now())
-            sight = self._lookout.from_stores(key, request)
-            return await self._attempts.ended(self._attempts.context(sight, request), sight, memory, outcome)
-        await self._ending.report_blocked(request, memory, why)
+            return await self.attempts.interrupted(self.reader.from_cache(key, request), state, why)
+        await self.completer.report_blocked(request, state, why)
         return None

@@ -4,18 +4,24 @@ Nothing runs here yet: ``app`` starts and stops the components in order; tests r
 """
 
 import asyncio
+import random
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reconciler.binding.attempt import Tools
+from reconciler.binding.attempt import AttemptRunner
 from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DeferredCompletions
+from reconciler.binding.pod_conditions import PodConditions
+from reconciler.binding.read import StateReader
+from reconciler.binding.requeue import TransientFailures
+from reconciler.binding.state import RequestStates
+from reconciler.binding.timing import Timing
 from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.waits import Waits
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
 from reconciler.informers import Informers
-from reconciler.observe.lag import WatchLag
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler
@@ -104,16 +110,9 @@ async def build(
     for reflector in plugin_reflectors.values():
         stores.setdefault(reflector.selection.resource, []).append(reflector.store)
     wait_index = WaitIndex(stores)
-    lag = WatchLag(lambda: informers.requests.version, clock.monotonic)
-    metrics.watch_lag.set_function(lag.seconds)
-    completer = Completer(
-        runner, Writer(client, lag.wrote), recorder.record, metrics, binding.in_flight_timeout, binding.bound_events
-    )
     queue = new_queue(binding.workers)
     deferred = DeferredCompletions(lambda: queue.normal_depth, binding.workers)
-    reconciler = Reconciler(
-        Tools(client, informers, wait_index, deferred, runner, completer, observation, settings, clock)
-    )
+    reconciler = _reconciler(client, informers, wait_index, deferred, runner, recorder, observation, settings)
     controller = informers.handler = Controller(
         queue, binding.workers, reconciler, informers, wait_index, observation, client.availability, clock
     )
@@ -130,4 +129,57 @@ async def build(
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
         Shards(client, informers, metrics, shard, controller.on_change, registry),
         metrics,
+    )
+
+
+def _reconciler(
+    client: KubeClient,
+    informers: Informers,
+    wait_index: WaitIndex,
+    deferred: DeferredCompletions,
+    runner: Runner,
+    recorder: EventRecorder,
+    observation: Observation,
+    settings: Settings,
+) -> Reconciler:
+    clock, limits, jitter = client.clock, settings.binding, random.random
+    states = RequestStates(clock.monotonic)
+    writer = Writer(client, recorder.record, states.wrote)
+    timing = Timing(states, clock, informers.in_contact, limits, jitter)
+    failures = TransientFailures(observation.on_transient_failure, client.availability, clock)
+    conditions = PodConditions(writer)
+    waits = Waits(writer, wait_index, timing, jitter)
+    reader = StateReader(client, informers, runner, timing, settings, clock)
+    completer = Completer(reader, runner, writer, conditions, failures, observation.metrics, limits, clock)
+    attempts = AttemptRunner(
+        informers=informers,
+        reader=reader,
+        runner=runner,
+        writer=writer,
+        conditions=conditions,
+        completer=completer,
+        deferred=deferred,
+        waits=waits,
+        timing=timing,
+        failures=failures,
+        observation=observation,
+        limits=limits,
+        clock=clock,
+        jitter=jitter,
+    )
+    return Reconciler(
+        informers=informers,
+        states=states,
+        reader=reader,
+        attempts=attempts,
+        completer=completer,
+        conditions=conditions,
+        deferred=deferred,
+        waits=waits,
+        wait_index=wait_index,
+        timing=timing,
+        writer=writer,
+        runner=runner,
+        failures=failures,
+        observation=observation,
     )

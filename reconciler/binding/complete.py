@@ -9,27 +9,34 @@ The pod's PodBound condition follows the status and never delays it (``pod_condi
 """
 
 import logging
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.binding.pod_conditions import PodConditions
+from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.requeue import DONE, Result, TransientFailures
 from reconciler.binding.state import RequestState
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Fail, is_rollback_incomplete
-from reconciler.decide.in_flight import UnacknowledgedBindings, existed_before, in_flight_for
-from reconciler.decide.observed import Absent, PodView, pod_view
+from reconciler.decide.decide import Fail, is_bound_as_asked, is_rollback_incomplete
+from reconciler.decide.in_flight import existed_before, in_flight_for
+from reconciler.decide.observed import Target, has_finalizer
 from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
 from reconciler.decide.preparation import preparation
-from reconciler.decide.status import blocked_block, failed_block, rolled_back_block, succeeded_block, unreleased_block
+from reconciler.decide.status import (
+    blocked_status,
+    failed_status,
+    rollback_incomplete_status,
+    rolled_back_status,
+    succeeded_status,
+)
 from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
-from shared.api.meta import ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.runner import Runner
+from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status
-from shared.kube.events import EventNote
 from shared.runtime.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -39,61 +46,46 @@ ROLLBACK_PAUSE = timedelta(seconds=1)
 _NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
-def has_finalizer(request: BindRequest) -> bool:
-    """Return whether the request has Bowline's finalizer, that is, whether side effects may exist."""
-    return names.FINALIZER in request.finalizers
-
-
+@dataclass(slots=True)
 class Completer:
     """Completes, fails and rolls back. Methods raise the client's errors; repeating one after a crash is safe."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        writer: Writer,
-        record: Callable[[EventNote], None],
-        metrics: ReconcilerMetrics,
-        in_flight: timedelta,
-        bound_events: bool = True,
-    ) -> None:
-        self.conditions = PodConditions(writer)
-        self._runner = runner
-        self.writer = writer
-        self._record = record
-        self.metrics = metrics
-        self._in_flight = in_flight
-        self._clock: Clock = writer.clock
-        # Start of this process's current leadership term, by the monotonic clock.
-        self._leading_since = 0.0
-        # The latest creationTimestamp of the requests that existed then.
-        self._newest_before: datetime | None = None
-        self._bound_events = bound_events
+    reader: StateReader
+    runner: Runner
+    writer: Writer
+    conditions: PodConditions
+    failures: TransientFailures
+    metrics: ReconcilerMetrics
+    limits: Binding
+    clock: Clock
+    _leading_since: float = 0.0  # start of this process's current leadership term, by the monotonic clock
+    _newest_before: datetime | None = None  # the latest creationTimestamp of the requests that existed then
 
     def begin(self, since: float, newest: datetime | None) -> None:
         """Begin a leadership term at ``since``. ``newest``: see ``existed_before``."""
         self._leading_since = since
         self._newest_before = newest
-        self.conditions.start()
 
-    async def finish(self, c: BindContext, memory: RequestState, started: datetime | None) -> None:
-        """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event."""
-        request = c.request
-        await self._runner.run_post_bind(c)
-        if has_finalizer(request):
-            dropped = await self.writer.drop_finalizer(request)
-            if dropped is None:
-                await self._close(request, memory)
-                return
-            memory.wrote(request, dropped)
-            request = dropped
-        now = self._clock.now()
-        prepared = preparation(request, memory.prepared, not memory.rolled_back, c.pod)
-        block = succeeded_block(request, prepared, started, now)
-        memory.wrote(request, await self.writer.status(request, block))
+    def may_predate_term(self, request: BindRequest) -> bool:
+        """Return whether a previous leader may have started on the request: it was created before this term."""
+        return existed_before(request, self._newest_before)
+
+    async def complete(self, c: BindContext, state: RequestState, started: datetime | None = None) -> Result:
+        """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
+
+        ``c``: the attempt's context, with the present request; ``started``: when the attempt started, if one has.
+        """
+        await self.runner.run_post_bind(c)
+        request = await self.writer.drop_finalizer(c.request)
+        if request is None:
+            return await self._close(c.request, state)
+        now = self.clock.now()
+        prepared = preparation(request, state.prepared, not state.rolled_back, c.pod)
+        await self.writer.patch_status(request, succeeded_status(request, prepared, started, now))
         if prepared.warning:
-            self.tell(request, Event("Warning", "NotPrepared", prepared.warning), on_pod=True)
-        elif self._bound_events:
-            self.tell(request, success_event(request), on_pod=True)
+            self.writer.record_event(request, Event("Warning", names.EVENT_NOT_PREPARED, prepared.warning))
+        elif self.limits.bound_events:
+            self.writer.record_event(request, success_event(request))
         condition = bound_condition(request, c.pod) if c.pod is not None else None
         if c.pod is not None and condition is not None:
             self.conditions.report(c.pod, condition)
@@ -101,168 +93,133 @@ class Completer:
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
         c.log.info("pod is bound", extra={"node": request.selected_node})
-        await self._close(request, memory)
+        return await self._close(request, state)
 
-    async def fail(self, c: BindContext, memory: RequestState, fail: Fail) -> timedelta | None:
-        """Terminal failure: roll back, drop the finalizer, then report Failed.
+    async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
+        """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
+        request = snapshot.request
+        may_have_effects = has_finalizer(request) or state.side_effects is not None or is_rollback_incomplete(request)
+        if (may_have_effects or state.unacknowledged_at is not None) and request.pod_key.name:
+            # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
+            if Target.POD not in snapshot.live:
+                await self.reader.read_live(snapshot, Target.POD)
+            if is_bound_as_asked(request, snapshot.pod_view):
+                return await self.complete(self.reader.context(snapshot), state)
+        pending = self._binding_in_flight(snapshot, state)
+        if pending is None and may_have_effects:
+            pending = await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
+        if pending is not None:
+            return pending
+        released = await self.writer.drop_finalizer(request)
+        if released is not None:
+            await self._report_failed(released, snapshot, state, fail)
+        return await self._close(request, state)
 
-        Returns when to continue an incomplete rollback; None if nothing is left to do.
-        """
-        request = c.request
-        pause = self._binding_in_flight(c, memory)
-        if pause is not None:
-            return pause
-        if has_finalizer(request) or memory.effects is not None or is_rollback_incomplete(request):
-            done = await self._runner.run_rollback(c, Status.fatal(fail.message, fail.reason))
-            if done.code is not Code.OK:
-                pause = _may_pass(memory, done)
-                return pause if pause is not None else await self._report_incomplete(c, memory, done, fail)
-            memory.effects = None
-            memory.rolled_back = True
-            memory.prepared = False
-        dropped = await self.writer.drop_finalizer(request)
-        if dropped is None:
-            await self._close(request, memory)
-            return None
-        if dropped is not request:
-            memory.wrote(request, dropped)
-            request = dropped
-        is_asked = self._is_asked_pod(c)
-        pod_node = (c.pod or {}).get("spec", {}).get("nodeName", "") if is_asked else ""
-        block = failed_block(request, fail, memory.rolled_back, pod_node, self._clock.now())
-        memory.wrote(request, await self.writer.status(request, block))
-        self.tell(request, failure_event(fail), on_pod=is_asked)
-        if fail.reason not in _NO_CONDITION:
-            self.report_failure(c, PodBound("False", fail.reason.value, fail.message))
-        self.metrics.finished.labels(reason=fail.reason.value).inc()
-        c.log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
-        await self._close(request, memory)
-        return None
-
-    async def undo(self, c: BindContext, memory: RequestState, why: Status) -> timedelta | None:
-        """Roll back the side effects of a deleted request. Returns when to continue; None if nothing is left."""
-        pause = self._binding_in_flight(c, memory)
-        if pause is not None:
-            return pause
-        done = await self._runner.run_rollback(c, why)
-        if done.code is Code.OK:
-            memory.effects = None
-            return None
-        c.log.warning("rollback is delayed", extra={"why": done.message})
-        return _pause(done)
-
-    async def roll_back(self, c: BindContext, memory: RequestState, why: Status) -> timedelta | None:
-        """Roll back an abandoned request. Returns when to continue; None if nothing is left."""
-        pause = self._binding_in_flight(c, memory)
-        if pause is not None:
-            return pause
-        request = c.request
-        done = await self._runner.run_rollback(c, why)
-        if done.code is not Code.OK:
-            pause = _may_pass(memory, done)
-            return pause if pause is not None else await self._report_incomplete(c, memory, done, None)
+    async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
+        """Roll back an abandoned request: one that is being deleted, or has Failed with side effects."""
+        pending = self._binding_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why)
+        if pending is not None:
+            return pending
+        request = snapshot.request
         if request.phase is Phase.FAILED:
             # Failed by an older release or another controller: this release drops the finalizer before it writes
             # Failed.
-            written = await self.writer.status(request, rolled_back_block(request, self._clock.now()))
-            memory.wrote(request, written)
-            request = written
-        await self.drop_finalizer(request, memory)
-        return None
+            request = await self.writer.patch_status(request, rolled_back_status(request, self.clock.now()))
+        return await self.drop_finalizer(request, state)
 
-    async def drop_finalizer(self, request: BindRequest, memory: RequestState) -> None:
+    async def roll_back_orphan(self, snapshot: Snapshot, state: RequestState) -> Result | None:
+        """Roll back the side effects of a request that was released without a rollback; None if none are left."""
+        await self.reader.read_live(snapshot, Target.POD)
+        if is_bound_as_asked(snapshot.request, snapshot.pod_view):
+            return None
+        why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
+        return self._binding_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why, is_orphan=True)
+
+    async def drop_finalizer(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
-        dropped = await self.writer.drop_finalizer(request)
-        if dropped is not None:
-            memory.wrote(request, dropped)
-        await self._close(request, memory)
+        await self.writer.drop_finalizer(request)
+        return await self._close(request, state)
 
-    async def report_blocked(self, request: BindRequest, memory: RequestState, why: str) -> None:
+    async def report_blocked(self, request: BindRequest, state: RequestState, why: str) -> None:
         """Report in status and event what keeps the request from completing, other than a failed attempt."""
-        if why != memory.blocked:
-            memory.blocked = why
-            self.tell(request, Event("Warning", "BindingRetry", f"not complete yet: {why}"), on_pod=True)
+        if why != state.blocked:
+            state.blocked = why
+            self.writer.record_event(request, Event("Warning", names.EVENT_RETRY, f"not complete yet: {why}"))
         if request.phase is Phase.PENDING:
-            memory.wrote(request, await self.writer.status(request, blocked_block(request, why, self._clock.now())))
+            await self.writer.patch_status(request, blocked_status(request, why, self.clock.now()))
 
-    def report_failure(self, c: BindContext, condition: PodBound) -> None:
-        """Report the failure in the PodBound condition, if the pod is the one that the request names."""
-        if c.pod is not None and self._is_asked_pod(c) and not _says_already(c, condition):
-            self.conditions.report(c.pod, condition)
+    async def _roll_back(
+        self,
+        snapshot: Snapshot,
+        state: RequestState,
+        why: Status,
+        fail: Fail | None = None,
+        *,
+        is_orphan: bool = False,
+    ) -> Result | None:
+        """Call the plugins' rollback. Returns when to continue it, None if it is complete.
 
-    def tell(self, request: BindRequest, event: Event, on_pod: bool) -> None:
-        """Queue an event, about the pod if ``on_pod``, else about the request."""
-        about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
-        pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
-        self._record(
-            EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
-        )
+        An incomplete one is reported, with the failure that follows it; that of an orphan only in the log. Transient
+        failures are not reported below QUIET_FAILURES: a lost reply is not, a lasting failure is, because the
+        scheduler waits for the result.
+        """
+        c = self.reader.context(snapshot)
+        done = await self.runner.run_rollback(c, why)
+        if done.code is Code.OK:
+            state.side_effects = None
+            state.rolled_back = True
+            state.prepared = False
+            return None
+        if is_orphan:
+            c.log.warning("rollback is delayed", extra={"why": done.message})
+        elif done.code is Code.TRANSIENT and state.rollback_transient_failures < QUIET_FAILURES:
+            state.rollback_transient_failures += 1
+        else:
+            await self._report_incomplete(snapshot, state, done, fail)
+            c.log.warning("rollback is not complete", extra={"why": done.message})
+        return self.failures.requeue_rollback(snapshot.key, max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE))
 
     async def _report_incomplete(
-        self, c: BindContext, memory: RequestState, done: Status, fail: Fail | None
-    ) -> timedelta | None:
-        """Report that the rollback is incomplete; returns when to continue it. ``fail``: the failure it precedes."""
-        request = c.request
-        block = unreleased_block(request, fail, done, self._clock.now())
-        memory.wrote(request, await self.writer.status(request, block))
+        self, snapshot: Snapshot, state: RequestState, done: Status, fail: Fail | None
+    ) -> None:
+        request = snapshot.request
+        await self.writer.patch_status(request, rollback_incomplete_status(request, fail, done, self.clock.now()))
         # After a restart the status already reports it: the previous process has sent the event.
-        if not memory.rollback_told and not is_rollback_incomplete(request):
-            note = f"rollback is not complete: {done.message}"
-            self.tell(request, Event("Warning", "RollbackFailed", note), on_pod=self._is_asked_pod(c))
-        memory.rollback_told = True
-        c.log.warning("rollback is not complete", extra={"why": done.message})
-        return _pause(done)
+        if not state.rollback_reported and not is_rollback_incomplete(request):
+            event = Event("Warning", names.EVENT_ROLLBACK_FAILED, f"rollback is not complete: {done.message}")
+            self.writer.record_event(request, event, on_pod=snapshot.named_pod is not None)
+        state.rollback_reported = True
 
-    async def _close(self, request: BindRequest, memory: RequestState) -> None:
-        memory.close()
-        await self._runner.forget(request.key, request.uid)
+    async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
+        pod = snapshot.named_pod
+        pod_node = (pod or {}).get("spec", {}).get("nodeName", "")
+        status = failed_status(request, fail, state.rolled_back, pod_node, self.clock.now())
+        await self.writer.patch_status(request, status)
+        self.writer.record_event(request, failure_event(fail), on_pod=pod is not None)
+        if pod is not None and fail.reason not in _NO_CONDITION:
+            self.conditions.report_failure(pod, PodBound("False", fail.reason.value, fail.message))
+        self.metrics.finished.labels(reason=fail.reason.value).inc()
+        log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
 
-    def may_be_a_predecessors(self, request: BindRequest) -> bool:
-        """Return whether a previous leader may have started on the request: it was created before this term."""
-        return existed_before(request, self._newest_before)
+    async def _close(self, request: BindRequest, state: RequestState) -> Result:
+        state.close()
+        await self.runner.forget(request.key, request.uid)
+        return DONE
 
-    def _binding_in_flight(self, c: BindContext, memory: RequestState) -> timedelta | None:
-        """Return how long an unacknowledged Binding may still take effect; None if none can.
+    def _binding_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:
+        """Return when to continue if an unacknowledged Binding may still take effect; None if none can.
 
         Until then nothing is rolled back and no failure is reported as final.
         """
-        now = self._clock.monotonic()
+        request, now = snapshot.request, self.clock.monotonic()
+        unacknowledged_at = state.unacknowledged_at
         # A previous leader's Binding matters only if the rollback would remove something.
-        is_inherited = has_finalizer(c.request) and self.may_be_a_predecessors(c.request)
-        posts = UnacknowledgedBindings(
-            timedelta(seconds=now - memory.unknown_binding) if memory.unknown_binding is not None else None,
+        is_inherited = has_finalizer(request) and self.may_predate_term(request)
+        left = in_flight_for(
+            request,
+            snapshot.pod_view,
+            timedelta(seconds=now - unacknowledged_at) if unacknowledged_at is not None else None,
             timedelta(seconds=now - self._leading_since) if is_inherited else None,
-            self._in_flight,
+            self.limits.in_flight_timeout,
         )
-        left = in_flight_for(c.request, pod_view(c.pod) if c.pod is not None else Absent.GONE, posts)
-        return left if left > timedelta() else None
-
-    @staticmethod
-    def _is_asked_pod(c: BindContext) -> bool:
-        view: PodView | None = pod_view(c.pod) if c.pod is not None else None
-        return view is not None and view.uid == c.request.pod_uid
-
-
-def _pause(done: Status) -> timedelta:
-    return max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE)
-
-
-def _may_pass(memory: RequestState, done: Status) -> timedelta | None:
-    """Return the retry delay of a rollback while its transient failures are below QUIET_FAILURES, else None.
-
-    A single lost reply is not reported. A lasting failure is: the scheduler waits for the result.
-    """
-    if done.code is not Code.TRANSIENT or memory.rollback_troubles >= QUIET_FAILURES:
-        return None
-    memory.rollback_troubles += 1
-    return _pause(done)
-
-
-def _says_already(c: BindContext, condition: PodBound) -> bool:
-    return any(
-        stored.get("type") == names.CONDITION_POD_BOUND
-        and stored.get("status") == condition.status
-        and stored.get("reason") == condition.reason
-        and stored.get("message") == condition.message
-        for stored in ((c.pod or {}).get("status") or {}).get("conditions") or ()
-    )
+        return self.failures.requeue_rollback(snapshot.key, left) if left > timedelta() else None

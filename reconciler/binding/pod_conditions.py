@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from reconciler.binding.writer import Writer
 from reconciler.decide.outcome import PodBound
+from shared.api import names
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError, Conflict, KubeError
 from shared.runtime.workers import run_worker
@@ -69,6 +70,15 @@ class PodConditions:
         self._workers = []
         self._pending.clear()
 
+    def report_failure(self, pod: Object, condition: PodBound) -> None:
+        """Queue a failure's condition, unless the pod has it already."""
+        content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
+        stored = (pod.get("status") or {}).get("conditions") or ()
+        if content not in [
+            tuple(one.get(name) for name in ("type", "status", "reason", "message")) for one in stored
+        ]:
+            self.report(pod, condition)
+
     def report(self, pod: Object, condition: PodBound) -> None:
         """Queue the condition; it replaces a pending one of the same pod. Dropped if MAX_PENDING are pending."""
         key = key_of(pod)
@@ -85,7 +95,7 @@ class PodConditions:
         report.tries += 1
         try:
             async with asyncio.timeout(TRY_TIMEOUT_S):
-                await self._writer.pod_condition(report.pod, report.condition, report.since)
+                await self._writer.patch_pod_bound_condition(report.pod, report.condition, report.since)
         except (KubeError, TimeoutError) as error:
             is_denied = isinstance(error, ApiError) and not isinstance(error, Conflict)
             if report.tries < TRIES and not is_denied:

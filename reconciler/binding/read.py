@@ -1,22 +1,26 @@
 """Reads a request and its surroundings: from the caches first, and live where a decision requires it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reconciler.decide.decide import Decision, Look, decide
-from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Policy, Target, Times, node_view, pod_view
+from reconciler.binding.timing import Timing
+from reconciler.decide.decide import Action, ReadLive, decide, wait_left
+from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Target, Times, node_view, pod_view
 from reconciler.informers import Informers, transform_node, transform_pod
+from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import Object, ObjectKey
+from shared.framework.binding.context import BindContext, copied
 from shared.framework.binding.runner import Runner, Served
+from shared.framework.config import Settings
 from shared.kube.client import KubeClient
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS, Resource
 from shared.runtime.clock import Clock
+from shared.runtime.logging import with_fields
 
-# For how long a request has been known and has waited, and its remaining pause.
-TimesOf = Callable[[BindRequest], Times]
+log = logging.getLogger("reconciler.binding")
 
 
 @dataclass(slots=True)
@@ -24,10 +28,17 @@ class Snapshot:
     """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
 
     key: ObjectKey
-    request: BindRequest | Absent
+    found: BindRequest | Absent
     pod: Object | Absent = Absent.NOT_IN_CACHE
     node: Object | Absent = Absent.NOT_IN_CACHE
+    times: Times = field(default_factory=Times)
     live: set[Target] = field(default_factory=set)
+
+    @property
+    def request(self) -> BindRequest:
+        """The request. Only valid if it was found; before that there is no pod or node to read."""
+        assert isinstance(self.found, BindRequest)  # noqa: S101 - decide() requires the request first
+        return self.found
 
     @property
     def pod_view(self) -> PodView | Absent:
@@ -40,91 +51,106 @@ class Snapshot:
         return self.node if isinstance(self.node, Absent) else node_view(self.node)
 
     @property
-    def asked(self) -> BindRequest:
-        """The request. Only valid if it was found; before that there is no pod or node to read."""
-        assert isinstance(self.request, BindRequest)  # noqa: S101 - decide() requires the request first
-        return self.request
+    def named_pod(self) -> Object | None:
+        """The pod that the request names, by its UID; None if there is none or another one."""
+        view = self.pod_view
+        is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
+        return self.pod if is_named and not isinstance(self.pod, Absent) else None
 
 
+@dataclass(frozen=True, slots=True)
 class StateReader:
     """Reads the snapshot of a request as precisely as its decision requires."""
 
-    def __init__(self, client: KubeClient, stores: Informers, runner: Runner, policy: Policy, clock: Clock) -> None:
-        self._client = client
-        self._stores = stores
-        self._runner = runner
-        self._policy = policy
-        self._clock = clock
+    client: KubeClient
+    informers: Informers
+    runner: Runner
+    timing: Timing
+    settings: Settings
+    clock: Clock
 
-    async def see(
-        self, key: ObjectKey, newest: BindRequest | None, ask_live: bool, times: TimesOf
-    ) -> tuple[Snapshot, Decision]:
+    async def read(self, key: ObjectKey, latest: BindRequest | None, is_stale: bool) -> tuple[Snapshot, Action]:
         """Read the caches, and live what the decision requires; returns the snapshot and the decision.
 
-        ``newest``: the request, possibly newer than the cached one. ``ask_live``: the cached request is known to be
-        stale.
+        ``latest``: the request, possibly newer than the cached one. ``is_stale``: it may be older than the stored
+        one. Raises the client's errors.
         """
-        sight = self.from_stores(key, newest)
-        if ask_live:
-            await self.look(sight, Target.REQUEST)
-        decision = self._decide(sight, times)
-        while isinstance(decision, Look):
-            await self.look(sight, decision.target)
-            decision = self._decide(sight, times)
-        return sight, decision
+        snapshot = self.from_cache(key, latest)
+        if is_stale:
+            await self.read_live(snapshot, Target.REQUEST)
+        while isinstance(decision := self._decide(snapshot), ReadLive):
+            await self.read_live(snapshot, decision.target)
+        return snapshot, decision
 
-    async def look(self, sight: Snapshot, target: Target) -> None:
+    async def read_live(self, snapshot: Snapshot, target: Target) -> None:
         """Read one object from the API server into the snapshot. Raises the client's errors, except NotFound."""
         match target:
             case Target.REQUEST:
-                found = await self._stores.get_request(sight.key)
-                fresh = self.from_stores(sight.key, None if isinstance(found, Absent) else decode_bind_request(found))
-                sight.request = found if isinstance(found, Absent) else fresh.request
-                sight.pod, sight.node = fresh.pod, fresh.node
-                sight.live.clear()  # the request may name another pod now
+                found = await self.informers.get_request(snapshot.key)
+                fresh = self.from_cache(
+                    snapshot.key, None if isinstance(found, Absent) else decode_bind_request(found)
+                )
+                snapshot.found = found if isinstance(found, Absent) else fresh.found
+                snapshot.pod, snapshot.node, snapshot.times = fresh.pod, fresh.node, fresh.times
+                snapshot.live.clear()  # the request may name another pod now
             case Target.POD:
-                raw = await self._get(PODS, sight.asked.pod_key)
-                pod = transform_pod(raw) if raw is not None else None
-                if pod is not None:
-                    self._stores.offer_pod(pod)
-                sight.pod = pod if pod is not None else Absent.GONE
+                raw = await self._get(PODS, snapshot.request.pod_key)
+                snapshot.pod = transform_pod(raw) if raw is not None else Absent.NOT_FOUND
+                if not isinstance(snapshot.pod, Absent):
+                    self.informers.offer_pod(snapshot.pod)
             case Target.NODE:
-                raw = await self._get(NODES, ObjectKey("", sight.asked.selected_node))
-                sight.node = transform_node(raw) if raw is not None else Absent.GONE
-        sight.live.add(target)
+                raw = await self._get(NODES, ObjectKey("", snapshot.request.selected_node))
+                snapshot.node = transform_node(raw) if raw is not None else Absent.NOT_FOUND
+        snapshot.live.add(target)
 
-    def from_stores(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
-        """Return the cached objects around a request."""
+    def from_cache(self, key: ObjectKey, request: BindRequest | None) -> Snapshot:
+        """Return the snapshot of a request with the cached objects around it."""
         if request is None:
             return Snapshot(key, Absent.NOT_IN_CACHE)
-        pod, node = self._stores.pod(request.pod_key), self._stores.node(request.selected_node)
+        pod, node = self.informers.pod(request.pod_key), self.informers.node(request.selected_node)
         return Snapshot(
             key,
             request,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node if node is not None else Absent.NOT_IN_CACHE,
+            self.timing.times(request),
         )
 
-    def _decide(self, sight: Snapshot, times: TimesOf) -> Decision:
-        older, served, lasted = None, Served(frozenset()), Times()
-        if isinstance(sight.request, BindRequest):
-            older = self._stores.older(sight.request)
-            served = self._runner.served(sight.request) if sight.request.spec is not None else served
-            lasted = times(sight.request)
-        seen = Observed(
-            sight.request,
-            sight.pod_view,
-            sight.node_view,
-            older,
+    def context(self, snapshot: Snapshot) -> BindContext:
+        """Return the context that plugins receive: deep copies of the request, the pod and the node."""
+        request, attempt = snapshot.request, snapshot.request.attempt_id
+        return BindContext(
+            request=replace(request, raw=copied(request.raw)),
+            # Copies: whatever a plugin writes into them, the cached objects stay unchanged.
+            pod=None if isinstance(snapshot.pod, Absent) else copied(snapshot.pod),
+            node=None if isinstance(snapshot.node, Absent) else copied(snapshot.node),
+            attempt=request.failed_attempts + 1,
+            attempt_id=attempt,
+            annotations={names.PREPARED_FOR: request.uid},
+            deadline=self.clock.now() + wait_left(self.settings.binding.wait_timeout, snapshot.times),
+            client=self.client,
+            log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
+        )
+
+    def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
+        request, preceding, served = snapshot.found, None, Served(frozenset())
+        if isinstance(request, BindRequest):
+            preceding = self.informers.preceding(request)
+            served = self.runner.served(request) if request.spec is not None else served
+        observed = Observed(
+            request,
+            snapshot.pod_view,
+            snapshot.node_view,
+            preceding,
             served.demands,
-            lasted,
-            frozenset(sight.live),
+            snapshot.times,
+            frozenset(snapshot.live),
             served.errors,
         )
-        return decide(seen, self._policy)
+        return decide(observed, self.settings)
 
     async def _get(self, resource: Resource, key: ObjectKey) -> dict[str, Any] | None:
         try:
-            return await self._client.get(resource, key.namespace, key.name)
+            return await self.client.get(resource, key.namespace, key.name)
         except NotFound:
             return None

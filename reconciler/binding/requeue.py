@@ -28,24 +28,26 @@ _SOON = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Result of a reconcile: process the key again after ``delay``; if None, only when an event requires it.
+    """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event requires it.
 
-    ``inconclusive``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
+    ``keeps_failures``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
     """
 
-    delay: timedelta | None
-    inconclusive: bool = False
+    requeue_after: timedelta | None
+    keeps_failures: bool = False
 
 
 DONE = Result(None)
-REQUEUE = Result(timedelta())
+REQUEUE = Result(timedelta(), keeps_failures=True)
 
 
 class TransientFailures:
-    """Consecutive transient failures by key, and their backoff. ``troubled`` is called for each failure."""
+    """Consecutive transient failures by key, and their backoff. ``on_failure`` is called for each failure."""
 
-    def __init__(self, troubled: Callable[[ObjectKey, str], None], availability: Availability, clock: Clock) -> None:
-        self._troubled = troubled
+    def __init__(
+        self, on_failure: Callable[[ObjectKey, str], None], availability: Availability, clock: Clock
+    ) -> None:
+        self._on_failure = on_failure
         self._availability = availability
         self._clock = clock
         self._backoff: ItemBackoff[ObjectKey] = ItemBackoff(BASE, MAX)
@@ -69,7 +71,7 @@ class TransientFailures:
         self._streaks[key] = streak
         return streak
 
-    def again(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Result:
+    def requeue(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Result:
         """Return the delay after a failed reconcile. ``at_least``: the API server's Retry-After."""
         now = self._clock.monotonic()
         if at_least is not None:
@@ -80,18 +82,18 @@ class TransientFailures:
             # The failure is reported after REPORT_AFTER_S; the longest backoff must not be added to that.
             left = timedelta(seconds=streak.first + REPORT_AFTER_S - now)
             delay = min(delay, max(left, BASE))
-        self._troubled(key, why)
+        self._on_failure(key, why)
         self._log(key, why, delay, now)
-        return Result(max(delay, _SOON), inconclusive=True)
+        return Result(max(delay, _SOON), keeps_failures=True)
 
-    def held(self, key: ObjectKey) -> Result | None:
+    def retry_after_remaining(self, key: ObjectKey) -> Result | None:
         """Return the remaining Retry-After delay of the key, None if there is none."""
         left_s = self._deferred.get(key, 0.0) - self._clock.monotonic()
-        return Result(timedelta(seconds=left_s), inconclusive=True) if left_s > 0 else None
+        return Result(timedelta(seconds=left_s), keeps_failures=True) if left_s > 0 else None
 
-    def unfinished(self, key: ObjectKey, at_least: timedelta) -> Result:
+    def requeue_rollback(self, key: ObjectKey, at_least: timedelta) -> Result:
         """Return the delay before an incomplete rollback continues; it increases with each failure."""
-        return Result(max(at_least, self._backoff.next_delay(key)), inconclusive=True)
+        return Result(max(at_least, self._backoff.next_delay(key)), keeps_failures=True)
 
     def recovered(self) -> None:
         """Reset all streaks and backoffs after an outage: its failures were not the requests' own."""
@@ -103,7 +105,7 @@ class TransientFailures:
         self.recovered()
         self._deferred.clear()
 
-    def over(self, key: ObjectKey) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """Drop the key's failures after a successful reconcile."""
         self._backoff.reset(key)
         self._streaks.pop(key, None)

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from reconciler.binding.state import NO_WAIT, RequestState, RequestStates
-from reconciler.decide.conditions import PREPARED, condition_of
-from reconciler.decide.observed import Times
-from reconciler.decide.outcome import Limits, backoff
+from reconciler.decide.observed import PREPARED, Times, condition_of
+from reconciler.decide.outcome import backoff
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import parse_time
+from shared.framework.config import Binding
 from shared.runtime.clock import Clock
 
 _ZERO = timedelta()
@@ -23,66 +23,65 @@ MAX_PAUSE = timedelta(hours=1)
 
 
 class Timing:
-    """Times of requests. ``in_contact`` returns for how long all watches have been connected to the API server."""
+    """Times of requests. ``contact`` returns for how long all watches have been connected to the API server."""
 
     def __init__(
         self,
-        memories: RequestStates,
+        states: RequestStates,
         clock: Clock,
-        in_contact: Callable[[], timedelta],
-        limits: Callable[[], Limits],
+        contact: Callable[[], timedelta],
+        limits: Binding,
+        jitter: Callable[[], float],
     ) -> None:
-        self._memories = memories
+        self._states = states
         self._clock = clock
-        self._in_contact = in_contact
+        self._contact = contact
         self._limits = limits
+        self._jitter = jitter
 
-    def times(self, request: BindRequest, wait: str | None = None) -> Times:
-        """Return the request's times for the wait named ``wait``; None means its present wait."""
-        now = self._clock.monotonic()
-        memory = self._memory(request)
-        known = _since(memory.since, now) if memory is not None else _ZERO
-        retry_in = self._retry_in(request, memory, now)
-        contact = self._in_contact()
-        if memory is None or not memory.wait_name:
+    def times(self, request: BindRequest) -> Times:
+        """Return the request's times, with those of its present wait."""
+        now, contact = self._clock.monotonic(), self._contact()
+        state = self._states.get(request.key, request.uid)
+        known = _since(state.since, now) if state is not None else _ZERO
+        retry_in = self._retry_in(request, state, now)
+        if state is None or not state.wait.cause:
             restored = stored_wait(request, self._clock.now())
-            return Times(known, restored or _ZERO, contact if restored is None else _ZERO, retry_in)
-        if memory.wait_name == NO_WAIT or wait not in (None, memory.wait_name):
-            return Times(known, _ZERO, contact, retry_in)
-        watched = min(contact, _since(memory.wait_restored_at, now)) if memory.wait_restored_at else contact
-        return Times(known, _since(memory.wait_began, now), watched, retry_in)
+            watched = contact if restored is None else _ZERO
+            return Times(known, restored or _ZERO, watched, retry_in, contact)
+        wait = state.wait
+        if wait.cause == NO_WAIT:
+            return Times(known, _ZERO, contact, retry_in, contact)
+        watched = min(contact, _since(wait.restored_at, now)) if wait.restored_at else contact
+        return Times(known, _since(wait.began, now), watched, retry_in, contact, wait.cause)
 
-    def begin_wait(self, request: BindRequest, memory: RequestState, wait: str) -> None:
+    def begin_wait(self, request: BindRequest, state: RequestState, cause: str) -> None:
         """Record that the request waits; no change if it already waits for the same."""
-        if memory.wait_name == wait:
+        wait = state.wait
+        if wait.cause == cause:
             return
         now = self._clock.monotonic()
-        restored = stored_wait(request, self._clock.now()) if not memory.wait_name else None
-        memory.wait_name = wait
-        memory.wait_began = now - (restored or _ZERO).total_seconds()
-        memory.wait_restored_at = now if restored is not None else 0.0
+        restored = stored_wait(request, self._clock.now()) if not wait.cause else None
+        wait.cause = cause
+        wait.began = now - (restored or _ZERO).total_seconds()
+        wait.restored_at = now if restored is not None else 0.0
 
-    def delay_retry(self, memory: RequestState, pause: timedelta) -> None:
+    def delay_retry(self, state: RequestState, pause: timedelta) -> None:
         """Record that the next attempt must not start before ``pause`` is over."""
-        memory.retry_at = self._clock.monotonic() + pause.total_seconds()
+        state.retry_at = self._clock.monotonic() + pause.total_seconds()
 
-    def waiting_since(self, memory: RequestState) -> datetime:
+    def waiting_since(self, state: RequestState) -> datetime:
         """Return the present wait's start as wall-clock time, for the status."""
-        now = self._clock.now()
-        return now - _since(memory.wait_began, self._clock.monotonic()) if memory.wait_name else now
+        return self._clock.now() - _since(state.wait.began, self._clock.monotonic())
 
-    def _memory(self, request: BindRequest) -> RequestState | None:
-        memory = self._memories.get(request.key)
-        return memory if memory is not None and memory.uid == request.uid else None
-
-    def _retry_in(self, request: BindRequest, memory: RequestState | None, now: float) -> timedelta:
-        if memory is not None and memory.retry_at is not None:
-            return max(_ZERO, timedelta(seconds=memory.retry_at - now))
-        limits = self._limits()
+    def _retry_in(self, request: BindRequest, state: RequestState | None, now: float) -> timedelta:
+        if state is not None and state.retry_at is not None:
+            return max(_ZERO, timedelta(seconds=state.retry_at - now))
         if request.next_attempt is not None:
-            return stored_pause(request, self._clock.now(), limits.backoff_max)
+            return stored_pause(request, self._clock.now(), self._limits.backoff.max)
         # Another project's CRD does not store nextAttemptTime.
-        return backoff(request.failed_attempts, limits) if request.failed_attempts else _ZERO
+        failed = request.failed_attempts
+        return backoff(failed, self._limits, self._jitter()) if failed else _ZERO
 
 
 def stored_wait(request: BindRequest, now: datetime) -> timedelta | None:

@@ -17,12 +17,12 @@ from shared.kube.store import Store
 Watched = tuple[str, str, ObjectKey]
 
 
-class Sleep(Enum):
+class Registration(Enum):
     """Result of registering a wait."""
 
-    NOT = "not"  # an object has changed since it was read: reconcile again
-    UNTIL_WOKEN = "until woken"  # watches show all objects
-    WITH_A_CLOCK = "with a clock"  # a watch may not show an object: poll
+    STALE = "stale"  # an object has changed since it was read: not registered, reconcile again
+    WATCHED = "watched"  # watches show all objects
+    NEEDS_POLL = "needs poll"  # a watch may not show an object
 
 
 class WaitIndex:
@@ -43,38 +43,38 @@ class WaitIndex:
         """The number of objects that requests wait for."""
         return len(self._by_object)
 
-    def waiting_for(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
+    def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
         """Return the keys of the requests that wait for the object."""
         return tuple(self._by_object.get((resource.api_version, resource.kind, key), ()))
 
-    def sleep(
-        self, request: ObjectKey, refs: Sequence[ObjectRef], slept_on: MutableMapping[Watched, ResourceVersion]
-    ) -> Sleep:
+    def register(
+        self, request: ObjectKey, refs: Sequence[ObjectRef], awaited: MutableMapping[Watched, ResourceVersion]
+    ) -> Registration:
         """Register a request until one of the objects changes.
 
-        ``slept_on`` is the request's own record of the versions at which it began to wait; it is updated. So a
+        ``awaited`` is the request's own record of the versions at which it began to wait; it is updated. So a
         lagging watch, or a plugin that gives no version, causes one extra reconcile instead of a hot loop.
         """
-        self.wake(request)
+        self.unregister(request)
         wanted = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
         shown = {watched: self._version(watched) for watched in wanted if watched[:2] in self._stores}
         for watched, version in shown.items():
-            if version != wanted[watched] and slept_on.get(watched) != version:
-                slept_on[watched] = version
-                return Sleep.NOT
-        slept_on.update(shown)
+            if version != wanted[watched] and awaited.get(watched) != version:
+                awaited[watched] = version
+                return Registration.STALE
+        awaited.update(shown)
         self._objects[request] = tuple(wanted)
         for watched in wanted:
             self._by_object.setdefault(watched, set()).add(request)
-        seen = bool(wanted) and all(shown.get(watched) for watched in wanted)
-        return Sleep.UNTIL_WOKEN if seen else Sleep.WITH_A_CLOCK
+        is_watched = bool(wanted) and all(shown.get(watched) for watched in wanted)
+        return Registration.WATCHED if is_watched else Registration.NEEDS_POLL
 
-    def wake(self, request: ObjectKey) -> None:
+    def unregister(self, request: ObjectKey) -> None:
         """Remove a request from the index, if present."""
         for watched in self._objects.pop(request, ()):
-            sleepers = self._by_object[watched]
-            sleepers.discard(request)
-            if not sleepers:
+            waiters = self._by_object[watched]
+            waiters.discard(request)
+            if not waiters:
                 del self._by_object[watched]
 
     def clear(self) -> None:

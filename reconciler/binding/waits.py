@@ -1,80 +1,77 @@
 """Waiting requests: a wait uses no worker and no attempt, and is reported only if it lasts.
 
-A wait of a few seconds leaves no trace. A longer one is written to the status and reported in one event per cause, so
-that ``kubectl describe`` shows what the request waits for, without a flood of events. ``wait_index`` maps objects to
-waiting requests; this module reports waits and determines the latest time of the next reconcile.
+A wait of a few seconds leaves no trace. A longer one is written to the status and reported in one event per message,
+so that ``kubectl describe`` shows what the request waits for, without a flood of events. ``wait_index`` maps objects
+to waiting requests; this module reports waits and determines the latest time of the next reconcile.
 """
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from reconciler.binding.complete import Completer
 from reconciler.binding.requeue import REQUEUE, Result
 from reconciler.binding.state import RequestState
-from reconciler.binding.wait_index import Sleep, WaitIndex
+from reconciler.binding.timing import Timing
+from reconciler.binding.wait_index import Registration, WaitIndex
+from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Wait
-from reconciler.decide.outcome import QUIET_WAIT, Event, Waiting
-from reconciler.decide.status import waiting_block
+from reconciler.decide.outcome import Event
+from reconciler.decide.status import waiting_status
+from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.runtime.limiter import Limiter
 
+# A shorter wait causes no write and no event.
+REPORT_WAIT_AFTER = timedelta(seconds=5)
 # Wait reports per second. Each is two writes without urgency; thousands of requests that begin to wait together must
 # not delay those that can be bound.
-TOLD_QPS = 20
+REPORT_QPS = 20
 # Objects that no watch shows are polled after POLL to twice that, randomly spread to avoid bursts.
 POLL = timedelta(seconds=30)
 
 
-def decided_wait(request: BindRequest, wait: Wait, since: datetime, now: datetime) -> Waiting:
-    """Return the decision table's wait in the form of an attempt's wait."""
-    event = Event("Normal", "BindingWaiting", wait.why)
-    return Waiting((wait.on,), wait.left, wait.why, waiting_block(request, wait.why, since, now), event)
-
-
 class Waits:
-    """Registers waiting requests and reports long waits."""
+    """Registers waiting requests and reports long waits. ``jitter`` returns a random number in [0, 1)."""
 
-    def __init__(
-        self, ending: Completer, sleepers: WaitIndex, jitter: Callable[[], float], monotonic: Callable[[], float]
-    ) -> None:
-        self._ending = ending
-        self._monotonic = monotonic
-        self._sleepers = sleepers
+    def __init__(self, writer: Writer, index: WaitIndex, timing: Timing, jitter: Callable[[], float]) -> None:
+        self._writer = writer
+        self._index = index
+        self._timing = timing
         self._jitter = jitter
-        self._turns = Limiter(TOLD_QPS)
+        self._slots = Limiter(REPORT_QPS)
 
-    async def wait(self, request: BindRequest, memory: RequestState, waiting: Waiting) -> Result:
-        """Register the request in the wait index; report the wait once it exceeds QUIET_WAIT. Returns the delay."""
-        now = self._monotonic()
-        if memory.tell_at is None:
+    async def wait(self, request: BindRequest, state: RequestState, wait: Wait) -> Result:
+        """Register the request in the wait index; report the wait if it lasts. Returns when to reconcile again."""
+        self._timing.begin_wait(request, state, wait.cause)
+        own, now = state.wait, self._writer.clock.monotonic()
+        if own.report_at is None:
             # Spread the first report over the time that reporting all waiters takes, so that they are not all
             # reconciled together.
-            memory.tell_at = now + QUIET_WAIT.total_seconds() + self._jitter() * len(self._sleepers) / TOLD_QPS
-        quiet_until = memory.tell_at
-        if now >= quiet_until and memory.wait_told != waiting.why:
-            if not memory.has_turn:
-                memory.has_turn = True
-                memory.tell_at = quiet_until = now + self._turns.reserve()
+            own.report_at = now + REPORT_WAIT_AFTER.total_seconds() + self._jitter() * len(self._index) / REPORT_QPS
+        quiet_until = own.report_at
+        if now >= quiet_until and own.reported != wait.why:
+            if not own.slot_reserved:
+                own.slot_reserved = True
+                own.report_at = quiet_until = now + self._slots.reserve()
             if now >= quiet_until:
-                memory.has_turn = False
-                await self._tell(request, memory, waiting)
+                await self._report(request, state, wait)
         # Last, with no await after it: a change from here on finds the request in the index.
-        sleep = self._sleepers.sleep(request.key, waiting.on, memory.slept_on)
-        if sleep is Sleep.NOT:
+        registration = self._index.register(request.key, wait.on, state.awaited_versions)
+        if registration is Registration.STALE:
             return REQUEUE
-        latest = waiting.left
+        latest = wait.left
         if now < quiet_until:
             latest = min(latest, timedelta(seconds=quiet_until - now))
-        if sleep is Sleep.WITH_A_CLOCK:
+        if registration is Registration.NEEDS_POLL:
             latest = min(latest, POLL * (1 + self._jitter()))
-        if waiting.poll is not None:
-            latest = min(latest, waiting.poll)
+        if wait.poll is not None:
+            latest = min(latest, wait.poll)
         return Result(max(latest, timedelta(milliseconds=1)))
 
-    async def _tell(self, request: BindRequest, memory: RequestState, waiting: Waiting) -> None:
-        # Reported by the previous process, with its event.
-        told_before = request.status.get("reason") == waiting.status["reason"]
-        memory.wrote(request, await self._ending.writer.status(request, waiting.status))
-        memory.wait_told = waiting.why
-        if not told_before:
-            self._ending.tell(request, waiting.event, on_pod=True)
+    async def _report(self, request: BindRequest, state: RequestState, wait: Wait) -> None:
+        status = waiting_status(request, wait.why, self._timing.waiting_since(state), self._writer.clock.now())
+        # Otherwise reported by the previous process, with its event.
+        is_new = request.status.get("reason") != status["reason"]
+        await self._writer.patch_status(request, status)
+        state.wait.reported = wait.why
+        if is_new:
+            self._writer.record_event(request, Event("Normal", names.EVENT_WAITING, wait.why))

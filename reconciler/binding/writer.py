@@ -1,4 +1,4 @@
-"""All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object.
+"""All of the reconciler's own writes: minimal patches with preconditions; each returns the stored object. And events.
 
 The API server ignores a UID in a custom resource's patch, so writes to BindRequests carry the resourceVersion; for
 pods it enforces the UID. On a Conflict the caller reads and decides again.
@@ -10,15 +10,16 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from reconciler.decide.outcome import PodBound
+from reconciler.decide.observed import has_finalizer
+from reconciler.decide.outcome import Event, PodBound
 from reconciler.decide.status import pruned_fields, status_patch
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import (
     Object,
     ObjectKey,
+    ObjectRef,
     ObjectUID,
-    ResourceVersion,
     format_micro_time,
     format_time,
     key_of,
@@ -27,32 +28,41 @@ from shared.api.meta import (
 )
 from shared.kube.client import KubeClient, PatchType
 from shared.kube.errors import Conflict, Invalid, NotFound, NotStoredError
+from shared.kube.events import EventNote
 from shared.kube.resources import BINDREQUESTS, PODS
 
 log = logging.getLogger(__name__)
 
 # Conflicts on an unbound pod, from other writers; no kubelet writes to it yet.
-_LOOKS = 5
+MAX_CONFLICT_TRIES = 5
 
 _REMOVED = "{} is not stored on the BindRequest: an admission webhook removes it; exempt BindRequests from it"
 
 
 class Writer:
-    """Writes BindRequests and the pod condition. Methods raise the client's errors.
+    """Writes BindRequests, the pod condition and events. Writing methods raise the client's errors.
+
+    ``record`` queues an event. ``on_write`` is called with the request before and after each write.
 
     Another project's CRD may lack status fields, which the API server then drops. The dropped fields are learnt from
     its replies, so that a field that cannot be stored does not cause a write on every reconcile.
     """
 
-    def __init__(self, client: KubeClient, wrote: Callable[[ResourceVersion], None]) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        record: Callable[[EventNote], None],
+        on_write: Callable[[BindRequest, BindRequest], None],
+    ) -> None:
         self._client = client
-        self._wrote = wrote
+        self._record = record
+        self._on_write = on_write
         self._pruned: frozenset[str] = frozenset()
         self.clock = client.clock
 
-    async def status(self, request: BindRequest, block: Mapping[str, Any]) -> BindRequest:
-        """Set the request's status to ``block``, without a write if it is equal. Returns the request as stored."""
-        kept = {key: value for key, value in block.items() if key not in self._pruned}
+    async def patch_status(self, request: BindRequest, status: Mapping[str, Any]) -> BindRequest:
+        """Set the request's status, without a write if it is equal. Returns the request as stored."""
+        kept = {key: value for key, value in status.items() if key not in self._pruned}
         patch = status_patch(request.status, kept)
         if patch is None:
             return request
@@ -69,25 +79,25 @@ class Writer:
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""
         written = await self._finalizers(request, (*request.finalizers, names.FINALIZER))
-        if names.FINALIZER not in written.finalizers:
+        if not has_finalizer(written):
             raise NotStoredError(_REMOVED.format(f"the finalizer {names.FINALIZER}"))
         return written
 
-    async def take_over(self, request: BindRequest) -> BindRequest:
+    async def fence(self, request: BindRequest) -> BindRequest:
         """Fence: change the resourceVersion, so that a previous leader's writes in flight fail with a Conflict."""
         taken = {names.TAKEN_OVER: format_micro_time(self.clock.now())}
         return await self._patch(request, {"metadata": {"annotations": taken}})
 
     async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
         """Remove the finalizer: no side effects are left. Returns None if the request no longer exists."""
-        if names.FINALIZER not in request.finalizers:
+        if not has_finalizer(request):
             return request
         try:
             return await self._finalizers(request, tuple(f for f in request.finalizers if f != names.FINALIZER))
         except NotFound:
             return None
 
-    async def pin(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
+    async def set_owner(self, request: BindRequest, pod_uid: ObjectUID) -> BindRequest:
         """Tie the request to the present pod by an owner reference. Raises NotStoredError if a webhook removes it."""
         owner = {"apiVersion": "v1", "kind": "Pod", "name": request.pod_key.name, "uid": pod_uid}
         owners = [*(request.raw["metadata"].get("ownerReferences") or ()), owner]
@@ -96,30 +106,22 @@ class Writer:
             raise NotStoredError(_REMOVED.format("the owner reference to its pod"))
         return written
 
-    async def pod_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
+    async def patch_pod_bound_condition(self, pod: Object, condition: PodBound, since: datetime) -> None:
         """Write the PodBound condition of this pod; not if it no longer exists or was replaced.
 
-        Raises the client's errors, including a denial by a policy or a webhook.
-        """
-        if condition.status == "False":
-            return await self.pod_unbound(pod, condition, since)
-        with suppress(NotFound):
-            await self._condition(key_of(pod), {"uid": uid_of(pod)}, condition, since)
-        return None
-
-    async def pod_unbound(self, pod: Object, condition: PodBound, now: datetime) -> None:
-        """Report in PodBound=False why the pod is not bound, unless it was bound or deleted meanwhile.
-
-        The write requires the resourceVersion that was seen unbound: a write still in flight when another leader
-        binds the pod must fail. Own writes of the attempt change the version as well, hence the retries with a new
-        read.
+        False is not written if the pod was bound meanwhile: the write requires the resourceVersion that was seen
+        unbound, so that one still in flight when another leader binds the pod fails. Own writes of the attempt change
+        the version as well, hence the retries with a new read. Raises the client's errors, including a denial by a
+        policy or a webhook.
         """
         key, uid = key_of(pod), uid_of(pod)
         with suppress(NotFound):
-            for tries_left in reversed(range(_LOOKS)):
+            if condition.status == "True":
+                return await self._condition(key, {"uid": uid}, condition, since)
+            for tries_left in reversed(range(MAX_CONFLICT_TRIES)):
                 guard = {"uid": uid, "resourceVersion": version_of(pod)}
                 try:
-                    return await self._condition(key, guard, condition, now)
+                    return await self._condition(key, guard, condition, since)
                 except Conflict:
                     if not tries_left:
                         raise
@@ -127,6 +129,14 @@ class Writer:
                 if uid_of(pod) != uid or pod["spec"].get("nodeName"):
                     return None
         return None
+
+    def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
+        """Queue an event, about the pod if ``on_pod``, else about the request."""
+        about = ObjectRef(names.API_VERSION, names.KIND, request.key, request.uid)
+        pod = ObjectRef("v1", "Pod", request.pod_key, request.pod_uid)
+        self._record(
+            EventNote(pod if on_pod else about, event.reason, event.note, event.type, about if on_pod else None)
+        )
 
     async def _condition(self, pod: ObjectKey, guard: Mapping[str, str], condition: PodBound, now: datetime) -> None:
         body = {
@@ -172,5 +182,5 @@ class Writer:
             field_manager=names.FIELD_MANAGER_RECONCILER,
         )
         written = decode_bind_request(reply, request)
-        self._wrote(written.resource_version)
+        self._on_write(request, written)
         return written

@@ -8,32 +8,38 @@ rollback) and retries are never based on a cache alone: it may be stale.
 
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum
 
-from reconciler.decide.conditions import BOUND, ROLLED_BACK, condition_of
-from reconciler.decide.observed import FRESH_CONTACT, Absent, Observed, PodView, Policy, Target, Times, pod_ref
+from reconciler.decide.observed import (
+    BOUND,
+    FRESH_CONTACT,
+    ROLLED_BACK,
+    Absent,
+    Observed,
+    PodView,
+    Target,
+    Times,
+    condition_of,
+    has_finalizer,
+    pod_ref,
+)
 from shared.api import names
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import ObjectRef, ObjectUID
+from shared.framework.config import Settings
 from shared.framework.status import Reason, Suggestion
 
 # `kubectl apply -f` sends objects in file order: a request may be created shortly before its pod.
 POD_GRACE = timedelta(seconds=10)
-
-
-class WaitCause(Enum):
-    """What a request waits for. Waiting for something else is a new wait, with its own duration."""
-
-    PRECEDING = "preceding request"
-    GATES = "scheduling gates"
-    PLUGIN = "plugin"
+# Causes of waits. Waiting for something else is a new wait, with its own duration.
+PRECEDING = "preceding request"
+GATES = "scheduling gates"
 
 
 # --- decisions -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadLive:
     """Read the target live, then decide again."""
 
     target: Target
@@ -58,14 +64,14 @@ class DropFinalizer:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class SetOwner:
     """The request names no pod UID: first write an owner reference to the present pod."""
 
     pod_uid: ObjectUID
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Complete:
     """The pod is on the selected node: run post_bind, drop the finalizer, report Succeeded."""
 
 
@@ -80,16 +86,17 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Blocked on an object: decide again when it changes, at the latest after ``left``. ``cause``: the kind."""
+    """Blocked on objects: decide again when one changes, at the latest when ``left`` is over and the wait expires."""
 
-    on: ObjectRef
+    on: tuple[ObjectRef, ...]
     why: str
     left: timedelta
-    cause: WaitCause
+    cause: str
+    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
 
 
 @dataclass(frozen=True, slots=True)
-class Requeue:
+class RequeueAfter:
     """Too early: decide again after that time. ``why`` is set only where it is not obvious."""
 
     after: timedelta
@@ -101,14 +108,15 @@ class Attempt:
     """Run an attempt."""
 
 
-Decision = Look | Forget | Rollback | DropFinalizer | Pin | Finish | Fail | Wait | Requeue | Attempt
+# What is executed.
+Action = Forget | Rollback | DropFinalizer | SetOwner | Complete | Fail | Wait | RequeueAfter | Attempt
 
 
 # --- the table -------------------------------------------------------------------------------------------
 
 
 # What must have been read live before a request fails for that reason.
-_GROUNDS = {
+_READ_BEFORE_FAILURE = {
     Reason.POD_GONE: Target.POD,
     Reason.BOUND_ELSEWHERE: Target.POD,
     Reason.WAIT_TIMEOUT: Target.POD,
@@ -116,14 +124,14 @@ _GROUNDS = {
 }
 
 
-def decide(seen: Observed, policy: Policy) -> Decision:
+def decide(seen: Observed, settings: Settings) -> Action | ReadLive:
     """Return the first row that applies, or the live read that this row requires first."""
-    decision = _first_row(seen, policy)
-    unproven = {target for target in _grounds(decision, seen.request) if target not in seen.live}
-    return Look(min(unproven, key=lambda target: target.value)) if unproven else decision
+    decision = _first_row(seen, settings)
+    missing = _required_live_reads(decision, seen.request) - seen.live
+    return ReadLive(min(missing, key=lambda target: target.value)) if missing else decision
 
 
-def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
+def _required_live_reads(decision: Action | ReadLive, request: BindRequest | Absent) -> set[Target]:
     """Return what must be read live before the decision is executed."""
     if not isinstance(request, BindRequest):
         return set()
@@ -133,23 +141,23 @@ def _grounds(decision: Decision, request: BindRequest | Absent) -> set[Target]:
         return {Target.REQUEST} if request.failed_attempts else set()
     if not request.pod_key.name:
         return set()  # there is nothing to read
-    if isinstance(decision, Pin):
+    if isinstance(decision, SetOwner):
         # Owned by a deleted pod, the request would fail, or be garbage-collected with it.
         return {Target.POD}
-    grounds = set()
-    if isinstance(decision, Fail) and decision.reason in _GROUNDS:
-        grounds.add(_GROUNDS[decision.reason])
-    may_undo = names.FINALIZER in request.finalizers or is_rollback_incomplete(request)
+    reads = set()
+    if isinstance(decision, Fail) and decision.reason in _READ_BEFORE_FAILURE:
+        reads.add(_READ_BEFORE_FAILURE[decision.reason])
+    may_undo = has_finalizer(request) or is_rollback_incomplete(request)
     if isinstance(decision, Rollback) or (isinstance(decision, Fail) and may_undo):
         # Rolling back what a running pod needs is worse than any delay.
-        grounds.add(Target.POD)
-    return grounds
+        reads.add(Target.POD)
+    return reads
 
 
-def _first_row(seen: Observed, policy: Policy) -> Decision:
+def _first_row(seen: Observed, settings: Settings) -> Action | ReadLive:
     request = seen.request
     if request is Absent.NOT_IN_CACHE:
-        return Look(Target.REQUEST)
+        return ReadLive(Target.REQUEST)
     if isinstance(request, Absent):
         return Forget()
     if request.deleting or request.phase is not Phase.PENDING:
@@ -157,17 +165,17 @@ def _first_row(seen: Observed, policy: Policy) -> Decision:
     if not request.pod_key.name:
         return _invalid(request)
     if not request.pod_uid:
-        return _unpinned(request, seen.pod, seen.times)
-    if seen.older is not None:
-        ref = ObjectRef(names.API_VERSION, names.KIND, seen.older)
-        return Wait(ref, f"BindRequest {seen.older} for the same pod came first", FRESH_CONTACT, WaitCause.PRECEDING)
+        return _without_owner(request, seen.pod, seen.times)
+    if seen.preceding is not None:
+        ref = ObjectRef(names.API_VERSION, names.KIND, seen.preceding)
+        return Wait((ref,), f"BindRequest {seen.preceding} for the same pod came first", FRESH_CONTACT, PRECEDING)
     if seen.pod is Absent.NOT_IN_CACHE:
-        return Look(Target.POD)
+        return ReadLive(Target.POD)
     on_pod = _of_pod(request, seen.pod)
     if on_pod is not None:
         return on_pod
     assert isinstance(seen.pod, PodView)  # noqa: S101 - _of_pod has decided for an absent one
-    return _of_attempt(request, seen.pod, seen, policy)
+    return _of_attempt(request, seen.pod, seen, settings)
 
 
 def wait_left(timeout: timedelta, times: Times) -> timedelta:
@@ -179,37 +187,37 @@ def wait_left(timeout: timedelta, times: Times) -> timedelta:
     return max(timeout - times.waited, FRESH_CONTACT - times.watched)
 
 
-def _ended(request: BindRequest, seen: Observed) -> Decision:
+def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed."""
-    if names.FINALIZER not in request.finalizers:
+    if not has_finalizer(request):
         return Forget()
     if request.phase is Phase.SUCCEEDED:
         return DropFinalizer()
     if seen.pod is Absent.NOT_IN_CACHE and request.pod_key.name:
-        return Look(Target.POD)
+        return ReadLive(Target.POD)
     if is_bound_as_asked(request, seen.pod):
         return DropFinalizer()
-    if seen.older is not None:
+    if seen.preceding is not None:
         # What is on the pod belongs to the preceding request; when that ends, this key is requeued. Not a Wait,
         # because there is nothing to report.
-        why = f"BindRequest {seen.older} for the same pod precedes: what is prepared on the pod is its own"
-        return Requeue(FRESH_CONTACT, why)
+        why = f"BindRequest {seen.preceding} for the same pod precedes: what is prepared on the pod is its own"
+        return RequeueAfter(FRESH_CONTACT, why)
     if request.deleting:
         return Rollback("the request was deleted")
-    return Rollback("the request has failed", _told_reason(request))
+    return Rollback("the request has failed", _reported_reason(request))
 
 
-def _unpinned(request: BindRequest, pod: PodView | Absent, times: Times) -> Decision:
+def _without_owner(request: BindRequest, pod: PodView | Absent, times: Times) -> Action | ReadLive:
     if pod is Absent.NOT_IN_CACHE:
-        return Look(Target.POD)
+        return ReadLive(Target.POD)
     if isinstance(pod, PodView):
-        return Pin(pod.uid)
+        return SetOwner(pod.uid)
     if times.known < POD_GRACE:
-        return Requeue(POD_GRACE - times.known)
+        return RequeueAfter(POD_GRACE - times.known)
     return Fail(Reason.POD_GONE, f"pod {request.pod_key} does not exist; create it before its request")
 
 
-def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
+def _of_pod(request: BindRequest, pod: PodView | Absent) -> Action | None:
     """Rows that depend on the pod only; None if it may still be bound."""
     name = request.pod_key
     if isinstance(pod, Absent):
@@ -218,7 +226,7 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
         why = f"pod {name} is another one now (UID {pod.uid}, asked for {request.pod_uid})"
         return Fail(Reason.POD_GONE, why)
     if pod.node and pod.node == request.selected_node:
-        return Finish()
+        return Complete()
     if pod.node:
         why = f"pod {name} runs on node {pod.node}, not on {request.selected_node}"
         return Fail(Reason.BOUND_ELSEWHERE, why)
@@ -229,7 +237,7 @@ def _of_pod(request: BindRequest, pod: PodView | Absent) -> Decision | None:
     return None
 
 
-def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Policy) -> Decision:
+def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, settings: Settings) -> Action | ReadLive:
     """Rows between a pod that may be bound and an attempt."""
     failure = pending_failure(request)
     if failure is not None:
@@ -240,41 +248,42 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, policy: Poli
     if unserved:
         why = f"no enabled plugin serves {', '.join(unserved)}; enable one, or let the scheduler ask for less"
         return Fail(Reason.NO_PLUGIN, "; ".join((why, *seen.plugin_errors)))
-    if not policy.schedules(pod.scheduler):
-        ours = ", ".join(policy.scheduler_names)
+    if not settings.schedules(pod.scheduler):
+        ours = ", ".join(settings.scheduler_names)
         why = f"pod {request.pod_key} has schedulerName {pod.scheduler}; the setting schedulerNames lists {ours}"
         return Fail(Reason.NOT_OURS, why)
     if pod.gated:
-        left = wait_left(policy.wait_timeout, seen.times)
+        times = seen.times.of(GATES)
+        left = wait_left(settings.binding.wait_timeout, times)
         why = f"pod {request.pod_key} still has scheduling gates"
         if left <= timedelta():
-            why = f"{why} after {seen.times.waited.total_seconds():.0f} s"
+            why = f"{why} after {times.waited.total_seconds():.0f} s"
             return Fail(Reason.WAIT_TIMEOUT, why, Suggestion.RETRY_SAME_NODE)
-        return Wait(pod_ref(request, pod), why, left, WaitCause.GATES)
+        return Wait((pod_ref(request, pod),), why, left, GATES)
     if seen.node is Absent.NOT_IN_CACHE:
-        return Look(Target.NODE)
+        return ReadLive(Target.NODE)
     if isinstance(seen.node, Absent) or seen.node.deleting:
         what = "does not exist" if isinstance(seen.node, Absent) else "is being deleted"
         why = f"node {request.selected_node} {what}"
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if seen.times.retry_in > timedelta():
-        return Requeue(seen.times.retry_in)
+        return RequeueAfter(seen.times.retry_in)
     return Attempt()
 
 
 def must_cancel(
-    request: BindRequest, standing: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
+    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
 ) -> bool:
     """Return whether a running attempt must stop.
 
-    That is if its request was withdrawn or replaced or has ended, its pod has, or its node was deleted. ``standing``
+    That is if its request was withdrawn or replaced or has ended, its pod has, or its node was deleted. ``current``
     and ``pod`` are the present ones; ``node_is_gone``: the node that the attempt began with is deleting, deleted or
     replaced.
     """
-    if standing is Absent.GONE:
+    if current is Absent.NOT_FOUND:
         return True
-    if isinstance(standing, BindRequest) and (
-        standing.uid != request.uid or standing.deleting or standing.phase is not Phase.PENDING
+    if isinstance(current, BindRequest) and (
+        current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
     ):
         return True
     return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
@@ -308,7 +317,7 @@ def pending_failure(request: BindRequest) -> Fail | None:
     return Fail(reason, str(announced.get("message") or ""), suggestion)
 
 
-def _told_reason(request: BindRequest) -> Reason:
+def _reported_reason(request: BindRequest) -> Reason:
     """Return the terminal reason that the status reports, for plugins that roll back after a restart."""
     word = str(request.status.get("reason") or "").partition(":")[0]
     return next((reason for reason in Reason if reason.value == word), Reason.REJECTED)

@@ -8,37 +8,33 @@ No wall clock of this process takes part: ages are measured, and whether a reque
 lead follows from creation timestamps alone, which the API server sets. Decision 10.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from reconciler.decide.conditions import ROLLED_BACK, condition_of
-from reconciler.decide.observed import Absent, PodView
+from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
 from shared.api.bindrequest import BindRequest
 
 _ZERO = timedelta()
 
 
-@dataclass(frozen=True, slots=True)
-class UnacknowledgedBindings:
-    """What this process knows of Bindings that may be in flight."""
-
-    unknown_for: timedelta | None  # how long ago the last POST without a reply was sent for this request
-    leading_for: timedelta | None  # how long ago another process may have sent one at most; None: none has
-    limit: timedelta  # how long the API server may take to execute one
-
-
-def in_flight_for(request: BindRequest, pod: PodView | Absent, posts: UnacknowledgedBindings) -> timedelta:
+def in_flight_for(
+    request: BindRequest,
+    pod: PodView | Absent,
+    unacknowledged_for: timedelta | None,
+    leading_for: timedelta | None,
+    limit: timedelta,
+) -> timedelta:
     """Return for how long a Binding of the request may still take effect; zero if none can.
 
-    ``pod`` must have been read live.
+    ``pod`` must have been read live. ``unacknowledged_for``: how long ago this process sent the last POST without a
+    reply; ``leading_for``: how long ago another process may have sent one at most; None: none has. ``limit``: how
+    long the API server may take to execute one.
     """
     if not can_be_bound(request, pod):
         return _ZERO
-    ages = [posts.unknown_for] if posts.unknown_for is not None else []
-    # One that has reported a rollback has waited before it.
-    if posts.leading_for is not None and not condition_of(request, ROLLED_BACK):
-        ages.append(posts.leading_for)
-    return max(_ZERO, posts.limit - min(ages)) if ages else _ZERO
+    # A process that has reported a rollback has waited before it.
+    inherited = leading_for if not condition_of(request, ROLLED_BACK) else None
+    ages = [age for age in (unacknowledged_for, inherited) if age is not None]
+    return max(_ZERO, limit - min(ages)) if ages else _ZERO
 
 
 def existed_before(request: BindRequest, newest: datetime | None) -> bool:

@@ -2,15 +2,27 @@
 
 Pure views of raw objects. ``Absent`` distinguishes an object that the API server reports as not found from one that
 is only missing in a cache.
+
+The order of the requests for one pod is here as well. Their attempts and rollbacks are serial: what one has prepared
+(a label, a ResourceClaim's devices, a ConfigMap) and what another rolls back may be the same object, and the pod does
+not show which is whose. The oldest request precedes, then the lower name, until it has ended and nothing of it is
+left to roll back. Decision 93.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
+from typing import Any
 
-from shared.api.bindrequest import AllocationKind, BindRequest
+from shared.api import names
+from shared.api.bindrequest import AllocationKind, BindRequest, Phase
 from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, is_deleting, uid_of, version_of
+
+# Types of a BindRequest's conditions.
+PREPARED = "Prepared"
+BOUND = "Bound"
+ROLLED_BACK = "RolledBack"
 
 # A wait does not expire before this process has been connected to the API server for so long: an outage or a restart
 # is not the request's fault.
@@ -20,8 +32,8 @@ FRESH_CONTACT = timedelta(seconds=60)
 class Absent(Enum):
     """Why an object is missing: not in the cache (which proves nothing), or not found by a live read."""
 
-    NOT_IN_CACHE = "unseen"
-    GONE = "gone"
+    NOT_IN_CACHE = "not in cache"
+    NOT_FOUND = "not found"
     ELSEWHERE = "elsewhere"  # a request that exists, but is not in this shard
 
 
@@ -61,6 +73,14 @@ class Times:
     waited: timedelta = timedelta()  # since the wait began, across restarts as far as the status reports it
     watched: timedelta = FRESH_CONTACT  # for how long a change of the awaited object would have been observed
     retry_in: timedelta = timedelta()  # no attempt before this
+    contact: timedelta = FRESH_CONTACT  # for how long the watches have been connected
+    cause: str = ""  # the wait that ``waited`` and ``watched`` are of; empty: of any, as none has begun
+
+    def of(self, cause: str) -> "Times":
+        """Return the times for the wait of that cause: one that has another cause has not begun yet."""
+        return (
+            self if cause == self.cause or not self.cause else replace(self, waited=timedelta(), watched=self.contact)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +90,11 @@ class Observed:
     request: BindRequest | Absent
     pod: PodView | Absent = Absent.NOT_IN_CACHE
     node: NodeView | Absent = Absent.NOT_IN_CACHE
-    older: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
+    preceding: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
     served: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The settings that decisions depend on."""
-
-    scheduler_names: Collection[str]
-    wait_timeout: timedelta
-
-    def schedules(self, name: str) -> bool:
-        """Return whether a pod with that schedulerName is in scope."""
-        return "*" in self.scheduler_names or name in self.scheduler_names
 
 
 def pod_view(pod: Object) -> PodView:
@@ -113,3 +121,39 @@ def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
     return ObjectRef(
         "v1", "Pod", request.pod_key, pod.uid, version_of({"metadata": {"resourceVersion": pod.version}})
     )
+
+
+def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
+    """Return the stored condition of that type; empty if there is none."""
+    stored: Sequence[Mapping[str, Any]] = request.status.get("conditions") or ()
+    return next((one for one in stored if one.get("type") == kind), {})
+
+
+def has_finalizer(request: BindRequest) -> bool:
+    """Return whether the request has Bowline's finalizer, that is, whether side effects may exist."""
+    return names.FINALIZER in request.finalizers
+
+
+def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
+    """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
+    mine = _order_key(request)
+    earlier = [
+        other
+        for other in of_pod
+        if other.key != request.key
+        and other.pod_uid == request.pod_uid
+        and _is_unfinished(other)
+        and _order_key(other) < mine
+    ]
+    return min(earlier, key=_order_key).key if earlier else None
+
+
+def _is_unfinished(request: BindRequest) -> bool:
+    """Return whether the request still needs an attempt or a rollback."""
+    if has_finalizer(request):
+        return request.phase is not Phase.SUCCEEDED
+    return request.phase is Phase.PENDING and not request.deleting
+
+
+def _order_key(request: BindRequest) -> tuple[str, str]:
+    return (request.raw["metadata"].get("creationTimestamp", ""), request.key.name)

@@ -1,7 +1,7 @@
 """Classifies how an attempt ended: the resulting status, event, pod condition and requeue.
 
-Pure, one exhaustive ``match``. A final outcome is returned as the decision that it equals (``Finish``, ``Fail``), so
-that success and failure have one code path each. Decisions 1 and 119.
+Pure, one exhaustive ``match``. An outcome that equals a decision is returned as that decision (``Complete``,
+``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
 """
 
 from collections.abc import Mapping
@@ -9,30 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, assert_never
 
-from reconciler.decide.decide import Fail, Finish, wait_left
+from reconciler.decide.decide import Complete, Fail, Wait, wait_left
 from reconciler.decide.observed import Times
-from reconciler.decide.status import retrying_block, waiting_block
+from reconciler.decide.status import retrying_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object, ObjectRef
+from shared.api.meta import Object
+from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
 
 # Suggestions after which a retry on the same node cannot succeed.
 _RETURNED = (Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.DELETE_POD)
-# A shorter wait causes no write and no event.
-QUIET_WAIT = timedelta(seconds=5)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The settings that outcomes depend on. ``jitter`` is a random number in [0, 1), supplied by the I/O layer."""
-
-    backoff_limit: int
-    backoff_base: timedelta
-    backoff_max: timedelta
-    wait_timeout: timedelta
-    jitter: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +60,6 @@ class RetryAt:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Blocked on other objects. Written and reported only once the wait exceeds QUIET_WAIT."""
-
-    on: tuple[ObjectRef, ...]
-    left: timedelta  # until the wait expires
-    why: str
-    status: Mapping[str, Any]
-    event: Event
-    poll: timedelta | None = None  # requeue at this interval, whatever the watches report
-
-
-@dataclass(frozen=True, slots=True)
 class TransientFailure:
     """A transient failure of the API server: backoff in memory, no write, no attempt counted."""
 
@@ -96,24 +72,25 @@ class RequeueNow:
     """The attempt was withdrawn: decide again immediately."""
 
 
-OutcomeAction = Finish | Fail | RetryAt | Waiting | TransientFailure | RequeueNow
+OutcomeAction = Complete | Fail | RetryAt | Wait | TransientFailure | RequeueNow
 
 
-def settle(
-    request: BindRequest, outcome: Outcome, limits: Limits, times: Times, now: datetime, since: datetime
+def classify_outcome(
+    request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, times: Times, now: datetime
 ) -> OutcomeAction:
     """Return what an attempt's outcome means for the request.
 
-    ``times``: for how long it has waited, if it waits. ``now`` and ``since``, the wait's start, are only written.
+    ``limits``: the settings of binding. ``jitter``: a random number in [0, 1), supplied by the I/O layer. ``times``:
+    for how long the request has waited, if it waits. ``now`` is only written.
     """
     status = outcome.status
     match status.code:
         case Code.OK:
-            return Finish()
+            return Complete()
         case Code.WAIT:
-            return _wait(request, outcome, limits.wait_timeout, times, now, since)
+            return _wait(status, limits.wait_timeout, times)
         case Code.RETRY:
-            return _retry(request, outcome, limits, now)
+            return _retry(request, outcome, limits, jitter, now)
         case Code.FATAL:
             return Fail(status.reason or Reason.REJECTED, _by(status), status.suggestion)
         case Code.TRANSIENT:
@@ -127,7 +104,7 @@ def settle(
             assert_never(status.code)
 
 
-def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime) -> RetryAt | Fail:
+def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: float, now: datetime) -> RetryAt | Fail:
     status = outcome.status
     failed = request.failed_attempts + 1
     limit = _limit(request, status, limits.backoff_limit)
@@ -136,22 +113,21 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Limits, now: datetime
         why = f"gave up after {failed} {word}, the last: {_by(status)}"
         # What has failed repeatedly here may succeed on another node.
         return Fail(Reason.BACKOFF_LIMIT_EXCEEDED, why, status.suggestion or Suggestion.RESCHEDULE_ELSEWHERE)
-    pause = backoff(failed, limits)
+    pause = backoff(failed, limits, jitter)
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
     why = f"attempt {failed} of {limit + 1} failed: {_by(status)}"
     return RetryAt(
         pause,
-        retrying_block(request, failed, why, outcome.started, now, now + pause),
-        Event("Warning", "BindingRetry", f"{why}; retry in {pause.total_seconds():.1f} s"),
-        PodBound("False", "BindingRetry", why),
+        retrying_status(request, failed, why, outcome.started, now, now + pause),
+        Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
+        PodBound("False", names.EVENT_RETRY, why),
     )
 
 
-def _wait(
-    request: BindRequest, outcome: Outcome, timeout: timedelta, times: Times, now: datetime, since: datetime
-) -> Waiting | Fail:
-    status = outcome.status
+def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
+    cause = f"plugin {status.plugin}"
+    times = times.of(cause)
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
     left = wait_left(status.timeout or timeout, times)
@@ -160,19 +136,18 @@ def _wait(
         # happen.
         why = f"waited for {times.waited.total_seconds():.0f} s: {why}"
         return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
-    block = waiting_block(request, why, since, now)
-    return Waiting(status.wake_on, left, why, block, Event("Normal", "BindingWaiting", why), status.retry_after)
+    return Wait(status.wake_on, why, left, cause, status.retry_after)
 
 
 def success_event(request: BindRequest) -> Event:
     """Return the event for a bound pod."""
-    return Event("Normal", "Bound", f"bound to node {request.selected_node}")
+    return Event("Normal", names.EVENT_BOUND, f"bound to node {request.selected_node}")
 
 
 def failure_event(fail: Fail) -> Event:
     """Return the event for a terminal failure."""
     hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    return Event("Warning", "BindingFailed", f"{fail.reason.value}: {fail.message}{hint}")
+    return Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
 
 
 def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
@@ -183,18 +158,18 @@ def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
         if condition.get("type") == names.CONDITION_POD_BOUND
     ]
     # The cached pod may still lack the condition of an earlier attempt.
-    told = bool(shown) or request.failed_attempts > 0
-    return (
-        PodBound("True", "Bound", f"bound to node {request.selected_node}") if told and "True" not in shown else None
-    )
+    reported = bool(shown) or request.failed_attempts > 0
+    if not reported or "True" in shown:
+        return None
+    return PodBound("True", "Bound", f"bound to node {request.selected_node}")
 
 
-def backoff(failed: int, limits: Limits) -> timedelta:
+def backoff(failed: int, limits: Binding, jitter: float) -> timedelta:
     """Return the pause after the nth failure: exponential with full jitter, at least a tenth of the maximum.
 
     The floor prevents a series of small random numbers from using all retries within a second.
     """
-    return full_jitter(failed, limits.backoff_base, limits.backoff_max, max(0.1, limits.jitter))
+    return full_jitter(failed, limits.backoff.base, limits.backoff.max, max(0.1, jitter))
 
 
 def _limit(request: BindRequest, status: Status, default: int) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from reconciler.decide.conditions import BOUND, PREPARED, ROLLED_BACK, condition_of
 from reconciler.decide.decide import Fail
+from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of
 from reconciler.decide.preparation import Preparation
 from shared.api.bindrequest import BindRequest, Phase
 from shared.api.meta import Object, format_time, parse_time
@@ -23,7 +23,7 @@ _SAME_MOMENT = timedelta(seconds=10)
 _UNDONE = ("True", "RolledBack", "all preparations are undone")
 
 
-def retrying_block(
+def retrying_status(
     request: BindRequest, failed: int, why: str, started: datetime, now: datetime, next_attempt: datetime
 ) -> dict[str, Any]:
     """Return the status after a failed attempt, with the next one at ``next_attempt``."""
@@ -37,7 +37,7 @@ def retrying_block(
     }
 
 
-def waiting_block(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
+def waiting_status(request: BindRequest, why: str, since: datetime, now: datetime) -> dict[str, Any]:
     """Return the status of a request that has waited since ``since``."""
     stored = condition_of(request, PREPARED)
     began = parse_time(stored.get("lastTransitionTime"))
@@ -53,12 +53,12 @@ def waiting_block(request: BindRequest, why: str, since: datetime, now: datetime
     }
 
 
-def blocked_block(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
+def blocked_status(request: BindRequest, why: str, now: datetime) -> dict[str, Any]:
     """Return the status of a request whose completion fails; no attempt has failed."""
     return _block(request, now, None) | {"phase": Phase.PENDING.value, "reason": reason_text("Retrying", why)}
 
 
-def succeeded_block(
+def succeeded_status(
     request: BindRequest, prepared: Preparation, started: datetime | None, now: datetime
 ) -> dict[str, Any]:
     """Return the status of a request whose pod is on its node."""
@@ -76,7 +76,9 @@ def succeeded_block(
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def failed_block(request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime) -> dict[str, Any]:
+def failed_status(
+    request: BindRequest, fail: Fail, rolled_back: bool, pod_node: str, now: datetime
+) -> dict[str, Any]:
     """Return the status of a terminal failure.
 
     ``rolled_back``: a rollback has completed; False where no side effects can exist. failedAttempts is raised to a
@@ -101,7 +103,9 @@ def failed_block(request: BindRequest, fail: Fail, rolled_back: bool, pod_node: 
     return block
 
 
-def unreleased_block(request: BindRequest, fail: Fail | None, done: Status, now: datetime) -> dict[str, Any]:
+def rollback_incomplete_status(
+    request: BindRequest, fail: Fail | None, done: Status, now: datetime
+) -> dict[str, Any]:
     """Return the status of a request that cannot end because its rollback, which returned ``done``, is incomplete.
 
     ``fail`` is the failure that follows the rollback; its reason is stored in the condition Bound, where a process
@@ -123,7 +127,7 @@ def unreleased_block(request: BindRequest, fail: Fail | None, done: Status, now:
     return block | {"conditions": conditions(request, updates, now)}
 
 
-def rolled_back_block(request: BindRequest, now: datetime) -> dict[str, Any]:
+def rolled_back_status(request: BindRequest, now: datetime) -> dict[str, Any]:
     """Return the status of a Failed request whose rollback has completed after the failure was reported."""
     return dict(request.status) | {"conditions": conditions(request, {ROLLED_BACK: _UNDONE}, now)}
 

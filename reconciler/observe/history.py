@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from reconciler.decide.decide import Requeue
+from reconciler.decide.decide import RequeueAfter
 from reconciler.observe.passes import Pass, Step
 from shared.api.meta import ObjectKey
 
@@ -22,7 +22,7 @@ MAX_WHY = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One reconcile, or ``times`` equal consecutive ones, of which the last is kept."""
 
     at: datetime
@@ -41,25 +41,25 @@ class Journal:
     def __init__(self, requests: int = REQUESTS, entries: int = ENTRIES) -> None:
         self._requests = requests
         self._entries = entries
-        self._by_key: OrderedDict[ObjectKey, list[Entry]] = OrderedDict()
+        self._by_key: OrderedDict[ObjectKey, list[HistoryEntry]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def of(self, key: ObjectKey) -> Sequence[Entry]:
+    def of(self, key: ObjectKey) -> Sequence[HistoryEntry]:
         """Return the entries of a request, oldest first."""
         return tuple(self._by_key.get(key, ()))
 
-    def latest(self, limit: int) -> Sequence[tuple[ObjectKey, Entry]]:
+    def latest(self, limit: int) -> Sequence[tuple[ObjectKey, HistoryEntry]]:
         """Return the most recently reconciled requests with their last entries, newest first."""
         keys = [key for key, _ in zip(reversed(self._by_key), range(limit), strict=False)]
         return [(key, self._by_key[key][-1]) for key in keys]
 
     def add(self, over: Pass, seconds: float) -> None:
         """Add a reconcile; ignored if it did nothing."""
-        if not over.why and over.decision in ("", Requeue.__name__):
+        if not over.why and over.decision in ("", RequeueAfter.__name__):
             return
-        entry = Entry(
+        entry = HistoryEntry(
             over.began,
             over.attempt,
             over.decision,
@@ -88,11 +88,11 @@ def _shared(why: str, steps: Sequence[Step]) -> str:
     return next((step.why for step in steps if step.why == why), why)
 
 
-def repeats(before: Entry, after: Entry) -> bool:
+def repeats(before: HistoryEntry, after: HistoryEntry) -> bool:
     """Return whether a reconcile did the same as the previous one."""
     return _gist(before) == _gist(after)
 
 
-def _gist(entry: Entry) -> tuple[object, ...]:
+def _gist(entry: HistoryEntry) -> tuple[object, ...]:
     steps = tuple((step.plugin, step.point, step.code) for step in entry.steps)
     return (entry.attempt, entry.decision, entry.outcome, entry.why, steps)

@@ -106,11 +106,6 @@ class ReconcilerMetrics:
         self.queue_age = Gauge("bowline_queue_oldest_seconds", "Age of the oldest ready key.", registry=registry)
         self.queue_delayed = Gauge("bowline_queue_delayed", "Keys to be reconciled later.", registry=registry)
         self.leader = Gauge("bowline_leader", "1 while this process leads.", registry=registry)
-        self.watch_lag = Gauge(
-            "bowline_watch_lag_seconds",
-            "Time since a write of this process that the watch of BindRequests has not delivered; 0 if none.",
-            registry=registry,
-        )
         self._in_flight = Gauge(
             "bowline_attempts_in_flight",
             "Reconciles in progress, by extension point; pass: between plugins.",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from prometheus_client import Counter
 
-from reconciler.observe.passes import BETWEEN, OWN, Call, Pass
+from reconciler.observe.passes import BETWEEN, OWN, CallInProgress, Pass
 from shared.api.meta import ObjectKey
 from shared.runtime.clock import Clock
 
@@ -26,10 +26,10 @@ THRESHOLDS_S: Mapping[str, float] = MappingProxyType(
 SCAN_S = 1.0
 
 
-def is_overdue(point: str, seconds: float, told: int) -> bool:
+def is_overdue(point: str, seconds: float, reports: int) -> bool:
     """Return whether to report a call of that duration, given the number of earlier reports. Pure."""
     threshold_s = THRESHOLDS_S[point]
-    return seconds >= threshold_s * float(2**told)
+    return seconds >= threshold_s * float(2**reports)
 
 
 class OverdueMonitor:
@@ -51,22 +51,22 @@ class OverdueMonitor:
         now = self._clock.monotonic()
         for current in self._passes.values():
             for call in current.calls:
-                self._judge(current, call, now)
-            if not current.calls and is_overdue(BETWEEN, now - current.since, current.told):
-                current.told += 1
-                self._tell(current, OWN, BETWEEN, now - current.since)
+                self._check(current, call, now)
+            if not current.calls and is_overdue(BETWEEN, now - current.since, current.reports):
+                current.reports += 1
+                self._report(current, OWN, BETWEEN, now - current.since)
 
-    def ended(self, current: Pass, call: Call) -> None:
+    def ended(self, current: Pass, call: CallInProgress) -> None:
         """Check a call that has ended: no scan can have seen one that blocked the event loop."""
-        if not call.told:
-            self._judge(current, call, self._clock.monotonic())
+        if not call.reports:
+            self._check(current, call, self._clock.monotonic())
 
-    def _judge(self, current: Pass, call: Call, now: float) -> None:
-        if is_overdue(call.point, now - call.since, call.told):
-            call.told += 1
-            self._tell(current, call.plugin, call.point, now - call.since)
+    def _check(self, current: Pass, call: CallInProgress, now: float) -> None:
+        if is_overdue(call.point, now - call.since, call.reports):
+            call.reports += 1
+            self._report(current, call.plugin, call.point, now - call.since)
 
-    def _tell(self, current: Pass, plugin: str, point: str, seconds: float) -> None:
+    def _report(self, current: Pass, plugin: str, point: str, seconds: float) -> None:
         self._overdue.labels(plugin=plugin, point=point).inc()
         log.warning(
             "attempt is overdue",

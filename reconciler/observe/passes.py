@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 
 # Used in place of a plugin's name for the reconciler itself.
@@ -30,13 +29,13 @@ class Step:
 
 
 @dataclass(slots=True)
-class Call:
+class CallInProgress:
     """A plugin's call in progress, and how often it was reported as overdue."""
 
     plugin: str
     point: str
     since: float
-    told: int = 0
+    reports: int = 0
 
 
 @dataclass(slots=True)
@@ -52,10 +51,10 @@ class Pass:
     why: str = ""
     plugin: str = ""  # the plugin that returned the outcome
     trace: str = ""  # the traceparent that admission began, if any
-    let_go: bool = False  # the request needs nothing more
-    calls: list[Call] = field(default_factory=list)
+    forgotten: bool = False  # the request needs nothing more
+    calls: list[CallInProgress] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    told: int = 0
+    reports: int = 0
 
     @property
     def at(self) -> str:
@@ -75,8 +74,3 @@ class Pass:
             ],
             "done": [f"{step.plugin}.{step.point}: {step.code}" for step in self.steps],
         }
-
-
-def attempt_id(request: BindRequest) -> str:
-    """Return the ID of the present attempt, for log lines: start of the request's UID, and the attempt's number."""
-    return f"{request.uid[:8]}-{request.failed_attempts + 1}"

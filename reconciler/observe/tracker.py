@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reconciler.decide.decide import Decision, Fail, Requeue, Rollback, Wait
+from reconciler.decide.decide import Action, Fail, RequeueAfter, Rollback, Wait
 from reconciler.observe.history import MAX_WHY, Journal
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.overdue import OverdueMonitor
-from reconciler.observe.passes import OWN, Call, Pass, Step, attempt_id
+from reconciler.observe.passes import OWN, CallInProgress, Pass, Step
 from reconciler.observe.traces import attempt_span, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
@@ -47,7 +47,7 @@ class Observation:
     # --- reconciles ---
 
     @contextmanager
-    def passing(self, key: ObjectKey) -> Iterator[None]:
+    def track(self, key: ObjectKey) -> Iterator[None]:
         """Context of one reconcile: every log line in it names the request."""
         current = self.passes[key] = Pass(key, self._clock.now(), self._clock.monotonic())
         with log_scope(bindRequest=str(key)):
@@ -55,14 +55,14 @@ class Observation:
                 yield
             finally:
                 self.passes.pop(key, None)
-                self._over(current)
+                self._finish(current)
 
-    def decided(self, request: BindRequest, decision: Decision) -> None:
+    def on_decision(self, request: BindRequest, decision: Action) -> None:
         """Record the decision; from here on log lines name the attempt."""
         current = self.passes.get(request.key)
         if current is None:
             return
-        current.attempt = attempt_id(request)
+        current.attempt = request.attempt_id
         current.decision = type(decision).__name__
         current.why = _why(decision)
         if isinstance(decision, Wait):
@@ -86,7 +86,7 @@ class Observation:
                 extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
             )
 
-    def troubled(self, key: ObjectKey, why: str) -> None:
+    def on_transient_failure(self, key: ObjectKey, why: str) -> None:
         """Record a transient failure; another reconcile follows."""
         current = self.passes.get(key)
         if current is not None:
@@ -98,7 +98,7 @@ class Observation:
         """A plugin's call begins."""
         current = self.passes.get(c.request.key)
         if current is not None:
-            current.calls.append(Call(plugin, point, self._clock.monotonic()))
+            current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
 
     def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None:
         """A plugin's call has ended."""
@@ -138,12 +138,12 @@ class Observation:
         self.waiting.pop(key, None)
         current = self.passes.get(key)
         if current is not None:
-            current.let_go = True
+            current.forgotten = True
 
     # --- the end of a reconcile ---
 
-    def _over(self, current: Pass) -> None:
-        if current.let_go:
+    def _finish(self, current: Pass) -> None:
+        if current.forgotten:
             pass  # the wait has ended with the request
         elif current.outcome == Code.WAIT.value or current.decision == Wait.__name__:
             # Several plugins that wait together are one wait, attributed to the first.
@@ -156,11 +156,11 @@ class Observation:
             self.tracer.record(attempt_span(current, seconds), current.trace)
 
 
-def _why(decision: Decision) -> str:
+def _why(decision: Action) -> str:
     match decision:
         case Fail():
             return f"{decision.reason.value}: {decision.message}"
-        case Wait() | Rollback() | Requeue():
+        case Wait() | Rollback() | RequeueAfter():
             return decision.why
         case _:
             return ""

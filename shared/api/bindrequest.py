@@ -251,6 +251,11 @@ class BindRequest:
         return value if isinstance(value, int) and value > 0 else 0
 
     @property
+    def attempt_id(self) -> str:
+        """ID of the present attempt, for log lines: start of the request's UID, and the attempt's number."""
+        return f"{self.uid[:8]}-{self.failed_attempts + 1}"
+
+    @property
     def next_attempt(self) -> datetime | None:
         """No attempt is made before this time."""
         return parse_time(self.status.get("nextAttemptTime"))

@@ -87,6 +87,14 @@ RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 NUMA_PLACEMENT_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
 CONDITION_POD_BOUND: Final = "PodBound"
 
+# --- Reasons of the events on a pod; the reasons of its PodBound condition are these or those of a failure ---------
+EVENT_BOUND: Final = "Bound"
+EVENT_WAITING: Final = "BindingWaiting"
+EVENT_RETRY: Final = "BindingRetry"
+EVENT_FAILED: Final = "BindingFailed"
+EVENT_ROLLBACK_FAILED: Final = "RollbackFailed"
+EVENT_NOT_PREPARED: Final = "NotPrepared"
+
 # --- Resource claims (DRA); Kubernetes' own names ---------------------------------------------------------
 RESOURCE_CLAIM_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"

@@ -283,7 +283,7 @@ class Stage:
             await until(partial(self._sleeps_on_what_is_told, working, name))
 
     def _sleeps_on_what_is_told(self, working: Working, name: str) -> bool:
-        memory = working.parts.reconciler.memories.get(ObjectKey(self.namespace, name))
+        memory = working.parts.reconciler.states.get(ObjectKey(self.namespace, name))
         seen = working.seen(self.namespace, name)
         told = seen is not None and "Waiting" in seen.status.get("reason", "")
         return told and memory is not None and memory.running is None

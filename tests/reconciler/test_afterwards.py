@@ -50,18 +50,18 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
     async with stage.working(plugin, binding=TWO) as working:
         await all_but_the_last_bound(stage)
         assert len(plugin.uids("post_bind")) <= 2, "a worker each"
-        assert working.sizes["toFinish"] >= len(NAMES) - 6
+        assert working.sizes["deferredCompletions"] >= len(NAMES) - 6
         plugin.go.set()
         for name in NAMES:
             await stage.phase(name, "Succeeded")
             assert await stage.event(name, "Bound") == ["Bound"]
-        await until(lambda: working.sizes["toFinish"] == 0)
+        await until(lambda: working.sizes["deferredCompletions"] == 0)
     bound_once_each(plugin)
     assert sorted(plugin.uids("post_bind")) == sorted(set(plugin.uids("post_bind")))
     assert plugin.uids("rollback") == []
 
 
-async def put_off(stage: Stage, plugin: Scripted) -> str:
+async def defer(stage: Stage, plugin: Scripted) -> str:
     """The name of one that is bound and has not been written about."""
     in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
     return next(name for name in await bound(stage) if name not in in_hand)
@@ -72,7 +72,7 @@ async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(sta
     plugin = Held()
     async with stage.working(plugin, binding=TWO):
         await all_but_the_last_bound(stage)
-        name = await put_off(stage, plugin)
+        name = await defer(stage, plugin)
         await stage.withdraw(name)
         assert (await stage.request(name))["metadata"]["deletionTimestamp"], "held by the finalizer"
         plugin.go.set()
@@ -90,7 +90,7 @@ async def test_the_next_leader_finishes_what_was_put_off(stage: Stage) -> None:
     first, second = Held(), Scripted(effects=True)
     async with stage.working(first, binding=TWO) as working:
         await all_but_the_last_bound(stage)
-        name = await put_off(stage, first)
+        name = await defer(stage, first)
         await working.crash()
         async with stage.working(second, lease="another"):
             for each in NAMES:

@@ -104,7 +104,7 @@ async def test_a_missing_right_is_final_and_named(bare_cluster: Cluster, stage: 
             await stage.create_pod()
             await stage.request_bind()
             # An authorizer that has just started denies what it will grant: nothing is terminal for a minute.
-            await until(lambda: working.sizes["trouble"] == 1)
+            await until(lambda: working.sizes["transientFailures"] == 1)
             assert await stage.status() == {}
             stage.clock.passed += timedelta(minutes=1)
             status = await stage.phase("pod", "Failed")

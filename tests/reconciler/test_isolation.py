@@ -134,7 +134,7 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
         assert status["reason"].startswith("BackoffLimitExceeded: ")
         assert status["failedAttempts"] == 2
         assert await broken.stage.event("pod", "BindingFailed")
-        await until(lambda: working.sizes["trouble"] == 0)
+        await until(lambda: working.sizes["transientFailures"] == 0)
     assert "nodeName" not in (await broken.stage.pod())["spec"]
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
@@ -143,7 +143,7 @@ async def test_a_webhook_outage_costs_a_request_no_failure(stage: Stage, broken:
     async with stage.working() as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=0)
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: working.sizes["transientFailures"] == 1)
         await broken.repair()
         assert "failedAttempts" not in await broken.stage.phase("pod", "Succeeded", "Failed")
     assert (await broken.stage.pod())["spec"]["nodeName"] == "gpu-node-0"
@@ -236,7 +236,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied:
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
-        memories = working.parts.reconciler.memories
+        memories = working.parts.reconciler.states
         key = ObjectKey(stage.namespace, "pod")
 
         def is_between_posts() -> bool:
@@ -257,7 +257,7 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stag
     async with stage.working(access=access) as working:
         await stage.create_pod()
         await stage.request_bind(backoffLimit=5)
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: working.sizes["transientFailures"] == 1)
         assert "failedAttempts" not in await stage.status()
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
@@ -273,7 +273,7 @@ async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not
     async with stage.working(Scripted(), access=access) as working:
         await stage.create_pod()
         await stage.request_bind(metadata={"finalizers": [names.FINALIZER]}, backoffLimit=0)
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: working.sizes["transientFailures"] == 1)
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("reason"))
         assert status["reason"].startswith("Retrying: 500 InternalError: ")

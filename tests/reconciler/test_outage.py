@@ -25,7 +25,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         await wire.cut()
         hold.go.set()
         # The Binding cannot be sent, nor can anything be looked at.
-        await until(lambda: working.sizes["trouble"] == 1)
+        await until(lambda: working.sizes["transientFailures"] == 1)
         stage.clock.passed += timedelta(minutes=20)
         await wire.mend()
         status = await stage.phase("pod", "Succeeded", "Failed")
@@ -40,7 +40,7 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
     async with stage.wire() as (wire, access), stage.working(plugin, access=access) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in working.parts.informers.reflectors.values()))
         stage.clock.passed += timedelta(minutes=20)
@@ -48,7 +48,7 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
         await until(lambda: all(r.connected_since for r in working.parts.informers.reflectors.values()))
         looks = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.calls) > looks and working.sizes["sleepers"] == 1)
+        await until(lambda: len(plugin.calls) > looks and working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -62,14 +62,14 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
         reflectors = working.parts.informers.reflectors.values()
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=80)
         began = stage.clock.now()
         for resource, name in ((BINDREQUESTS, "pod"), (PODS, "pod"), (NODES, "gpu-node-0")):
             touched = {"metadata": {"labels": {"touched": stage.namespace}}}
             await stage.client.patch(resource, stage.namespace if resource.namespaced else "", name, touched)
         await until(lambda: all(r.last_contact and r.last_contact > began for r in reflectors))
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in reflectors))
         await wire.mend()
@@ -96,14 +96,14 @@ async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Sta
         plugin.on_rollback = cuts
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(minutes=20)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: plugin.points("pod")[-1] == "rollback")
         await until(lambda: all(r.connected_since is None for r in reflectors))
         await wire.mend()
         # Contact is new: it waits for a minute more.
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded", status.get("reason")
@@ -118,7 +118,7 @@ async def test_an_api_server_that_restarts_is_no_failure(bare_cluster: Cluster, 
         bare_cluster.stop_apiserver()
         try:
             hold.go.set()
-            await until(lambda: working.sizes["trouble"] == 1)
+            await until(lambda: working.sizes["transientFailures"] == 1)
         finally:
             bare_cluster.start_apiserver()
         status = await stage.phase("pod", "Succeeded", "Failed")
@@ -142,7 +142,7 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()
             await stage.request_bind()
-            await until(lambda: working.sizes["trouble"] == 1)
+            await until(lambda: working.sizes["transientFailures"] == 1)
             await wire.mend()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -164,7 +164,7 @@ async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(sta
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()
             await stage.request_bind()
-            await until(lambda: working.sizes["trouble"] == 1)
+            await until(lambda: working.sizes["transientFailures"] == 1)
             assert plugin.points("pod") == ["pre_bind"]
             await wire.mend()
             status = await stage.phase("pod", "Succeeded", "Failed")

@@ -24,6 +24,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WHY = PodBound("False", "Rejected", "no luck")
 
 
+def writer(stage: Stage) -> Writer:
+    return Writer(stage.client, lambda note: None, lambda before, after: None)
+
+
 async def seen(stage: Stage) -> dict[str, Any]:
     """Create the pod and return it as an attempt has seen it."""
     await stage.create_pod()
@@ -68,16 +72,16 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
 ) -> None:
     pod = await seen(stage)
     await meanwhile(stage)
-    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
+    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
     assert await said(stage) == condition
 
 
 async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> None:
     pod = await seen(stage)
     await stage.client.delete(PODS, stage.namespace, "pod", grace_period_s=0)
-    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
+    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
     await stage.create_pod()
-    await Writer(stage.client, lambda _: None).pod_condition(pod, WHY, NOW)
+    await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
     assert await said(stage) == []
 
 

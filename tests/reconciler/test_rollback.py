@@ -154,7 +154,7 @@ async def test_a_deleted_request_reports_that_its_rollback_is_not_complete(stage
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.withdraw()
         status = await incomplete(stage)
         await stage.event("pod", "RollbackFailed")
@@ -271,7 +271,7 @@ async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under
         await hold.reached.wait()
         await stage.request_bind("b-second", metadata=OURS, podName="pod")
         await stage.withdraw("b-second")
-        await until(lambda: "Requeue" in working.decided(stage.namespace, "b-second"))
+        await until(lambda: "RequeueAfter" in working.decided(stage.namespace, "b-second"))
         assert plugin.points("b-second") == []
         hold.go.set()
         await stage.phase("a-first", "Succeeded")
@@ -284,7 +284,7 @@ async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stag
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await working.crash()
     await stage.withdraw()
     async with stage.working(Leaving(Status.ok()), lease="heir"):

@@ -84,7 +84,7 @@ async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Sta
             await stage.phase("pod", "Failed")
             await first.leave()
             # It has asked, and found that there is nothing to do.
-            await until(lambda: second.sizes["memories"] == 1)
+            await until(lambda: second.sizes["requests"] == 1)
             second.go_on("bindrequests")
             await stage.create_pod("fresh")
             await stage.request_bind("fresh")
@@ -100,7 +100,7 @@ async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
         await stage.request_bind()
         assert isinstance(plugin.on_pre_bind, Hold)
         await plugin.on_pre_bind.reached.wait()
-        assert working.sizes["memories"] == 1
+        assert working.sizes["requests"] == 1
         await working.leave()
         assert not any(working.sizes.values())
 
@@ -125,10 +125,16 @@ async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
         for number in range(10):
             await stage.phase(f"binds-{number}", "Succeeded")
             await stage.phase(f"fails-{number}", "Failed")
-        await until(lambda: working.sizes["sleepers"] == 10)
-        await until(lambda: working.sizes["memories"] == 20 and not working.sizes["podConditions"])
-        remembered = {"memories": 20, "states": 10, "sleepers": 10}
-        assert working.sizes == {**remembered, "toFinish": 0, "podConditions": 0, "trouble": 0, "doubtful": 0}
+        await until(lambda: working.sizes["waitIndex"] == 10)
+        await until(lambda: working.sizes["requests"] == 20 and not working.sizes["podConditions"])
+        remembered = {"requests": 20, "pluginStates": 10, "waitIndex": 10}
+        assert working.sizes == {
+            **remembered,
+            "deferredCompletions": 0,
+            "podConditions": 0,
+            "transientFailures": 0,
+            "stale": 0,
+        }
         assert len(working.parts.informers.requests.store) == 20
         assert len(working.parts.informers.pods.store) == 20
         for number in range(10):

@@ -47,7 +47,7 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
         for number in range(5):
             await stage.create_pod(f"waits-{number}")
             await stage.request_bind(f"waits-{number}")
-        await until(lambda: working.sizes["sleepers"] == 5)
+        await until(lambda: working.sizes["waitIndex"] == 5)
         await stage.past_the_quiet(working, "waits-0", "waits-1", "waits-2", "waits-3", "waits-4")
         plugin.on_pre_bind, look = None, plugin.on_pre_bind
         await stage.create_pod("fresh")
@@ -58,7 +58,7 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         for number in range(5):
             await stage.phase(f"waits-{number}", "Succeeded")
-        assert working.sizes["sleepers"] == 0
+        assert working.sizes["waitIndex"] == 0
 
 
 async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
@@ -78,7 +78,7 @@ async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
     async with stage.working(needs("late")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("late", ready="yes"))
         status = await stage.phase("pod", "Succeeded")
     assert "failedAttempts" not in status
@@ -119,7 +119,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         assert await stage.status() == {}, "a short wait leaves no trace"
         stage.clock.passed += timedelta(seconds=6)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
@@ -132,7 +132,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         await working.parts.recorder.flush()
     # The process after it finds what has been told.
     async with stage.working(needs("data")) as working:
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=6)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": "3"}})
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
@@ -150,7 +150,7 @@ async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -
     stage.clock.passed += timedelta(seconds=601)
     plugin = needs("data")
     async with stage.working(plugin) as working:
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         assert plugin.points("pod") == ["pre_bind"], "overdue, but restored just now: it is looked at and waits on"
         stage.clock.passed += timedelta(seconds=61)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
@@ -168,15 +168,15 @@ async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Sta
     async with stage.working(plugin) as working:
         await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=599)
         ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
         await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
-        await until(lambda: bool(plugin.points("pod")) and working.sizes["sleepers"] == 1)
+        await until(lambda: bool(plugin.points("pod")) and working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=300)
         looks = len(plugin.points("pod"))
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.points("pod")) > looks and working.sizes["sleepers"] == 1)
+        await until(lambda: len(plugin.points("pod")) > looks and working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -222,7 +222,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
         await stage.client.create(BINDREQUESTS, stage.namespace, lonely)
         key = ObjectKey(stage.namespace, "lonely")
-        await until(lambda: working.parts.reconciler.memories.get(key) is not None)
+        await until(lambda: working.parts.reconciler.states.get(key) is not None)
         await stage.create_pod("lonely")
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         assert (await stage.phase("retries", "Succeeded", "Failed"))["phase"] == "Succeeded"
@@ -231,7 +231,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
     stage.clock.shift -= timedelta(minutes=2 * minutes)
     # A process on a machine whose clock differs from that of the one before.
     async with stage.working(plugin) as working:
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
 
@@ -240,7 +240,7 @@ async def test_what_is_there_when_the_deadline_has_passed_is_bound_all_the_same(
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(hours=1)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="yes"))
         await stage.phase("pod", "Succeeded")
@@ -250,7 +250,7 @@ async def test_a_waiting_request_that_is_deleted_leaves_nothing(stage: Stage) ->
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.withdraw()
         await until(lambda: not any(working.sizes.values()))
 
@@ -272,7 +272,7 @@ async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage) -> N
         for number in range(8):
             await stage.create_pod(f"waits-{number}")
             await stage.request_bind(f"waits-{number}")
-        await until(lambda: working.sizes["sleepers"] == 8)
+        await until(lambda: working.sizes["waitIndex"] == 8)
         # After five seconds all of them are looked at again and get stuck; one of the four workers is theirs.
         await until(lambda: len(plugin.uids("pre_bind")) > 8)
         await stage.create_pod("fresh")
@@ -286,7 +286,7 @@ async def test_a_gated_pod_is_bound_when_its_gates_are_removed(stage: Stage) -> 
     async with stage.working() as working:
         await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
         await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
         await stage.phase("pod", "Succeeded")

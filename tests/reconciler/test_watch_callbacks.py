@@ -43,7 +43,7 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
     async with stage.working(plugin, options=options) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await until(lambda: working.sizes["sleepers"] == 1)
+        await until(lambda: working.sizes["waitIndex"] == 1)
         for name, data in (("poison", {}), ("raises", {"ready": "no"}), ("wrong-type", {"ready": "no"})):
             body = configmap(name, **data)
             body["metadata"]["labels"] = {"of": "plugin"}

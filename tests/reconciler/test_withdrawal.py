@@ -241,7 +241,7 @@ async def test_a_rollback_without_its_finalizer_outlasts_the_request(stage: Stag
         await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"finalizers": []}})
         await stage.withdraw()
         await until(lambda: len(tries) == 3)
-        await until(lambda: working.sizes["memories"] == 0)
+        await until(lambda: working.sizes["requests"] == 0)
     assert plugin.points("pod") == ["pre_bind", "rollback", "rollback", "rollback"]
 
 

@@ -14,6 +14,9 @@ PACKAGES = ("webhook", "reconciler", "shared", "cli", "localcluster")
 MAX_MODULE = 500  # review a module at 300 lines
 MAX_FUNCTION = 60
 MAX_TEST_NAME = 80
+# The shape of reconciler/: imports between its modules and packages, and the longest chain of them. Only decreases.
+MAX_IMPORTS = 40
+MAX_LEVELS = 10
 MESSAGE = 20  # a longer string literal is a message, not a name
 QUOTING = ("glossary.md",)
 TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
@@ -168,6 +171,34 @@ def messages_of(tree: ast.Module) -> list[str]:
     """Return the string literals of a module that are texts, docstrings of attributes included."""
     literals = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
     return [text for text in literals if isinstance(text, str) and len(text) > MESSAGE]
+
+
+def test_the_reconcilers_modules_have_few_imports_of_each_other(trees: dict[str, ast.Module]) -> None:
+    imports: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        name = ".".join(Path(path).with_suffix("").parts[:2])
+        found = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+        if name.startswith("reconciler."):
+            parts = {".".join(module.split(".")[:2]) for module in found if module.startswith("reconciler.")}
+            imports.setdefault(name, set()).update(parts - {name})
+
+    def levels(name: str) -> int:
+        return 1 + max(map(levels, imports.get(name, ())), default=0)
+
+    assert sum(map(len, imports.values())) <= MAX_IMPORTS
+    assert max(map(levels, imports)) <= MAX_LEVELS
+
+
+def test_no_class_name_is_used_twice_in_the_binding_path(trees: dict[str, ast.Module]) -> None:
+    path = ("reconciler/", "shared/framework/", "shared/kube/")
+    names = [
+        node.name
+        for file, tree in trees.items()
+        if file.startswith(path)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def prose_of(tree: ast.Module, source: str) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from reconciler.decide.decide import Fail, decide
-from reconciler.decide.observed import NodeView, Observed, Policy, Target, Times, pod_view
-from reconciler.decide.outcome import Limits, Outcome, failure_event, settle
+from reconciler.decide.observed import NodeView, Observed, Target, Times, pod_view
+from reconciler.decide.outcome import Outcome, classify_outcome, failure_event
 from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.post import binding_status
+from shared.framework.config import Binding, Settings
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome
 from shared.testing.builders import bind_request, pod, stored
@@ -99,7 +100,7 @@ def test_every_reason_and_suggestion_is_documented_once() -> None:
 # --- what is decided there where several failures meet ---
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LIMITS = Limits(0, timedelta(seconds=1), timedelta(seconds=60), timedelta(seconds=1), jitter=0.5)
+LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))
 WAITED = Times(waited=timedelta(seconds=1))
 ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME_NODE, Suggestion.DELETE_POD
 
@@ -126,7 +127,9 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
     ],
 )
 def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
-    end = settle(decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, WAITED, NOW, NOW)
+    end = classify_outcome(
+        decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW
+    )
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (reason, suggestion)
     told = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
@@ -164,8 +167,13 @@ def test_a_pod_that_stays_gated_may_be_decided_upon_again() -> None:
     gated = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
     request = decode_bind_request(stored(bind_request(uid="u")))
     seen = Observed(
-        request, gated, NodeView(deleting=False), served=frozenset({AllocationKind.REGULAR}), live=frozenset(Target)
+        request,
+        gated,
+        NodeView(deleting=False),
+        served=frozenset({AllocationKind.REGULAR}),
+        times=Times(waited=timedelta(hours=1)),
+        live=frozenset(Target),
     )
-    end = decide(seen, Policy(("bowline",), timedelta(0)))
+    end = decide(seen, Settings(scheduler_names=("bowline",), binding=LIMITS))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, SAME)

@@ -7,30 +7,31 @@ from typing import Any
 import pytest
 
 from reconciler.decide.decide import (
+    Action,
     Attempt,
-    Decision,
+    Complete,
     DropFinalizer,
     Fail,
-    Finish,
     Forget,
-    Look,
-    Pin,
-    Requeue,
+    ReadLive,
+    RequeueAfter,
     Rollback,
+    SetOwner,
     Wait,
     decide,
     must_cancel,
 )
-from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Policy, Target, Times
+from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
+from shared.framework.config import Binding, Settings
 from shared.framework.status import Reason, Suggestion
 from tests.builders import request
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=1)
-POLICY = Policy(scheduler_names=("bowline",), wait_timeout=timedelta(seconds=600))
+SETTINGS = Settings(scheduler_names=("bowline",), binding=Binding(wait_timeout=timedelta(seconds=600)))
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
 NODE = NodeView(deleting=False)
 SERVED = frozenset({AllocationKind.REGULAR})
@@ -46,7 +47,7 @@ def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
     return replace(whole, **change)
 
 
-def fails(reason: Reason, decision: Decision) -> bool:
+def fails(reason: Reason, decision: Action | ReadLive) -> bool:
     return isinstance(decision, Fail) and decision.reason is reason
 
 
@@ -58,8 +59,8 @@ ON_NODE = replace(POD, node="node-0")
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(seen(Absent.NOT_IN_CACHE), Look(Target.REQUEST), id="an unseen request is asked for"),
-        pytest.param(seen(Absent.GONE), Forget(), id="a request that is gone is forgotten"),
+        pytest.param(seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="an unseen request is asked for"),
+        pytest.param(seen(Absent.NOT_FOUND), Forget(), id="a request that is gone is forgotten"),
         pytest.param(
             seen(request(**OURS, **DELETING)),
             Rollback("the request was deleted"),
@@ -72,7 +73,7 @@ ON_NODE = replace(POD, node="node-0")
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), pod=Absent.NOT_IN_CACHE),
-            Look(Target.POD),
+            ReadLive(Target.POD),
             id="no rollback without a look at the pod",
         ),
         pytest.param(
@@ -91,20 +92,20 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(
             seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded never keeps our finalizer"
         ),
-        pytest.param(seen(request(uid="")), Pin(POD.uid), id="a request without UID is pinned to the pod of now"),
+        pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
         pytest.param(
             seen(request(uid=""), pod=Absent.NOT_IN_CACHE),
-            Look(Target.POD),
+            ReadLive(Target.POD),
             id="pinning asks the API server for the pod",
         ),
-        pytest.param(seen(pod=Absent.NOT_IN_CACHE), Look(Target.POD), id="an unseen pod is asked for"),
-        pytest.param(seen(pod=ON_NODE), Finish(), id="pod on the selected node is success"),
-        pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Finish(), id="on the node though deleting: success"),
-        pytest.param(seen(pod=replace(ON_NODE, finished=True)), Finish(), id="on the node though ended: success"),
-        pytest.param(seen(node=Absent.NOT_IN_CACHE), Look(Target.NODE), id="an unseen node is asked for"),
+        pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="an unseen pod is asked for"),
+        pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
+        pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Complete(), id="deleting on the node: success"),
+        pytest.param(seen(pod=replace(ON_NODE, finished=True)), Complete(), id="on the node though ended: success"),
+        pytest.param(seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE), id="an unseen node is asked for"),
         pytest.param(
             seen(times=Times(retry_in=timedelta(seconds=5))),
-            Requeue(timedelta(seconds=5)),
+            RequeueAfter(timedelta(seconds=5)),
             id="a backoff is kept",
         ),
         pytest.param(seen(request({"phase": ""})), Attempt(), id="an empty phase reads as Pending"),
@@ -112,15 +113,15 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
     ],
 )
-def test_decision(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY) == expected
+def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observed, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
     ("observed", "reason"),
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
-        pytest.param(seen(pod=Absent.GONE), Reason.POD_GONE, id="pod gone"),
+        pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod gone"),
         pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
         pytest.param(
             seen(pod=replace(ON_NODE, uid=ObjectUID("next"))), Reason.POD_GONE, id="successor, even on our node"
@@ -136,29 +137,29 @@ def test_decision(observed: Observed, expected: Decision) -> None:
             id="claims nobody serves",
         ),
         pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
-        pytest.param(seen(node=Absent.GONE), Reason.NODE_GONE, id="node gone"),
+        pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node gone"),
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
     ],
 )
 def test_final_failures(observed: Observed, reason: Reason) -> None:
-    assert fails(reason, decide(observed, POLICY))
+    assert fails(reason, decide(observed, SETTINGS))
 
 
 def test_a_request_without_pod_gets_the_grace_of_apply_order() -> None:
-    lonely = seen(request(uid=""), pod=Absent.GONE)
+    lonely = seen(request(uid=""), pod=Absent.NOT_FOUND)
     early = replace(lonely, times=Times(known=timedelta(seconds=9)))
-    assert decide(early, POLICY) == Requeue(timedelta(seconds=1))
-    assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(known=timedelta(seconds=10))), POLICY))
+    assert decide(early, SETTINGS) == RequeueAfter(timedelta(seconds=1))
+    assert fails(Reason.POD_GONE, decide(replace(lonely, times=Times(known=timedelta(seconds=10))), SETTINGS))
 
 
 def test_the_older_request_for_a_pod_is_first() -> None:
     older = ObjectKey("default", "first")
-    decision = decide(seen(older=older, pod=ON_NODE), POLICY)
+    decision = decide(seen(preceding=older, pod=ON_NODE), SETTINGS)
     assert isinstance(decision, Wait)
-    assert decision.on.key == older
+    assert [ref.key for ref in decision.on] == [older]
 
 
-LATER_THAN_FIRST = Requeue(
+LATER_THAN_FIRST = RequeueAfter(
     FRESH_CONTACT,
     "BindRequest default/first for the same pod precedes: what is prepared on the pod is its own",
 )
@@ -168,29 +169,29 @@ LATER_THAN_FIRST = Requeue(
     ("observed", "expected"),
     [
         pytest.param(
-            seen(request(**OURS, **DELETING), older=ObjectKey("default", "first")),
+            seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")),
             LATER_THAN_FIRST,
             id="deleting: what the older one has prepared is not undone",
         ),
         pytest.param(
-            seen(request({"phase": "Failed"}, **OURS), older=ObjectKey("default", "first")),
+            seen(request({"phase": "Failed"}, **OURS), preceding=ObjectKey("default", "first")),
             LATER_THAN_FIRST,
             id="failed: what the older one has prepared is not undone",
         ),
         pytest.param(
-            seen(request(**OURS, **DELETING), older=ObjectKey("default", "first"), pod=ON_NODE),
+            seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first"), pod=ON_NODE),
             DropFinalizer(),
             id="the pod is on its node: nothing is undone, nothing is waited for",
         ),
         pytest.param(
-            seen(request(**DELETING), older=ObjectKey("default", "first")),
+            seen(request(**DELETING), preceding=ObjectKey("default", "first")),
             Forget(),
             id="nothing to undo, nothing to wait for",
         ),
     ],
 )
-def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY) == expected
+def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observed, SETTINGS) == expected
 
 
 def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
@@ -198,16 +199,16 @@ def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
 
 
 def test_a_gated_pod_is_waited_for_until_it_has_waited_long_enough() -> None:
-    decision = decide(gated(timedelta()), POLICY)
+    decision = decide(gated(timedelta()), SETTINGS)
     assert isinstance(decision, Wait)
     assert decision.left == timedelta(seconds=600), "the age of the request does not count"
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated(timedelta(seconds=600)), POLICY))
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated(timedelta(seconds=600)), SETTINGS))
 
 
 def test_an_outage_of_the_api_server_extends_a_wait() -> None:
     long = timedelta(seconds=1000)
-    assert isinstance(decide(gated(long, timedelta(seconds=59)), POLICY), Wait)
-    assert fails(Reason.WAIT_TIMEOUT, decide(gated(long, timedelta(seconds=60)), POLICY))
+    assert isinstance(decide(gated(long, timedelta(seconds=59)), SETTINGS), Wait)
+    assert fails(Reason.WAIT_TIMEOUT, decide(gated(long, timedelta(seconds=60)), SETTINGS))
 
 
 UNRELEASED: dict[str, Any] = {
@@ -233,12 +234,14 @@ UNRELEASED: dict[str, Any] = {
             Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
             id="also when the finalizer is gone already",
         ),
-        pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Finish(), id="unless the pod is bound"),
-        pytest.param(seen(request(UNRELEASED), live=frozenset()), Look(Target.POD), id="never without a live look"),
+        pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Complete(), id="unless the pod is bound"),
+        pytest.param(
+            seen(request(UNRELEASED), live=frozenset()), ReadLive(Target.POD), id="never without a live read"
+        ),
     ],
 )
-def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expected: Decision) -> None:
-    assert decide(observed, POLICY) == expected
+def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expected: Action | ReadLive) -> None:
+    assert decide(observed, SETTINGS) == expected
 
 
 @pytest.mark.parametrize(
@@ -264,32 +267,32 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
     ],
 )
 def test_what_cannot_be_taken_back_is_not_decided_on_a_stores_word(observed: Observed, target: Target) -> None:
-    assert decide(replace(observed, live=frozenset()), POLICY) == Look(target)
-    assert not isinstance(decide(observed, POLICY), Look)
+    assert decide(replace(observed, live=frozenset()), SETTINGS) == ReadLive(target)
+    assert not isinstance(decide(observed, SETTINGS), ReadLive)
 
 
 def test_a_first_attempt_asks_nothing() -> None:
-    assert decide(seen(live=frozenset()), POLICY) == Attempt()
+    assert decide(seen(live=frozenset()), SETTINGS) == Attempt()
 
 
 def test_a_wait_expires_only_after_a_live_read() -> None:
     late = replace(gated(timedelta(seconds=600)), live=frozenset())
-    assert decide(late, POLICY) == Look(Target.POD)
-    assert isinstance(decide(replace(gated(timedelta(seconds=599)), live=frozenset()), POLICY), Wait)
+    assert decide(late, SETTINGS) == ReadLive(Target.POD)
+    assert isinstance(decide(replace(gated(timedelta(seconds=599)), live=frozenset()), SETTINGS), Wait)
 
 
 def test_the_reason_of_a_failure_reaches_its_rollback() -> None:
     failed = request({"phase": "Failed", "reason": "DeviceConflict: taken"}, **OURS)
-    assert decide(seen(failed), POLICY) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
+    assert decide(seen(failed), SETTINGS) == Rollback("the request has failed", Reason.DEVICE_CONFLICT)
 
 
 def test_every_scheduler_is_ours_with_a_star() -> None:
-    policy = replace(POLICY, scheduler_names=("*",))
-    assert decide(seen(pod=replace(POD, scheduler="anyone")), policy) == Attempt()
+    settings = Settings(scheduler_names=("*",))
+    assert decide(seen(pod=replace(POD, scheduler="anyone")), settings) == Attempt()
 
 
 def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
-    decision = decide(seen(node=Absent.GONE), POLICY)
+    decision = decide(seen(node=Absent.NOT_FOUND), SETTINGS)
     assert isinstance(decision, Fail)
     assert decision.suggestion is Suggestion.RESCHEDULE_ELSEWHERE
 
@@ -298,7 +301,10 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
     ("upper", "lower", "reason"),
     [
         pytest.param(
-            {"pod": replace(POD, node="node-9")}, {"node": Absent.GONE}, Reason.BOUND_ELSEWHERE, id="pod before node"
+            {"pod": replace(POD, node="node-9")},
+            {"node": Absent.NOT_FOUND},
+            Reason.BOUND_ELSEWHERE,
+            id="pod first",
         ),
         pytest.param(
             {"request": request(receivedResourceType="Fraction")},
@@ -308,14 +314,14 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
         ),
         pytest.param(
             {"pod": replace(POD, deleting=True, scheduler="x", gated=True)},
-            {"node": Absent.GONE},
+            {"node": Absent.NOT_FOUND},
             Reason.POD_GONE,
             id="pod's end before all that follows",
         ),
     ],
 )
 def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, Any], reason: Reason) -> None:
-    assert fails(reason, decide(replace(seen(), **(lower | upper)), POLICY))
+    assert fails(reason, decide(replace(seen(), **(lower | upper)), SETTINGS))
 
 
 @pytest.mark.parametrize(
@@ -323,7 +329,7 @@ def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, 
     [
         pytest.param(request(), POD, False, id="all as it was"),
         pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
-        pytest.param(Absent.GONE, POD, True, id="request gone"),
+        pytest.param(Absent.NOT_FOUND, POD, True, id="request gone"),
         pytest.param(request(**DELETING), POD, True, id="request deleting"),
         pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),
         pytest.param(request(), replace(POD, deleting=True), True, id="pod deleting"),
@@ -339,7 +345,7 @@ def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expe
 
 def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     observed = seen(served=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
-    decision = decide(observed, POLICY)
+    decision = decide(observed, SETTINGS)
     assert isinstance(decision, Fail)
     assert decision.reason is Reason.NO_PLUGIN
     assert decision.message.endswith("; author: supported_allocations raised KeyError: 'typo'")

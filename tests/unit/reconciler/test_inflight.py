@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.in_flight import UnacknowledgedBindings, existed_before, in_flight_for
+from reconciler.decide.in_flight import existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectUID
@@ -15,9 +15,10 @@ from shared.testing.builders import bind_request, stored
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT, SECOND = timedelta(seconds=60), timedelta(seconds=1)
 POD = PodView(ObjectUID("pod-uid"), "7", "", deleting=False, finished=False, gated=False, scheduler="bowline")
-NONE = UnacknowledgedBindings(None, None, LIMIT)
-UNKNOWN = UnacknowledgedBindings(20 * SECOND, None, LIMIT)
-INHERITED = UnacknowledgedBindings(None, 50 * SECOND, LIMIT)
+# For how long this process's POST has no reply, and for how long another process may have sent one.
+NONE = (None, None)
+UNKNOWN = (20 * SECOND, None)
+INHERITED = (None, 50 * SECOND)
 
 
 def request(**status: Any) -> BindRequest:
@@ -25,16 +26,14 @@ def request(**status: Any) -> BindRequest:
 
 
 @pytest.mark.parametrize(
-    ("req", "pod", "posts", "seconds"),
+    ("req", "pod", "ages", "seconds"),
     [
         pytest.param(request(), POD, NONE, 0, id="none was ever sent"),
         pytest.param(request(), POD, UNKNOWN, 40, id="one of this process has no reply"),
-        pytest.param(request(), POD, replace(UNKNOWN, unknown_for=LIMIT), 0, id="its time is over"),
+        pytest.param(request(), POD, (LIMIT, None), 0, id="its time is over"),
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
-        pytest.param(request(), POD, replace(INHERITED, leading_for=3 * LIMIT), 0, id="that time is over too"),
-        pytest.param(
-            request(), POD, UnacknowledgedBindings(20 * SECOND, 50 * SECOND, LIMIT), 40, id="the last one counts"
-        ),
+        pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="that time is over too"),
+        pytest.param(request(), POD, (20 * SECOND, 50 * SECOND), 40, id="the last one counts"),
         pytest.param(
             request(conditions=[{"type": "RolledBack", "status": "False"}]),
             POD,
@@ -42,7 +41,7 @@ def request(**status: Any) -> BindRequest:
             0,
             id="the previous leader has waited before it rolled back",
         ),
-        pytest.param(request(), Absent.GONE, UNKNOWN, 0, id="there is no pod"),
+        pytest.param(request(), Absent.NOT_FOUND, UNKNOWN, 0, id="there is no pod"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, 0, id="another pod rejects it"),
         pytest.param(request(), replace(POD, deleting=True), UNKNOWN, 0, id="a deleting pod rejects it"),
         pytest.param(request(), replace(POD, node="node-9"), UNKNOWN, 0, id="a bound pod rejects it"),
@@ -50,9 +49,9 @@ def request(**status: Any) -> BindRequest:
     ],
 )
 def test_how_long_a_binding_may_take_effect(
-    req: BindRequest, pod: PodView | Absent, posts: UnacknowledgedBindings, seconds: int
+    req: BindRequest, pod: PodView | Absent, ages: tuple[timedelta | None, timedelta | None], seconds: int
 ) -> None:
-    assert in_flight_for(req, pod, posts) == seconds * SECOND
+    assert in_flight_for(req, pod, *ages, LIMIT) == seconds * SECOND
 
 
 @pytest.mark.parametrize(

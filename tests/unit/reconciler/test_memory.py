@@ -14,16 +14,16 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
 
 def shown(memory: RequestState, number: int) -> tuple[str, bool]:
     """Which version counts when the store shows this one, and whether the API server is to be asked."""
-    memory.ask_live = False
-    newest = memory.newest(version(number))
+    memory.needs_live_read = False
+    newest = memory.latest(version(number))
     assert newest is not None
-    return newest.resource_version, memory.ask_live
+    return newest.resource_version, memory.needs_live_read
 
 
 def memory_of_writes(*versions: int) -> RequestState:
     memory = RequestState(ObjectUID("request-uid"))
     for before, after in pairwise(versions):
-        memory.wrote(version(before), version(after))
+        memory.replaces(version(before), version(after))
     return memory
 
 
@@ -52,36 +52,36 @@ def test_an_unknown_version_is_read_live() -> None:
 
 def test_a_live_read_counts_until_the_watch_delivers_it() -> None:
     memory = RequestState(ObjectUID("request-uid"))
-    memory.saw(version(1), version(5))
+    memory.replaces(version(1), version(5))
     assert shown(memory, 1) == ("5", False)
     assert shown(memory, 5) == ("5", False)
 
 
 def test_a_live_read_without_news_is_not_kept() -> None:
     memory = RequestState(ObjectUID("request-uid"))
-    memory.saw(version(1), version(1))
+    memory.replaces(version(1), version(1))
     assert shown(memory, 2) == ("2", False)
 
 
 def test_what_no_watch_shows_is_asked_about() -> None:
-    assert memory_of_writes(1, 2).newest(None) is None
+    assert memory_of_writes(1, 2).latest(None) is None
 
 
 def test_a_namesake_starts_with_an_empty_state() -> None:
-    memories = RequestStates()
-    first = memories.of(version(1, "first"))
+    states = RequestStates()
+    first = states.of(version(1, "first"))
     first.done = True
-    assert memories.of(version(2, "first")) is first
-    second = memories.of(version(3, "second"))
+    assert states.of(version(2, "first")) is first
+    second = states.of(version(3, "second"))
     assert not second.done
-    assert len(memories) == 1
+    assert len(states) == 1
 
 
 def test_clearing_the_state_returns_what_it_was_about() -> None:
-    memories = RequestStates()
-    memories.of(version(1, "first"))
-    assert memories.clear() == [(ObjectKey("default", "pod"), "first")]
-    assert len(memories) == 0
+    states = RequestStates()
+    states.of(version(1, "first"))
+    assert states.clear() == [(ObjectKey("default", "pod"), "first")]
+    assert len(states) == 0
 
 
 def test_a_closed_memory_keeps_no_copy_of_the_request() -> None:

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.decide.decide import Attempt, Decision, Fail, Finish, Requeue, Wait, WaitCause
+from reconciler.decide.decide import GATES, Action, Attempt, Complete, Fail, RequeueAfter, Wait
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.status import Code, Reason, Status
 from tests.unit.reconciler.watching import Watched, context
@@ -13,11 +13,11 @@ CLAIM = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
 WAITING = Status.wait("claim is pending", CLAIM).from_plugin("volumes")
 
 
-def passed(watched: Watched, decision: Decision, answer: Status | None = None, name: str = "train") -> None:
+def passed(watched: Watched, decision: Action, answer: Status | None = None, name: str = "train") -> None:
     """One pass; with an answer, of an attempt that ended so."""
     c = context(name)
-    with watched.observation.passing(c.request.key):
-        watched.observation.decided(c.request, decision)
+    with watched.observation.track(c.request.key):
+        watched.observation.on_decision(c.request, decision)
         watched.clock.step(timedelta(milliseconds=4))
         if answer is not None:
             watched.observation.attempt_ended(c, answer)
@@ -36,12 +36,12 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
     assert watched.value("bowline_requests_waiting", plugin="volumes") == 0
     passed(watched, Attempt(), WAITING)
     passed(watched, Attempt(), WAITING)
-    passed(watched, Wait(CLAIM, "gated", timedelta(minutes=1), WaitCause.GATES), name="second")
+    passed(watched, Wait((CLAIM,), "gated", timedelta(minutes=1), GATES), name="second")
     both = Status(Code.WAIT, ("two",), plugin="devices,volumes", wake_on=(CLAIM,))
     passed(watched, Attempt(), both, name="third")
     assert waiting(watched) == {"volumes": 1, "bowline": 1, "devices": 1}
     passed(watched, Attempt(), Status.retry("no room").from_plugin("volumes"))
-    passed(watched, Finish(), name="third")
+    passed(watched, Complete(), name="third")
     assert waiting(watched) == {"bowline": 1}
     watched.observation.forgotten(ObjectKey("default", "second"))
     assert waiting(watched) == {}
@@ -50,8 +50,8 @@ def test_waits_are_shown_by_the_plugin_that_asked_until_they_end() -> None:
 def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
     watched, c = Watched(), context("train")
     passed(watched, Attempt(), WAITING)
-    with watched.observation.passing(c.request.key):
-        watched.observation.decided(c.request, Attempt())
+    with watched.observation.track(c.request.key):
+        watched.observation.on_decision(c.request, Attempt())
         watched.observation.attempt_ended(c, WAITING)
         # It has waited for too long: the same pass writes Failed and lets go of the request.
         watched.observation.forgotten(c.request.key)
@@ -61,8 +61,8 @@ def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
 def test_trouble_with_the_api_server_ends_no_wait() -> None:
     watched, key = Watched(), ObjectKey("default", "train")
     passed(watched, Attempt(), WAITING)
-    with watched.observation.passing(key):
-        watched.observation.troubled(key, "the API server did not answer in time")
+    with watched.observation.track(key):
+        watched.observation.on_transient_failure(key, "the API server did not answer in time")
     assert waiting(watched) == {"volumes": 1}
     assert [entry.why for entry in watched.observation.journal.of(key)] == [
         "claim is pending",
@@ -76,7 +76,7 @@ def test_passes_under_way_are_shown_by_the_point_they_are_at() -> None:
     def at(step: str) -> float | None:
         return watched.value("bowline_attempts_in_flight", step=step)
 
-    with watched.observation.passing(first.request.key), watched.observation.passing(second.request.key):
+    with watched.observation.track(first.request.key), watched.observation.track(second.request.key):
         assert (at("pass"), at("pre_bind")) == (2, 0)
         watched.observation.call_began("volumes", "pre_bind", first)
         watched.observation.call_began("devices", "pre_bind", first)
@@ -90,15 +90,15 @@ def test_passes_under_way_are_shown_by_the_point_they_are_at() -> None:
 
 def test_a_pass_that_fails_by_our_own_fault_is_over_all_the_same() -> None:
     watched = Watched()
-    with pytest.raises(ZeroDivisionError), watched.observation.passing(ObjectKey("default", "train")):
+    with pytest.raises(ZeroDivisionError), watched.observation.track(ObjectKey("default", "train")):
         _ = 1 / 0
     assert watched.observation.passes == {}
 
 
 def test_calls_and_attempts_are_counted_and_measured() -> None:
     watched, c = Watched(), context()
-    with watched.observation.passing(c.request.key):
-        watched.observation.decided(c.request, Attempt())
+    with watched.observation.track(c.request.key):
+        watched.observation.on_decision(c.request, Attempt())
         watched.observation.call_began("binder", "bind", c)
         watched.clock.step(timedelta(milliseconds=3))
         watched.observation.call_ended("binder", "bind", c, Status.fatal("no").from_plugin("binder"), 0.003)
@@ -125,11 +125,11 @@ def test_calls_and_attempts_are_counted_and_measured() -> None:
     ("decision", "why"),
     [
         pytest.param(Fail(Reason.NODE_GONE, "node n is gone"), "NodeGone: node n is gone", id="a final failure"),
-        pytest.param(Wait(CLAIM, "gated", timedelta(minutes=1), WaitCause.GATES), "gated", id="a wait"),
-        pytest.param(Finish(), "", id="a success speaks for itself"),
+        pytest.param(Wait((CLAIM,), "gated", timedelta(minutes=1), GATES), "gated", id="a wait"),
+        pytest.param(Complete(), "", id="a success speaks for itself"),
     ],
 )
-def test_the_journal_states_the_reason_of_a_decision(decision: Decision, why: str) -> None:
+def test_the_journal_states_the_reason_of_a_decision(decision: Action, why: str) -> None:
     watched = Watched()
     passed(watched, decision)
     (entry,) = watched.observation.journal.of(ObjectKey("default", "train"))
@@ -138,7 +138,7 @@ def test_the_journal_states_the_reason_of_a_decision(decision: Decision, why: st
 
 def test_a_premature_pass_is_not_recorded() -> None:
     watched = Watched()
-    passed(watched, Requeue(timedelta(seconds=1)))
+    passed(watched, RequeueAfter(timedelta(seconds=1)))
     assert len(watched.observation.journal) == 0
 
 
@@ -146,9 +146,9 @@ def test_calls_outside_a_pass_are_counted_and_do_no_harm() -> None:
     watched, c = Watched(), context()
     watched.observation.call_began("binder", "bind", c)
     watched.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)
-    watched.observation.decided(c.request, Finish())
+    watched.observation.on_decision(c.request, Complete())
     watched.observation.attempt_ended(c, Status.ok())
-    watched.observation.troubled(c.request.key, "lost")
+    watched.observation.on_transient_failure(c.request.key, "lost")
     assert watched.value("bowline_plugin_calls_total", plugin="binder", point="bind", code="OK") == 1
 
 

@@ -64,7 +64,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
 async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCaptureFixture) -> None:
     watched, stuck, c = Watched(), Stuck(), context()
     runner, monitor = Runner((stuck,), watched.observation), watched.observation.overdue
-    with watched.observation.passing(c.request.key):
+    with watched.observation.track(c.request.key):
         groups = runner.preflight(c)
         assert not isinstance(groups, Status)
         attempt = asyncio.create_task(runner.run_pre_bind(c, groups))
@@ -85,7 +85,7 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
 
 def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest.LogCaptureFixture) -> None:
     watched, c = Watched(), context()
-    with watched.observation.passing(c.request.key):
+    with watched.observation.track(c.request.key):
         watched.clock.step(timedelta(seconds=121))
         watched.observation.overdue.scan()
     assert [(line["plugin"], line["point"]) for line in told(caplog)] == [(OWN, BETWEEN)]
@@ -96,7 +96,7 @@ def test_a_call_that_blocked_the_process_is_logged_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     watched, c = Watched(), context()
-    with watched.observation.passing(c.request.key):
+    with watched.observation.track(c.request.key):
         watched.observation.call_began("binder", "bind", c)
         watched.clock.step(timedelta(seconds=11))
         watched.observation.call_ended("binder", "bind", c, Status.ok(), 11)

@@ -25,41 +25,41 @@ def test_what_the_api_server_asks_for_is_granted() -> None:
     noted: list[tuple[ObjectKey, str]] = []
     clock = SteppedClock()
     transient = TransientFailures(lambda key, why: noted.append((key, why)), Availability(clock), clock)
-    again = transient.again(KEY, "429", timedelta(seconds=17))
-    assert again.inconclusive
-    assert again.delay is not None
-    assert timedelta(seconds=17) <= again.delay <= timedelta(seconds=34)
+    again = transient.requeue(KEY, "429", timedelta(seconds=17))
+    assert again.keeps_failures
+    assert again.requeue_after is not None
+    assert timedelta(seconds=17) <= again.requeue_after <= timedelta(seconds=34)
     assert noted == [(KEY, "429")]
 
 
 def test_failures_that_last_are_retried_less_often_and_forgotten_when_over() -> None:
     transient = failures(SteppedClock())
-    delays = [transient.again(KEY, "unreachable").delay or timedelta() for _ in range(200)]
+    delays = [transient.requeue(KEY, "unreachable").requeue_after or timedelta() for _ in range(200)]
     assert max(delays[:3]) <= timedelta(seconds=0.8)
     assert timedelta(seconds=5) < max(delays) <= MAX
     assert len(transient) == 1
-    transient.over(KEY)
+    transient.forget(KEY)
     assert len(transient) == 0
-    assert (transient.again(KEY, "unreachable").delay or MAX) <= timedelta(seconds=0.2)
+    assert (transient.requeue(KEY, "unreachable").requeue_after or MAX) <= timedelta(seconds=0.2)
 
 
 def test_until_then_nothing_calls_the_api_server_for_the_key_and_others_continue() -> None:
     clock = SteppedClock()
     transient = failures(clock)
-    transient.again(KEY, "429", timedelta(seconds=17))
+    transient.requeue(KEY, "429", timedelta(seconds=17))
     clock.step(timedelta(seconds=10))
-    held = transient.held(KEY)
+    held = transient.retry_after_remaining(KEY)
     assert held is not None
-    assert (held.delay, held.inconclusive) == (timedelta(seconds=7), True)
-    assert transient.held(ObjectKey("default", "other")) is None
+    assert (held.requeue_after, held.keeps_failures) == (timedelta(seconds=7), True)
+    assert transient.retry_after_remaining(ObjectKey("default", "other")) is None
     clock.step(timedelta(seconds=7))
-    assert transient.held(KEY) is None
+    assert transient.retry_after_remaining(KEY) is None
 
 
 def test_a_wait_of_our_own_may_be_cut_short() -> None:
     transient = failures(SteppedClock())
-    transient.again(KEY, "unreachable")
-    assert transient.held(KEY) is None
+    transient.requeue(KEY, "unreachable")
+    assert transient.retry_after_remaining(KEY) is None
 
 
 def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
@@ -67,9 +67,9 @@ def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() 
     transient = failures(clock)
     transient.note(KEY, None)
     for _ in range(100):
-        transient.again(KEY, "unreachable")
+        transient.requeue(KEY, "unreachable")
     clock.step(timedelta(seconds=58))
-    assert (transient.again(KEY, "unreachable").delay or MAX) <= timedelta(seconds=2)
+    assert (transient.requeue(KEY, "unreachable").requeue_after or MAX) <= timedelta(seconds=2)
 
 
 def test_an_outage_leaves_no_failures_in_a_row() -> None:
@@ -87,7 +87,7 @@ def test_thousands_of_failing_requests_are_one_line_every_half_minute(caplog: py
     with caplog.at_level(logging.WARNING):
         for _ in range(10):
             for number in range(1_000):
-                transient.again(ObjectKey("default", str(number)), "unreachable")
+                transient.requeue(ObjectKey("default", str(number)), "unreachable")
             clock.step(timedelta(seconds=LOG_EVERY_S / 5))
     first, second = caplog.records
     assert first.__dict__["requests"] == second.__dict__["requests"] == 1_000

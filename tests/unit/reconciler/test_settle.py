@@ -6,33 +6,32 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.decide import Fail, Finish, pending_failure
+from reconciler.decide.decide import Complete, Fail, Wait, pending_failure
 from reconciler.decide.observed import Times
 from reconciler.decide.outcome import (
-    Limits,
     Outcome,
     OutcomeAction,
     RequeueNow,
     RetryAt,
     TransientFailure,
-    Waiting,
     backoff,
     bound_condition,
-    settle,
+    classify_outcome,
 )
 from reconciler.decide.preparation import PREPARED_BY_US
 from reconciler.decide.status import (
     conditions,
-    failed_block,
+    failed_status,
     reason_text,
-    rolled_back_block,
+    rollback_incomplete_status,
+    rolled_back_status,
     status_patch,
-    succeeded_block,
-    unreleased_block,
-    waiting_block,
+    succeeded_status,
+    waiting_status,
 )
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectRef
+from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.testing.builders import pod
 from tests.builders import request
@@ -40,12 +39,12 @@ from tests.builders import request
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 STARTED = NOW - timedelta(seconds=2)
 TIMEOUT = timedelta(minutes=10)
-LIMITS = Limits(6, timedelta(seconds=1), timedelta(seconds=60), TIMEOUT, jitter=0.5)
+LIMITS = Binding(wait_timeout=TIMEOUT)
 WAITED = Times(waited=timedelta(minutes=1))
 
 
 def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
-    return settle(req or request(), Outcome(status, STARTED), LIMITS, times, NOW, NOW - times.waited)
+    return classify_outcome(req or request(), Outcome(status, STARTED), LIMITS, 0.5, times, NOW)
 
 
 def condition(block: Any, kind: str) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def condition(block: Any, kind: str) -> dict[str, Any]:
 
 
 def test_ok_finishes() -> None:
-    assert settled(Status.ok()) == Finish()
+    assert settled(Status.ok()) == Complete()
 
 
 def test_a_retry_is_counted_and_dated() -> None:
@@ -111,7 +110,7 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
     if isinstance(end, Fail):
         assert (end.reason, end.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
         assert end.message == "gave up after 1 attempt, the last: p: no room"
-        assert failed_block(request(), end, False, "", NOW)["failedAttempts"] == 1
+        assert failed_status(request(), end, False, "", NOW)["failedAttempts"] == 1
 
 
 def test_a_plugins_own_pause_is_honoured() -> None:
@@ -141,13 +140,22 @@ def test_skip_is_never_reported_as_success() -> None:
 def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
     end = settled(Status.wait("unbound", claim).from_plugin("volumes"))
-    assert isinstance(end, Waiting)
+    assert isinstance(end, Wait)
     assert end.on == (claim,)
     assert end.left == timedelta(minutes=9)
-    assert condition(end.status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "as it began"
     assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
-    assert "failedAttempts" not in end.status
-    assert end.event.reason == "BindingWaiting"
+    assert end.cause == "plugin volumes"
+    status = waiting_status(request(), end.why, NOW - WAITED.waited, NOW)
+    assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "as it began"
+    assert "failedAttempts" not in status
+
+
+def test_a_wait_for_something_else_has_not_begun_yet() -> None:
+    times = Times(waited=timedelta(days=9), cause="plugin claims")
+    end = settled(Status.wait("unbound").from_plugin("volumes"), times=times)
+    assert isinstance(end, Wait)
+    assert end.left == TIMEOUT
+    assert isinstance(settled(Status.wait("unbound").from_plugin("claims"), times=times), Fail)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +180,7 @@ def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_w
     minute, hour = timedelta(minutes=1), timedelta(hours=1)
     own = Status.wait("x", retry_after=timedelta(seconds=2), timeout=hour, suggestion=Suggestion.DELETE_POD)
     end = settled(own, times=Times(waited=TIMEOUT))
-    assert isinstance(end, Waiting)
+    assert isinstance(end, Wait)
     assert (end.left, end.poll) == (hour - TIMEOUT, timedelta(seconds=2))
     end = settled(replace(own, timeout=minute), times=Times(waited=minute))
     assert isinstance(end, Fail)
@@ -184,7 +192,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
     failed = settled(Status.retry("no luck"))
     assert isinstance(failed, RetryAt)
     began = NOW + timedelta(minutes=3)
-    block = waiting_block(request(dict(failed.status)), "a", began, began + timedelta(seconds=6))
+    block = waiting_status(request(dict(failed.status)), "a", began, began + timedelta(seconds=6))
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
@@ -208,8 +216,7 @@ def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None
     ],
 )
 def test_backoff(failed: int, jitter: float, seconds: float) -> None:
-    limits = Limits(6, timedelta(seconds=1), timedelta(seconds=60), TIMEOUT, jitter)
-    assert backoff(failed, limits).total_seconds() == pytest.approx(seconds)
+    assert backoff(failed, LIMITS, jitter).total_seconds() == pytest.approx(seconds)
 
 
 def test_success_clears_what_only_concerned_the_retries() -> None:
@@ -221,7 +228,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
         "startTime": "2026-01-01T00:00:00Z",
         "conditions": [{"type": "Prepared", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
     }
-    block = succeeded_block(request(stored_status), PREPARED_BY_US, STARTED, NOW)
+    block = succeeded_status(request(stored_status), PREPARED_BY_US, STARTED, NOW)
     assert block["phase"] == "Succeeded"
     assert block["nodeName"] == "node-0"
     assert block["failedAttempts"] == 2
@@ -245,7 +252,7 @@ def test_success_clears_what_only_concerned_the_retries() -> None:
     ],
 )
 def test_failed_block(status: dict[str, Any], spec: dict[str, Any], fail: Reason, attempts: int) -> None:
-    block = failed_block(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
+    block = failed_status(request(status, **spec), Fail(fail, "why", Suggestion.DELETE_POD), False, "", NOW)
     assert block["phase"] == "Failed"
     assert block["reason"] == f"{fail.value}: why"
     assert block["failedAttempts"] == attempts
@@ -259,13 +266,13 @@ FAILS = Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def test_a_failure_reports_the_rollback_that_preceded_it() -> None:
-    block = failed_block(request(), FAILS, True, "", NOW)
+    block = failed_status(request(), FAILS, True, "", NOW)
     assert condition(block, "RolledBack")["status"] == "True"
-    assert all(one["type"] != "RolledBack" for one in failed_block(request(), FAILS, False, "", NOW)["conditions"])
+    assert all(one["type"] != "RolledBack" for one in failed_status(request(), FAILS, False, "", NOW)["conditions"])
 
 
 def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
-    block = unreleased_block(request({"failedAttempts": 2}), FAILS, Status.retry("stuck"), NOW)
+    block = rollback_incomplete_status(request({"failedAttempts": 2}), FAILS, Status.retry("stuck"), NOW)
     assert block["phase"] == "Pending"
     assert block["reason"].startswith("RollbackFailed: stuck; ")
     assert "DeviceConflict: taken" in block["reason"]
@@ -275,52 +282,52 @@ def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
 
 
 def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> None:
-    block = unreleased_block(request(), FAILS, Status.retry("stuck"), NOW)
+    block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
     assert pending_failure(request(block)) == FAILS
     assert pending_failure(request()) is None
-    assert pending_failure(request(failed_block(request(), FAILS, True, "", NOW))) is None
+    assert pending_failure(request(failed_status(request(), FAILS, True, "", NOW))) is None
 
 
 def test_a_deleted_request_reports_a_rollback_that_is_not_complete() -> None:
-    block = unreleased_block(request(), None, Status.retry("stuck"), NOW)
+    block = rollback_incomplete_status(request(), None, Status.retry("stuck"), NOW)
     assert block["reason"].startswith("RollbackFailed: stuck; ")
     assert [one["type"] for one in block["conditions"]] == ["RolledBack"]
 
 
 def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_rollback() -> None:
-    failed = request(failed_block(request(), FAILS, False, "", NOW))
-    block = unreleased_block(failed, None, Status.retry("stuck"), NOW)
+    failed = request(failed_status(request(), FAILS, False, "", NOW))
+    block = rollback_incomplete_status(failed, None, Status.retry("stuck"), NOW)
     assert block["phase"] == "Failed"
     assert block["reason"] == "DeviceConflict: taken"
-    done = rolled_back_block(request(block), NOW + timedelta(seconds=9))
+    done = rolled_back_status(request(block), NOW + timedelta(seconds=9))
     assert condition(done, "RolledBack")["status"] == "True"
 
 
 def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
-    block = unreleased_block(request(), FAILS, Status.retry("stuck"), NOW)
-    bound = succeeded_block(request(block), PREPARED_BY_US, None, NOW)
+    block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
+    bound = succeeded_status(request(block), PREPARED_BY_US, None, NOW)
     assert "RolledBack" not in [one["type"] for one in bound["conditions"]]
 
 
 def test_a_condition_keeps_its_time_while_its_status_is_unchanged() -> None:
-    first = waiting_block(request(), "a", NOW, NOW)
+    first = waiting_status(request(), "a", NOW, NOW)
     again = conditions(request(first), {"Prepared": ("False", "Waiting", "b")}, NOW + timedelta(seconds=5))
     assert again[0]["lastTransitionTime"] == "2026-01-01T00:01:00Z"
     assert again[0]["message"] == "b"
 
 
 def test_no_difference_is_no_patch() -> None:
-    block = waiting_block(request(), "a", NOW, NOW)
+    block = waiting_status(request(), "a", NOW, NOW)
     assert (
         status_patch(
-            block, waiting_block(request(block), "a", NOW + timedelta(seconds=5), NOW + timedelta(seconds=5))
+            block, waiting_status(request(block), "a", NOW + timedelta(seconds=5), NOW + timedelta(seconds=5))
         )
         is None
     )
 
 
 def test_what_others_wrote_survives() -> None:
-    block = waiting_block(request({"theirs": 1}), "a", NOW, NOW)
+    block = waiting_status(request({"theirs": 1}), "a", NOW, NOW)
     assert block["theirs"] == 1
 
 

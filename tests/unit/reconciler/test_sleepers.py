@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.binding.wait_index import Sleep, WaitIndex, Watched
+from reconciler.binding.wait_index import Registration, WaitIndex, Watched
 from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store
@@ -26,62 +26,62 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
 @pytest.mark.parametrize(
     ("shown", "refs", "expected"),
     [
-        pytest.param(["7"], [ref("7")], Sleep.UNTIL_WOKEN, id="shown as it was looked at"),
-        pytest.param(["8"], [ref("7")], Sleep.NOT, id="changed since the look"),
-        pytest.param([], [ref("7")], Sleep.NOT, id="gone since the look, or not shown yet"),
-        pytest.param(["8"], [ref()], Sleep.NOT, id="come into being since the look"),
-        pytest.param([], [ref()], Sleep.WITH_A_CLOCK, id="absent, as it was: a watch may never show it"),
-        pytest.param(["7"], [ref("7"), ref("1", "Secret")], Sleep.WITH_A_CLOCK, id="one of them has no watch"),
-        pytest.param(["7"], [ref("7"), ref("1", "Pod", "bound")], Sleep.NOT, id="one of them is not shown"),
-        pytest.param(["7"], [], Sleep.WITH_A_CLOCK, id="for nothing in particular"),
+        pytest.param(["7"], [ref("7")], Registration.WATCHED, id="shown as it was looked at"),
+        pytest.param(["8"], [ref("7")], Registration.STALE, id="changed since the look"),
+        pytest.param([], [ref("7")], Registration.STALE, id="gone since the look, or not shown yet"),
+        pytest.param(["8"], [ref()], Registration.STALE, id="come into being since the look"),
+        pytest.param([], [ref()], Registration.NEEDS_POLL, id="absent, as it was: a watch may never show it"),
+        pytest.param(["7"], [ref("7"), ref("1", "Secret")], Registration.NEEDS_POLL, id="one of them has no watch"),
+        pytest.param(["7"], [ref("7"), ref("1", "Pod", "bound")], Registration.STALE, id="one of them is not shown"),
+        pytest.param(["7"], [], Registration.NEEDS_POLL, id="for nothing in particular"),
     ],
 )
-def test_the_allowed_kinds_of_waits(shown: list[str], refs: list[ObjectRef], expected: Sleep) -> None:
+def test_the_allowed_kinds_of_waits(shown: list[str], refs: list[ObjectRef], expected: Registration) -> None:
     sleepers, _ = watching(*shown)
-    assert sleepers.sleep(REQUEST, refs, {}) is expected
-    assert len(sleepers) == (expected is not Sleep.NOT)
+    assert sleepers.register(REQUEST, refs, {}) is expected
+    assert len(sleepers) == (expected is not Registration.STALE)
 
 
 def test_a_lagging_watch_costs_one_pass() -> None:
     sleepers, _ = watching("7")
     slept_on: dict[Watched, ResourceVersion] = {}
-    assert sleepers.sleep(REQUEST, [ref("9")], slept_on) is Sleep.NOT
-    assert sleepers.sleep(REQUEST, [ref("9")], slept_on) is Sleep.UNTIL_WOKEN
+    assert sleepers.register(REQUEST, [ref("9")], slept_on) is Registration.STALE
+    assert sleepers.register(REQUEST, [ref("9")], slept_on) is Registration.WATCHED
 
 
 def test_a_plugin_that_names_no_version_sleeps_all_the_same_and_wakes_for_the_next() -> None:
     sleepers, store = watching("7")
     slept_on: dict[Watched, ResourceVersion] = {}
-    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.NOT
-    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.UNTIL_WOKEN
+    assert sleepers.register(REQUEST, [ref()], slept_on) is Registration.STALE
+    assert sleepers.register(REQUEST, [ref()], slept_on) is Registration.WATCHED
     store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": "8"}})
-    assert sleepers.sleep(REQUEST, [ref()], slept_on) is Sleep.NOT
+    assert sleepers.register(REQUEST, [ref()], slept_on) is Registration.STALE
 
 
 def test_exactly_the_waits_for_an_object_are_found() -> None:
     sleepers, _ = watching("7")
     for request in (REQUEST, OTHER):
-        sleepers.sleep(request, [ref("7")], {})
-    assert set(sleepers.waiting_for(CONFIGMAPS, DATA)) == {REQUEST, OTHER}
-    assert not sleepers.waiting_for(PODS, DATA), "another resource of that name"
-    assert not sleepers.waiting_for(CONFIGMAPS, ObjectKey("default", "else"))
-    sleepers.wake(REQUEST)
-    assert set(sleepers.waiting_for(CONFIGMAPS, DATA)) == {OTHER}
+        sleepers.register(request, [ref("7")], {})
+    assert set(sleepers.waiters_of(CONFIGMAPS, DATA)) == {REQUEST, OTHER}
+    assert not sleepers.waiters_of(PODS, DATA), "another resource of that name"
+    assert not sleepers.waiters_of(CONFIGMAPS, ObjectKey("default", "else"))
+    sleepers.unregister(REQUEST)
+    assert set(sleepers.waiters_of(CONFIGMAPS, DATA)) == {OTHER}
 
 
 def test_who_is_awake_leaves_nothing() -> None:
     sleepers, _ = watching("7")
     for number in range(100):
         key = ObjectKey("default", f"request-{number}")
-        sleepers.sleep(key, [ref("7"), ref("", "ConfigMap", f"own-{number}")], {})
-        sleepers.wake(key)
-        sleepers.wake(key)
+        sleepers.register(key, [ref("7"), ref("", "ConfigMap", f"own-{number}")], {})
+        sleepers.unregister(key)
+        sleepers.unregister(key)
     assert (len(sleepers), sleepers.watched) == (0, 0)
 
 
 def test_who_falls_asleep_on_something_else_no_longer_waits_for_the_first() -> None:
     sleepers, _ = watching("7")
-    sleepers.sleep(REQUEST, [ref("7")], {})
-    sleepers.sleep(REQUEST, [ref("", "ConfigMap", "else")], {})
-    assert not sleepers.waiting_for(CONFIGMAPS, DATA)
+    sleepers.register(REQUEST, [ref("7")], {})
+    sleepers.register(REQUEST, [ref("", "ConfigMap", "else")], {})
+    assert not sleepers.waiters_of(CONFIGMAPS, DATA)
     assert (len(sleepers), sleepers.watched) == (1, 1)

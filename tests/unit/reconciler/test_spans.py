@@ -54,8 +54,8 @@ def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None
     watched.observation.tracer = tracer
     c.request.raw["metadata"]["annotations"] = {"bowline.dev/traceparent": "from admission"}
     for called in (True, False):
-        with watched.observation.passing(c.request.key):
-            watched.observation.decided(c.request, Attempt())
+        with watched.observation.track(c.request.key):
+            watched.observation.on_decision(c.request, Attempt())
             if called:
                 watched.observation.call_began("binder", "bind", c)
                 watched.observation.call_ended("binder", "bind", c, Status.ok(), 0.001)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.order import first_of_pod
+from reconciler.decide.observed import preceding_request
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey
@@ -60,5 +60,5 @@ MINE = request("mine", LATE)
     ],
 )
 def test_whose_turn_it_is(mine: BindRequest, rivals: list[BindRequest], first: str | None) -> None:
-    found = first_of_pod(mine, [mine, *rivals])
+    found = preceding_request(mine, [mine, *rivals])
     assert found == (ObjectKey("default", first) if first else None)

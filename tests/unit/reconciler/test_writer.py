@@ -33,17 +33,17 @@ def request() -> BindRequest:
 
 
 def writer(client: KubeClient) -> Writer:
-    return Writer(client, lambda version: None)
+    return Writer(client, lambda note: None, lambda before, after: None)
 
 
 async def test_what_is_stored_is_returned() -> None:
-    assert (await writer(Storing()).pin(request(), ObjectUID("pod-uid"))).pod_uid == "pod-uid"
+    assert (await writer(Storing()).set_owner(request(), ObjectUID("pod-uid"))).pod_uid == "pod-uid"
     assert (await writer(Storing()).add_finalizer(request())).finalizers == (names.FINALIZER,)
 
 
 async def test_an_owner_reference_that_a_webhook_removes_is_a_failure() -> None:
     with pytest.raises(NotStoredError, match="the owner reference to its pod is not stored"):
-        await writer(Storing(removed="ownerReferences")).pin(request(), ObjectUID("pod-uid"))
+        await writer(Storing(removed="ownerReferences")).set_owner(request(), ObjectUID("pod-uid"))
 
 
 async def test_a_finalizer_that_a_webhook_removes_is_a_failure() -> None:

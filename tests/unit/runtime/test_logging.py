@@ -30,7 +30,7 @@ def logged(format_: LogFormat, level: str = "info") -> io.StringIO:
 
 def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     stream = logged("json")
-    log = logging.getLogger("reconciler.binding.run_attempt")
+    log = logging.getLogger("reconciler.binding.attempt")
     log.info("pod bound", extra={"pod": ObjectKey("ns", "a"), "attempt": 2, "note": "two\nlines"})
     log.debug("not shown")
     (line,) = stream.getvalue().splitlines()
@@ -38,7 +38,7 @@ def test_json_is_one_object_a_line_with_the_fields_beside_the_message() -> None:
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "reconciler.binding.run_attempt",
+        "logger": "reconciler.binding.attempt",
         "message": "pod bound",
         "pod": "ns/a",
         "attempt": 2,

@@ -1,0 +1,207 @@
+"""One binding cycle without an API server: recording stand-ins for the client, the writer and the caches."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from datetime import timedelta
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from reconciler.binding.attempt import AttemptRunner
+from reconciler.binding.complete import Completer
+from reconciler.binding.deferred import DeferredCompletions
+from reconciler.binding.pod_conditions import PodConditions
+from reconciler.binding.read import StateReader
+from reconciler.binding.requeue import TransientFailures
+from reconciler.binding.state import RequestState, RequestStates
+from reconciler.binding.timing import Timing
+from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.waits import Waits
+from reconciler.binding.writer import Writer
+from reconciler.decide.observed import FRESH_CONTACT
+from reconciler.decide.outcome import Event, PodBound
+from reconciler.informers import Informers
+from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.observe.tracker import Observation
+from shared.api import names
+from shared.api.bindrequest import AllocationKind, BindRequest, decode_bind_request
+from shared.api.meta import Object, ObjectKey, ObjectUID
+from shared.framework.binding.context import BindContext
+from shared.framework.binding.runner import Runner
+from shared.framework.config import Binding, Settings
+from shared.framework.plugin import Plugin, PluginConfig
+from shared.framework.status import Status
+from shared.kube.availability import Availability
+from shared.kube.client import KubeClient
+from shared.testing.builders import bind_request, pod, stored
+from shared.testing.clock import SteppedClock
+
+Act = Callable[[BindContext], Awaitable[Status]]
+
+
+async def bound(c: BindContext) -> Status:
+    """Bind as the API server's 201 does."""
+    c.posts.acknowledged = True
+    return Status.ok()
+
+
+class Recorded(Plugin):
+    """Records the calls in the cycle's log; ``acts`` holds what a point does instead of returning OK."""
+
+    name = "recorded"
+
+    def __init__(self, log: list[str], acts: dict[str, Act]) -> None:
+        super().__init__(PluginConfig(), Settings())
+        self.log = log
+        self.acts = acts
+        self.contexts: list[BindContext] = []
+
+    def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
+        return tuple(AllocationKind)
+
+    def has_side_effects(self, request: BindRequest) -> bool:
+        return True
+
+    async def pre_bind(self, c: BindContext) -> Status:
+        return await self._called("pre_bind", c)
+
+    async def bind(self, c: BindContext) -> Status:
+        return await self._called("bind", c, bound)
+
+    async def post_bind(self, c: BindContext) -> None:
+        await self._called("post_bind", c)
+
+    async def rollback(self, c: BindContext, why: Status) -> Status:
+        return await self._called("rollback", c)
+
+    async def _called(self, point: str, c: BindContext, usual: Act | None = None) -> Status:
+        self.log.append(point)
+        self.contexts.append(c)
+        act = self.acts.get(point, usual)
+        return await act(c) if act is not None else Status.ok()
+
+
+class RecordingWriter(Writer):
+    """Records each write, and returns the request as an API server would store it."""
+
+    def __init__(self, log: list[str], states: RequestStates, clock: SteppedClock) -> None:
+        self.log = log
+        self.clock = clock
+        self._states = states
+
+    async def add_finalizer(self, request: BindRequest) -> BindRequest:
+        return self._stored("add finalizer", request, metadata={"finalizers": [names.FINALIZER]})
+
+    async def drop_finalizer(self, request: BindRequest) -> BindRequest | None:
+        return self._stored("drop finalizer", request, metadata={"finalizers": []})
+
+    async def patch_status(self, request: BindRequest, status: Any) -> BindRequest:
+        return self._stored(f"status {status['phase']}", request, status=status)
+
+    def record_event(self, request: BindRequest, event: Event, on_pod: bool = True) -> None:
+        self.log.append(f"event {event.reason}")
+
+    def _stored(self, what: str, request: BindRequest, metadata: Any = None, status: Any = None) -> BindRequest:
+        self.log.append(what)
+        version = str(int(request.resource_version) + 1)
+        changed = {**request.raw["metadata"], **(metadata or {}), "resourceVersion": version}
+        after = decode_bind_request(
+            {**request.raw, "metadata": changed, "status": request.status if status is None else dict(status)}
+        )
+        self._states.wrote(request, after)
+        return after
+
+
+class RecordingConditions(PodConditions):
+    """Records conditions of pods instead of writing them."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def report(self, pod: Object, condition: PodBound) -> None:
+        self.log.append(f"condition {condition.reason}")
+
+
+class Live(KubeClient):
+    """Answers every read with the pod as it is."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self.clock = cycle.clock
+        self._cycle = cycle
+
+    async def get(self, *args: Any, **options: Any) -> dict[str, Any]:
+        self._cycle.log.append("read pod")
+        return self._cycle.pod
+
+
+class Caches(Informers):
+    """Caches that show the cycle's pod and no node."""
+
+    def __init__(self, cycle: "Cycle") -> None:
+        self._cycle = cycle
+
+    def pod(self, key: ObjectKey) -> Object | None:
+        return self._cycle.pod
+
+    def node(self, name: str) -> Object | None:
+        return None
+
+    def offer_pod(self, pod: Object) -> None:
+        """Keep nothing."""
+
+    def node_uid(self, name: str) -> ObjectUID | None:
+        return None
+
+    def still_wanted(self, request: BindRequest, node_uid: ObjectUID | None) -> bool:
+        return self._cycle.is_wanted
+
+
+class Cycle:
+    """The components of one binding cycle; ``log`` has their calls and writes in order."""
+
+    def __init__(self, **acts: Act) -> None:
+        self.log: list[str] = []
+        self.clock = SteppedClock()
+        self.is_wanted = True
+        self.never = asyncio.Event()
+        self.pod: dict[str, Any] = dict(stored(pod("train"), uid="pod-uid"))
+        self.request = decode_bind_request(stored(bind_request("train", uid="pod-uid"), version="1"))
+        self.plugin = Recorded(self.log, acts)
+        states = RequestStates(self.clock.monotonic)
+        self.state: RequestState = states.of(self.request)
+        settings = Settings(binding=Binding(in_flight_timeout=timedelta(seconds=60)))
+        limits, client, caches = settings.binding, Live(self), Caches(self)
+        observation = Observation(ReconcilerMetrics(CollectorRegistry()), self.clock)
+        runner = Runner((self.plugin,), observation)
+        writer, conditions = RecordingWriter(self.log, states, self.clock), RecordingConditions(self.log)
+        timing = Timing(states, self.clock, lambda: FRESH_CONTACT, limits, lambda: 0.5)
+        failures = TransientFailures(observation.on_transient_failure, Availability(self.clock), self.clock)
+        self.reader = StateReader(client, caches, runner, timing, settings, self.clock)
+        self.completer = Completer(
+            self.reader, runner, writer, conditions, failures, observation.metrics, limits, self.clock
+        )
+        self.attempts = AttemptRunner(
+            informers=caches,
+            reader=self.reader,
+            runner=runner,
+            writer=writer,
+            conditions=conditions,
+            completer=self.completer,
+            deferred=DeferredCompletions(lambda: 0, 1),
+            waits=Waits(writer, WaitIndex({}), timing, lambda: 0.5),
+            timing=timing,
+            failures=failures,
+            observation=observation,
+            limits=limits,
+            clock=self.clock,
+            jitter=lambda: 0.5,
+        )
+
+    def bind_pod(self, node: str | None = None) -> None:
+        """Put the pod on a node, by default the selected one."""
+        self.pod = {**self.pod, "spec": {**self.pod["spec"], "nodeName": node or self.request.selected_node}}
+
+    def held(self) -> BindRequest:
+        """The request with the finalizer, as after an attempt of another process."""
+        raw = cast(dict[str, Any], self.request.raw)
+        return decode_bind_request({**raw, "metadata": {**raw["metadata"], "finalizers": [names.FINALIZER]}})

@@ -1,0 +1,146 @@
+"""The order of calls and writes of one binding cycle, with recording stand-ins for writer, client and caches."""
+
+from datetime import timedelta
+
+from reconciler.binding.requeue import DONE
+from reconciler.decide.decide import Fail
+from shared.framework.binding.context import BindContext
+from shared.framework.status import Reason, Status
+from tests.unit.reconciler.cycle import Cycle
+
+REJECTED = Fail(Reason.REJECTED, "no")
+
+
+async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
+    cycle = Cycle()
+    assert await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state) == DONE
+    assert cycle.log == [
+        "add finalizer",
+        "pre_bind",
+        "bind",
+        "post_bind",
+        "drop finalizer",
+        "status Succeeded",
+        "event Bound",
+    ]
+    assert cycle.state.done
+
+
+async def test_the_points_of_an_attempt_share_one_context() -> None:
+    cycle = Cycle()
+    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    first, *others = cycle.plugin.contexts
+    assert len(others) == 2
+    for c in others:
+        assert c.annotations is first.annotations
+        assert (c.cancelled, c.posts) == (first.cancelled, first.posts)
+
+
+async def test_a_terminal_failure_is_reported_after_rollback_and_release() -> None:
+    cycle = Cycle()
+    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
+    assert cycle.log == [
+        "read pod",
+        "rollback",
+        "drop finalizer",
+        "status Failed",
+        "event BindingFailed",
+        "condition Rejected",
+    ]
+
+
+async def test_a_failing_rollback_keeps_the_finalizer_and_the_phase() -> None:
+    async def refuse(_: BindContext) -> Status:
+        return Status.retry("busy")
+
+    cycle = Cycle(rollback=refuse)
+    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
+    assert result.requeue_after is not None
+    assert result.keeps_failures
+    assert cycle.log == ["read pod", "rollback", "status Pending", "event RollbackFailed"]
+    assert not cycle.state.done
+
+
+async def test_a_pod_found_bound_turns_a_failure_into_a_success() -> None:
+    cycle = Cycle()
+    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    cycle.bind_pod()
+    assert await cycle.completer.fail(snapshot, cycle.state, REJECTED) == DONE
+    assert "rollback" not in cycle.log
+    assert "status Succeeded" in cycle.log
+
+
+async def test_nothing_is_rolled_back_while_a_binding_may_take_effect() -> None:
+    cycle = Cycle()
+    cycle.state.unacknowledged_at = cycle.clock.monotonic()
+    cycle.clock.step(timedelta(seconds=20))
+    snapshot = cycle.reader.from_cache(cycle.request.key, cycle.held())
+    result = await cycle.completer.fail(snapshot, cycle.state, REJECTED)
+    assert result.requeue_after == timedelta(seconds=40)
+    assert cycle.log == ["read pod"]
+
+
+async def test_a_lost_reply_of_a_binding_that_took_effect_is_a_success() -> None:
+    cycle = Cycle()
+
+    async def lost(c: BindContext) -> Status:
+        c.posts.last_unknown = cycle.clock.monotonic()
+        cycle.bind_pod()
+        return Status.retry("no reply")
+
+    cycle.plugin.acts["bind"] = lost
+    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    assert cycle.log[3:] == ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
+
+
+async def test_a_lost_reply_of_a_binding_without_effect_is_a_retry() -> None:
+    cycle = Cycle()
+
+    async def lost(c: BindContext) -> Status:
+        c.posts.last_unknown = cycle.clock.monotonic()
+        return Status.retry("no reply")
+
+    cycle.plugin.acts["bind"] = lost
+    result = await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    assert result.requeue_after is not None
+    assert cycle.log[3:] == ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
+    assert cycle.state.unacknowledged_at is not None
+
+
+async def test_an_ok_without_a_binding_is_not_a_success() -> None:
+    async def claim(_: BindContext) -> Status:
+        return Status.ok()
+
+    cycle = Cycle(bind=claim)
+    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    assert cycle.log[3:] == ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
+
+
+async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
+    cycle = Cycle()
+
+    async def withdraw(_: BindContext) -> Status:
+        cycle.is_wanted = False
+        return Status.ok()
+
+    cycle.plugin.acts["pre_bind"] = withdraw
+    result = await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    assert result.requeue_after is not None
+    assert cycle.log == ["add finalizer", "pre_bind"]
+    assert cycle.state.needs_live_read
+
+
+async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> None:
+    cycle = Cycle()
+
+    async def cancel(c: BindContext) -> Status:
+        c.cancelled.set()
+        await cycle.never.wait()
+        return Status.ok()
+
+    cycle.plugin.acts["pre_bind"] = cancel
+    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    assert cycle.log == ["add finalizer", "pre_bind"]
+    assert cycle.state.side_effects is not None, "a later rollback must know of them"
