@@ -40,7 +40,7 @@ EVERYTHING: dict[str, Any] = {
         },
         "nodeSelector": {"kubernetes.io/os": "linux"},
         "tolerations": [{"operator": "Exists"}],
-        "affinity": {"nodeAffinity": {}},
+        "affinity": {"podAntiAffinity": {}},
         "priorityClassName": "system-cluster-critical",
         "podAnnotations": {"a": "b"},
         "extraArgs": ["--drain=1s"],

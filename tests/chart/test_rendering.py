@@ -366,13 +366,22 @@ def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rende
     assert "topologySpreadConstraints" not in none["spec"]["template"]["spec"]
 
 
+def test_both_processes_prefer_nodes_without_gpus(rendered: Rendered) -> None:
+    for deployment in workloads(rendered):
+        rules = deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        (preferred,) = rules["preferredDuringSchedulingIgnoredDuringExecution"]
+        (expression,) = preferred["preference"]["matchExpressions"]
+        assert expression == {"key": "nvidia.com/gpu.present", "operator": "DoesNotExist"}
+
+
 def test_every_value_of_a_process_reaches_its_pods(chart: Chart) -> None:
     rendered = chart.render(EVERYTHING)
     template = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]
     pod, given = template["spec"], EVERYTHING["webhook"]
     (only,) = pod["containers"]
-    for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName"):
+    for key in ("nodeSelector", "tolerations", "priorityClassName"):
         assert pod[key] == given[key]
+    assert pod["affinity"]["podAntiAffinity"] == given["affinity"]["podAntiAffinity"]
     assert template["metadata"]["annotations"].items() >= given["podAnnotations"].items()
     assert only["args"][-1] == "--drain=1s"
     assert only["env"][-1] == {"name": "A", "value": "b"}

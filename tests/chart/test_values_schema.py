@@ -250,8 +250,9 @@ def test_no_object_of_the_schema_is_open_by_oversight() -> None:
 
 
 def test_the_chart_gives_every_value_that_the_schema_knows_and_no_other() -> None:
-    """Below ``config`` the processes have their own defaults; below ``resources`` the names are Kubernetes'."""
-    elsewhere = (".global", ".config.", ".webhook.resources.", ".reconciler.resources.")
+    """Processes have defaults for values below ``config``; names below resources and affinity are Kubernetes'."""
+    processes = (".webhook.resources.", ".webhook.affinity.", ".reconciler.resources.", ".reconciler.affinity.")
+    elsewhere = (".global", ".config.", *processes)
     known = {path for path in _paths(SCHEMA, SCHEMA) if "[]" not in path and not path.startswith(elsewhere)}
     assert {path for path in _value_paths(VALUES) if not path.startswith(elsewhere)} == known
 
