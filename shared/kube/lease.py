@@ -28,7 +28,7 @@ from typing import Any
 
 from shared.api.meta import Object, ObjectKey, format_micro_time
 from shared.kube.client import KubeClient
-from shared.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound
+from shared.kube.errors import AlreadyExists, Conflict, InfrastructureError, KubeError, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import LEASES, SELF_SUBJECT_REVIEWS, Selection
 from shared.runtime.tasks import wait_until
@@ -134,11 +134,12 @@ class LeaderElector:
         self._timings = timings
         # Labels and annotations that the Lease carries while this process holds it.
         self._metadata = metadata or {}
-        self._owners: list[Object] | None = None  # None until read
+        self._owners: list[Object] = []  # until they are read
         self._lease: Object | None = None
         # When the present record was first observed, by the local monotonic clock.
         self._seen_at = 0.0
-        # When the request that last acquired or renewed the Lease was started, by the same clock.
+        # When the write that last acquired or renewed the Lease was started, by the same clock. Not when it was
+        # answered: the API server may have stored it immediately and replied late.
         self._renewed_at = 0.0
         self._wake = asyncio.Event()
         self._last_error = ""
@@ -166,6 +167,7 @@ class LeaderElector:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch.run(), name=f"lease {self._key}")
             waking = group.create_task(self._wake_on(stop), name=f"lease {self._key} stop")
+            owners = group.create_task(self._read_owners(), name=f"lease {self._key} owner")
             try:
                 await self._acquire(stop)
                 if not stop.is_set():
@@ -177,6 +179,7 @@ class LeaderElector:
                 self.is_leader.clear()
                 watching.cancel()
                 waking.cancel()
+                owners.cancel()
 
     async def _wake_on(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -219,7 +222,6 @@ class LeaderElector:
 
     async def _try_acquire_or_renew(self, limit_s: float) -> bool:
         """Try once to acquire or renew the lease; return whether this process holds it."""
-        started = self._client.clock.monotonic()
         try:
             async with asyncio.timeout(limit_s):
                 held = await self._acquire_or_renew()
@@ -230,9 +232,6 @@ class LeaderElector:
             self._last_error = complaint
             return False
         self._last_error = ""
-        if held:
-            # From before the request: the API server may have stored it immediately and replied late.
-            self._renewed_at = started
         if held and self._client.metrics is not None:
             self._client.metrics.lease_renewed.set(self._client.clock.now().timestamp())
         return held
@@ -272,13 +271,15 @@ class LeaderElector:
     async def _create(self) -> bool:
         key = {"name": self._key.name, "namespace": self._key.namespace}
         body = {
-            "metadata": {**key, **self._metadata, "ownerReferences": await self._account_owners()},
+            "metadata": {**key, **self._metadata, "ownerReferences": self._owners},
             "spec": claimed({}, self.identity, self._client.clock.now(), self._timings.lease_duration),
         }
+        started = self._client.clock.monotonic()
         try:
             self._observe(await self._client.create(LEASES, self._key.namespace, body))
         except AlreadyExists:
             return False
+        self._renewed_at = started
         return True
 
     async def _put(self, lease: Object) -> None:
@@ -287,22 +288,26 @@ class LeaderElector:
         metadata: dict[str, Any] = dict(lease["metadata"])
         for kind, added in self._metadata.items():
             metadata[kind] = {**(metadata.get(kind) or {}), **added}
-        if owners := await self._account_owners():
-            metadata["ownerReferences"] = owners
+        if self._owners:
+            metadata["ownerReferences"] = self._owners
         body = {**lease, "metadata": metadata, "spec": {**(lease.get("spec") or {}), **spec}}
+        started = self._client.clock.monotonic()
         self._observe(await self._client.update(LEASES, self._key.namespace, self._key.name, body))
+        self._renewed_at = started
 
-    async def _account_owners(self) -> list[Object]:
-        """Return the Lease's owners, read once. Raises KubeError if the API server could not be asked."""
-        if self._owners is None:
+    async def _read_owners(self) -> None:
+        """Read the Lease's owners, which the next write of the Lease sets. Leading never waits for this."""
+        while True:
             try:
                 review = await self._client.create(SELF_SUBJECT_REVIEWS, "", {})
-            except (Forbidden, NotFound) as error:
+            except InfrastructureError:
+                await asyncio.sleep(self._timings.retry_period.total_seconds())
+            except KubeError as error:
                 log.warning("the lease will outlive an uninstall", extra={"error": str(error)})
-                self._owners = []
+                return
             else:
                 self._owners = account_owners(review["status"]["userInfo"], self._key.namespace)
-        return self._owners
+                return
 
     async def _release(self) -> None:
         if self._lease is None or holder_of(self._lease) != self.identity:

@@ -102,6 +102,31 @@ async def proxied(
             yield proxy, client
 
 
+async def test_a_review_of_its_own_account_that_hangs_delays_no_leader(bare_cluster: Cluster, namespace: str) -> None:
+    async with proxied(bare_cluster, namespace) as (proxy, client):
+        gate = Gate()
+        proxy.add(Rule(Hold(gate), Match(("create",), "selfsubjectreviews")))
+        one = elector(client, namespace, "one")
+        async with electing(one):
+            await until(lambda: gate.wait_reached(0))
+            await set_(one.is_leader)
+            assert "ownerReferences" not in (await lease(client, namespace))["metadata"]
+
+
+async def test_a_slow_read_of_the_lease_does_not_shorten_the_term(bare_cluster: Cluster, namespace: str) -> None:
+    timings = LeaseTimings(timedelta(seconds=60), timedelta(seconds=30), timedelta(seconds=20))
+    async with proxied(bare_cluster, namespace) as (proxy, client):
+        gate = Gate()
+        proxy.add(Rule(Hold(gate), Match(("get",), "leases"), nth=1))
+        one = elector(client, namespace, "one", timings)
+        async with electing(one):
+            await until(lambda: gate.wait_reached(0))
+            released = client.clock.monotonic()
+            gate.open()
+            await set_(one.is_leader)
+            assert one.left_s + client.clock.monotonic() >= released + 60
+
+
 async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster: Cluster, namespace: str) -> None:
     timings = LeaseTimings(timedelta(seconds=15), timedelta(seconds=10), timedelta(seconds=0.5))
     async with proxied(bare_cluster, namespace) as (proxy, client):
