@@ -8,8 +8,10 @@ import asyncio
 import base64
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from cryptography import x509
@@ -67,6 +69,37 @@ def live(installed: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
     trust(cluster, b"")
     yield LiveCluster(cluster, "default")
     pair.stop()
+
+
+class StartFromFiles(Protocol):
+    """Starts a webhook with a certificate from files, by default at the address in the webhook configurations."""
+
+    def __call__(
+        self, folder: Path, certificate: bytes, key: bytes, *flags: str, listen: str = ""
+    ) -> LocalProcess: ...
+
+
+@pytest.fixture
+def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
+    """What it starts is stopped after the test, also after a failure: its address is used again by the next test."""
+    cluster = live.cluster
+    with ExitStack() as started:
+
+        def start(folder: Path, certificate: bytes, key: bytes, *flags: str, listen: str = "") -> LocalProcess:
+            (folder / "tls.crt").write_bytes(certificate)
+            (folder / "tls.key").write_bytes(key)
+            url = cluster.api.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"]
+            address, metrics = listen or url.split("/")[2], f"127.0.0.1:{free_port()}"
+            files = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
+            access = (f"--kubeconfig={cluster.kubeconfig}", f"--webhook-configuration={WEBHOOK}", "--drain=0s")
+            argv = [*command(*files, *access, *flags), f"--listen={address}", f"--metrics-listen={metrics}"]
+            log = folder / "webhook.log"
+            launch = Launch(f"webhook-from-files-{folder.name}", argv, log, CHECKOUT, dict(environment()))
+            process = LocalProcess(cluster.run_process(launch), address, metrics, cluster.kubeconfig)
+            started.callback(process.stop)
+            return process
+
+        yield start
 
 
 def trust(cluster: Cluster, bundle: bytes) -> None:
@@ -146,41 +179,45 @@ def test_replicas_that_start_together_agree_on_one_authority(
 
 
 def test_it_is_not_ready_before_the_api_server_can_verify_it(
-    installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
+    installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
-    """A certificate from files that somebody else has to publish: nothing this process does makes it ready."""
+    """A certificate from files whose CA another component must publish: this process cannot make itself ready."""
     now = datetime.now(UTC)
     signer, stranger = make_authority(now, LIFE), make_authority(now, LIFE)
     leaf = sign_leaf(signer, ["127.0.0.1"], now, LIFE)
-    process = from_files(live, tmp_path, to_pem([leaf.certificate]), leaf.private_key)
-    said = live.until("it says that it is not believed", lambda: not_ready(process, "vouch"))
-    assert "127.0.0.1: the caBundle of its webhook entry does not vouch for our certificate" in said
+    process = from_files(tmp_path, to_pem([leaf.certificate]), leaf.private_key)
+    reason = live.until("it is not ready", lambda: not_ready(process, "does not verify"))
+    assert "127.0.0.1: its webhook entry's caBundle does not verify the serving certificate" in reason
     trust(live.cluster, to_pem([stranger.certificate]))
     assert live.until("it still is not", lambda: not_ready(process))
     trust(live.cluster, to_pem([stranger.certificate, signer.certificate]))
     process.wait_ready(60)
     trust(live.cluster, to_pem([stranger.certificate]))
-    live.until("it is not believed any more", lambda: not_ready(process))
+    live.until("it is not ready again", lambda: not_ready(process))
     assert process.stop()
 
 
-def test_a_certificate_for_another_name_is_not_ready(live: LiveCluster, tmp_path: Path) -> None:
+def test_a_certificate_for_another_name_is_not_ready(
+    live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
+) -> None:
     now = datetime.now(UTC)
     signer = make_authority(now, LIFE)
     leaf = sign_leaf(signer, ["webhook.example"], now, LIFE)
     trust(live.cluster, to_pem([signer.certificate]))
-    process = from_files(live, tmp_path, to_pem([leaf.certificate]), leaf.private_key)
+    process = from_files(tmp_path, to_pem([leaf.certificate]), leaf.private_key)
     live.until("it says for which name", lambda: not_ready(process, "IP address mismatch"))
     assert process.stop()
 
 
-def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster, tmp_path: Path) -> None:
+def test_a_renewed_file_is_served_and_its_authority_published(
+    live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
+) -> None:
     now = datetime.now(UTC)
     old, new = make_authority(now, LIFE), make_authority(now, LIFE)
     leaf = sign_leaf(old, ["127.0.0.1"], now, LIFE)
     (tmp_path / "ca.crt").write_bytes(to_pem([old.certificate]))
     process = from_files(
-        live, tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
+        tmp_path, to_pem([leaf.certificate]), leaf.private_key, f"--tls-ca-file={tmp_path / 'ca.crt'}"
     )
     process.wait_ready(60)
     assert trusted(live.cluster) == {to_pem([old.certificate])}
@@ -196,7 +233,7 @@ def test_a_renewed_file_is_served_and_its_authority_published(live: LiveCluster,
 
 
 def test_replicas_with_different_files_leave_each_others_authorities_published(
-    live: LiveCluster, tmp_path: Path
+    live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """Kubelets bring a renewed file to each replica in their own time; until then all are to be believed."""
     now = datetime.now(UTC)
@@ -210,7 +247,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
         listen = f"127.0.0.1:{free_port()}"
         flag = f"--tls-ca-file={folder / 'ca.crt'}"
         pem = to_pem([leaf.certificate])
-        replicas.append(from_files(live, folder, pem, leaf.private_key, flag, listen=listen))
+        replicas.append(from_files(folder, pem, leaf.private_key, flag, listen=listen))
     settle(live, frozenset(signer.certificate for signer in signers))
     for replica in replicas:
         replica.wait_ready(60)
@@ -219,7 +256,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
 
 
 def test_self_signed_and_file_replicas_keep_each_others_authorities(
-    installed: tuple[Cluster, Pair], live: LiveCluster, tmp_path: Path
+    installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """As in a rollout from webhook.tls.mode secret to self."""
     _, pair = installed
@@ -227,7 +264,7 @@ def test_self_signed_and_file_replicas_keep_each_others_authorities(
     (tmp_path / "ca.crt").write_bytes(theirs.pem)
     serving = theirs.server(("localhost",))
     flag, listen = f"--tls-ca-file={tmp_path / 'ca.crt'}", f"127.0.0.1:{free_port()}"
-    files = from_files(live, tmp_path, serving.certificate, serving.key, flag, listen=listen)
+    files = from_files(tmp_path, serving.certificate, serving.key, flag, listen=listen)
     files.wait_ready(60)
     signed = pair.launch_webhook()
     signed.wait_ready(60)
@@ -378,19 +415,3 @@ def test_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live
     large["metadata"]["annotations"] = {names.GPU_FRACTION: "2"}
     with pytest.raises(ApiError, match=names.GPU_FRACTION):
         live.cluster.api.post(PODS, large)
-
-
-def from_files(
-    live: LiveCluster, folder: Path, certificate: bytes, key: bytes, *flags: str, listen: str = ""
-) -> LocalProcess:
-    """Start a webhook with a certificate from files, by default where the webhook configurations call."""
-    (folder / "tls.crt").write_bytes(certificate)
-    (folder / "tls.key").write_bytes(key)
-    cluster = live.cluster
-    url = cluster.api.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"]
-    listen, metrics = listen or url.split("/")[2], f"127.0.0.1:{free_port()}"
-    files = (f"--tls-cert-file={folder / 'tls.crt'}", f"--tls-private-key-file={folder / 'tls.key'}")
-    access = (f"--kubeconfig={cluster.kubeconfig}", f"--webhook-configuration={WEBHOOK}", "--drain=0s")
-    argv = [*command(*files, *access, *flags), f"--listen={listen}", f"--metrics-listen={metrics}"]
-    launch = Launch(f"webhook-from-files-{folder.name}", argv, folder / "webhook.log", CHECKOUT, dict(environment()))
-    return LocalProcess(cluster.run_process(launch), listen, metrics, cluster.kubeconfig)
