@@ -41,7 +41,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     ("Role", "bowline-reconciler"): {
         ("coordination.k8s.io", "leases", ""): {"create"},
-        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update"},
+        ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update", "delete"},
     },
     # In the namespace of reservation pods: the reconciler's right to make them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},

@@ -49,6 +49,12 @@ MAY = [
     pytest.param(
         RECONCILER, "update", LEASES, {"name": "other", "namespace": NAMESPACE}, False, id="but no other Lease"
     ),
+    pytest.param(
+        RECONCILER, "delete", LEASES, {"name": RECONCILER, "namespace": NAMESPACE}, True, id="it may own its Lease"
+    ),
+    pytest.param(
+        RECONCILER, "delete", LEASES, {"name": "other", "namespace": NAMESPACE}, False, id="but delete no other"
+    ),
     pytest.param(RECONCILER, "update", LEASES, {"name": RECONCILER}, False, id="nor one elsewhere"),
     pytest.param(RECONCILER, "watch", LEASES, {"namespace": NAMESPACE}, False, id="and watches no Lease but its own"),
     pytest.param(RECONCILER, "get", ":secrets", {"namespace": NAMESPACE}, False, id="it reads no secrets"),
