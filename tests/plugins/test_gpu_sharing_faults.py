@@ -78,7 +78,7 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     report_device(shares, silent_reservation(shares, "lost"), "GPU-1")
     shares.live.phase("runs", "Succeeded")
     lose_reservation(shares, "lost")
-    assert "nothing reserves the GPU of group lost" in shares.live.event("runs", "SharedGPUUnreserved")
+    assert "the GPU of group lost is no longer reserved" in shares.live.event("runs", "SharedGPUUnreserved")
     first = silent_reservation(shares, "lost")
     shares.share("joins", "lost")
     # The kubelet gives another device: it is kept meanwhile, else it would be given again.

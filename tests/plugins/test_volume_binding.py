@@ -174,7 +174,10 @@ def test_a_rejection_is_final_for_the_node_and_is_not_retried(pair: Live, storag
     storage.refuse()
     status = failure(pair)
     assert series.grown("volume_binding_decisions_handed_back_total") == 1
-    assert status["reason"].startswith("VolumeConflict: volume_binding: the provisioner csi.example.com cannot make")
+    rejection = (
+        "VolumeConflict: volume_binding: the provisioner csi.example.com cannot create a volume for claim data"
+    )
+    assert status["reason"].startswith(rejection)
     assert status["suggestion"] == "RescheduleElsewhere"
     assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
     # The scheduler decides anew: another node is asked, and may have room.
