@@ -45,15 +45,17 @@ print(json.dumps({
 
 
 _IMPORT_CPU_S = 0.7
+# The least of several runs is the cost of the code: CPU time grows with the load of the machine.
 _IMPORT_CPU = """
 import subprocess, sys, resource
-best = 60.0
-for _ in range(3):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+def import_once():
+    before = cpu_s()
     subprocess.run([sys.executable, "-c", "import MODULE"], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-print(best)
+    return cpu_s() - before
+print(min(import_once() for _ in range(7)))
 """
 
 
@@ -112,7 +114,7 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
     assert found == {"compiled": True, "kubernetes": False}
 
 
-@pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent"])
+@pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent.app"])
 def test_imports_of_a_process_take_at_most_700_milliseconds_of_cpu(node: NodeCluster, module: str) -> None:
     taken_s = float(exec_python(node, "webhook", _IMPORT_CPU.replace("MODULE", module)))
     sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU\n")
