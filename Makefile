@@ -47,7 +47,7 @@ test-kai: setup ## KAI-Scheduler decides, the pair carries out: its real schedul
 
 test-node: setup ## Run the chart, shares and failures on a real kubelet and containerd (root)
 	$(BIN)/python -m localcluster assets --node
-	$(BIN)/python -m pytest tests/node --verbose
+	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node --verbose
 
 storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
 	$(BIN)/python -m localcluster assets

@@ -2,11 +2,12 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from localcluster.node.cluster import NAMESPACE, NodeCluster
+from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from localcluster.node.settings import PAUSE_IMAGE
 from tests.node.steps import NodeLive
 
@@ -57,6 +58,8 @@ def import_once():
     return cpu_s() - before
 print(min(import_once() for _ in range(7)))
 """
+# A start takes about a second of CPU, so with this limit longer than the liveness probe allows a running process.
+_SLOW = {"reconciler.resources": {"requests": {"cpu": "40m"}, "limits": {"cpu": "40m"}}}
 
 
 def exec_python(node: NodeCluster, component: str, program: str) -> str:
@@ -119,3 +122,25 @@ def test_imports_of_a_process_take_at_most_700_milliseconds_of_cpu(node: NodeClu
     taken_s = float(exec_python(node, "webhook", _IMPORT_CPU.replace("MODULE", module)))
     sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU\n")
     assert taken_s <= _IMPORT_CPU_S
+
+
+@pytest.fixture
+def slow(node: NodeCluster) -> Iterator[None]:
+    """Reconcilers with little CPU; the release's own again afterwards."""
+    install_chart(node, _SLOW)
+    yield
+    install_chart(node)
+
+
+@pytest.mark.usefixtures("slow")
+def test_start_slower_than_the_liveness_probe_is_not_killed(node: NodeCluster) -> None:
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    pods = node.cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]
+    started = [pod for pod in pods if pod["spec"]["containers"][0]["resources"].get("limits", {}).get("cpu") == "40m"]
+    assert started
+    restarts = [status["restartCount"] for pod in started for status in pod["status"]["containerStatuses"]]
+    assert set(restarts) == {0}
+    names = {pod["metadata"]["name"] for pod in started}
+    events = [e for e in node.cluster.api.get(f"{path}/events")["items"] if e["involvedObject"]["name"] in names]
+    assert events
+    assert [event["message"] for event in events if event["message"].startswith("Liveness probe failed")] == []

@@ -1,6 +1,7 @@
 """Devices change hands between shares and whole GPUs: no workload pod may find that the kubelet has none for it."""
 
 import json
+import os
 import random
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from tests.node.steps import NodeLive
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _DEVICES = 4
 _SHARES_PER_DEVICE = 2
-_PODS = 200
+_PODS = int(os.environ.get("BOWLINE_NODE_PODS", "30"))  # make test-node: 200
 _SEED = 20260102
 
 
@@ -70,7 +71,7 @@ def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
     return True
 
 
-def test_200_pods_take_devices_from_each_other_in_random_order(live: NodeLive) -> None:
+def test_pods_take_devices_from_each_other_in_random_order(live: NodeLive) -> None:
     chance = random.Random(_SEED)  # noqa: S311 - a reproducible order
     scheduler = Scheduler()
     started: set[str] = set()

@@ -1,4 +1,8 @@
-"""Releases of the chart on a real node: an uninstall and a new installation."""
+"""Releases of the chart on a real node: an agent whose image is missing, an uninstall and a new installation."""
+
+from collections.abc import Iterator
+
+import pytest
 
 from localcluster.helm import find_helm
 from localcluster.node.cluster import NAMESPACE, RELEASE, NodeCluster, install_chart
@@ -7,8 +11,27 @@ from tests.node.steps import NodeLive
 
 # A webhook's termination grace period is 75 s.
 _STOPPED_S = 120.0
+_ABSENT = "localhost/absent:1"
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{RELEASE}-reconciler"
+
+
+@pytest.fixture
+def absent_agent(node: NodeCluster) -> Iterator[None]:
+    """Reservation pods have an image that no registry has; the release's own again afterwards."""
+    install_chart(node, {"config.gpuSharing.agentImage": _ABSENT, "config.gpuSharing.agentTimeout": "5s"})
+    yield
+    install_chart(node)
+
+
+@pytest.mark.usefixtures("absent_agent")
+def test_missing_agent_image_is_named_by_the_failed_request(live: NodeLive) -> None:
+    live.run_pod("pod", {"gpu-fraction": "0.5"}, container=_PAUSE)
+    live.bind_share("pod", "0.50", "group-i")
+    failed = live.phase("pod", "Failed", "Succeeded")["status"]
+    assert failed["phase"] == "Failed"
+    assert _ABSENT in failed["reason"]
+    assert "nodeName" not in live.pod("pod")["spec"]
 
 
 def test_lease_is_deleted_with_its_release_and_another_installation_leads(node: NodeCluster, live: NodeLive) -> None:

@@ -1,0 +1,93 @@
+"""A node whose program is killed with SIGKILL: no process, mount, network link, cgroup or sysctl change remains."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localcluster.node.settings import SYSCTLS
+
+_LIMIT_S = 180.0
+_PROGRAM = """
+import time
+from localcluster.node.cluster import start_node_cluster
+with start_node_cluster():
+    print("ready", flush=True)
+    time.sleep(3600)
+"""
+
+
+def wait(what: str, condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + _LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {_LIMIT_S:g} s for: {what}"
+        time.sleep(0.05)
+
+
+def links() -> set[str]:
+    """Return the machine's network links."""
+    return {link.name for link in Path("/sys/class/net").iterdir()}
+
+
+def sysctls() -> dict[str, str]:
+    """Return the settings that a kubelet changes."""
+    return {name: Path("/proc/sys", name).read_text() for name in SYSCTLS if Path("/proc/sys", name).exists()}
+
+
+def processes(folder: Path, cgroups: list[Path]) -> set[int]:
+    """Return the processes that name the folder in their command line or are in one of the cgroups."""
+    found = set()
+    for cgroup in cgroups:
+        for listing in cgroup.rglob("cgroup.procs"):
+            try:
+                found |= {int(line) for line in listing.read_text().split()}
+            except OSError:
+                continue
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(folder).encode() in command.read_bytes():
+                found.add(int(command.parent.name))
+        except OSError:
+            continue
+    return found - {os.getpid()}
+
+
+def mounts(folder: Path) -> list[str]:
+    """Return the mounts of the folder and below it."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+
+
+@pytest.mark.parametrize("moment", ["boot", "containers", "ready"])
+def test_killed_program_leaves_nothing_of_its_node(tmp_path: Path, moment: str) -> None:
+    before = links(), sysctls()
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    program = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=env, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+
+    def at(pattern: str) -> Path | None:
+        return next(tmp_path.glob(f"bowline-node-*/{pattern}"), None)
+
+    try:
+        wait("the node has cgroups", lambda: (listing := at("node/cgroups")) and listing.read_text())
+        listing = at("node/cgroups")
+        assert listing is not None
+        cgroups = [Path(line) for line in listing.read_text().splitlines()]
+        match moment:
+            case "containers":
+                wait("containerd runs", lambda: at("node/containerd.sock"))
+            case "ready":
+                assert program.stdout.readline() == "ready\n"
+                assert len(processes(tmp_path, cgroups)) >= 8
+    finally:
+        program.send_signal(signal.SIGKILL)
+        program.wait()
+    wait("every process has ended", lambda: not processes(tmp_path, cgroups))
+    wait("the folder and its cgroups are gone", lambda: not any(path.exists() for path in cgroups) and not at(""))
+    assert mounts(tmp_path) == []
+    assert (links(), sysctls()) == before
