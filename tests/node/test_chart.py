@@ -45,18 +45,17 @@ print(json.dumps({
 """
 
 
-_IMPORT_CPU_S = 0.7
-# The least of several runs is the cost of the code: CPU time grows with the load of the machine.
+# CPU time grows with the load of the machine, so the imports are compared with small ones, measured alternately.
+_IMPORT_RATIO = 10
 _IMPORT_CPU = """
 import subprocess, sys, resource
-def cpu_s():
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-def import_once():
-    before = cpu_s()
-    subprocess.run([sys.executable, "-c", "import MODULE"], check=True)
-    return cpu_s() - before
-print(min(import_once() for _ in range(7)))
+def import_once(modules):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import " + modules], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+pairs = [(import_once("MODULE"), import_once("asyncio, ssl, json, http.client")) for _ in range(7)]
+print(*map(min, zip(*pairs)))
 """
 # A start takes about a second of CPU, so with this limit longer than the liveness probe allows a running process.
 _SLOW = {"reconciler.resources": {"requests": {"cpu": "40m"}, "limits": {"cpu": "40m"}}}
@@ -118,10 +117,11 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
 
 
 @pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent.app"])
-def test_imports_of_a_process_take_at_most_700_milliseconds_of_cpu(node: NodeCluster, module: str) -> None:
-    taken_s = float(exec_python(node, "webhook", _IMPORT_CPU.replace("MODULE", module)))
-    sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU\n")
-    assert taken_s <= _IMPORT_CPU_S
+def test_imports_of_a_process_cost_at_most_ten_times_those_of_asyncio_and_ssl(node: NodeCluster, module: str) -> None:
+    program = _IMPORT_CPU.replace("MODULE", module)
+    taken_s, small_s = map(float, exec_python(node, "webhook", program).split())
+    sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU, asyncio and ssl: {small_s:.2f} s\n")
+    assert taken_s <= _IMPORT_RATIO * small_s
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,31 +64,37 @@ def mounts(folder: Path) -> list[str]:
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for the node's data, whose path is short: a path of a Unix socket has at most 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="node-") as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("moment", ["boot", "containers", "ready"])
-def test_killed_program_leaves_nothing_of_its_node(tmp_path: Path, moment: str) -> None:
+def test_killed_program_leaves_nothing_of_its_node(folder: Path, moment: str) -> None:
     before = links(), sysctls()
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
-    program = subprocess.Popen([sys.executable, "-c", _PROGRAM], env=env, stdout=subprocess.PIPE, text=True)
-    assert program.stdout is not None
+    env = {**os.environ, "TMPDIR": str(folder)}
 
     def at(pattern: str) -> Path | None:
-        return next(tmp_path.glob(f"bowline-node-*/{pattern}"), None)
+        return next(folder.glob(f"bowline-node-*/{pattern}"), None)
 
-    try:
-        wait("the node has cgroups", lambda: (listing := at("node/cgroups")) and listing.read_text())
-        listing = at("node/cgroups")
-        assert listing is not None
-        cgroups = [Path(line) for line in listing.read_text().splitlines()]
-        match moment:
-            case "containers":
-                wait("containerd runs", lambda: at("node/containerd.sock"))
-            case "ready":
-                assert program.stdout.readline() == "ready\n"
-                assert len(processes(tmp_path, cgroups)) >= 8
-    finally:
-        program.send_signal(signal.SIGKILL)
-        program.wait()
-    wait("every process has ended", lambda: not processes(tmp_path, cgroups))
+    with subprocess.Popen([sys.executable, "-c", _PROGRAM], env=env, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            wait("the node has cgroups", lambda: (listing := at("node/cgroups")) and listing.read_text())
+            listing = at("node/cgroups")
+            assert listing is not None
+            cgroups = [Path(line) for line in listing.read_text().splitlines()]
+            match moment:
+                case "containers":
+                    wait("containerd runs", lambda: at("node/containerd.sock"))
+                case "ready":
+                    assert program.stdout is not None
+                    assert program.stdout.readline() == "ready\n"
+                    assert len(processes(folder, cgroups)) >= 8
+        finally:
+            program.send_signal(signal.SIGKILL)
+    wait("every process has ended", lambda: not processes(folder, cgroups))
     wait("the folder and its cgroups are gone", lambda: not any(path.exists() for path in cgroups) and not at(""))
-    assert mounts(tmp_path) == []
+    assert mounts(folder) == []
     assert (links(), sysctls()) == before
