@@ -5,7 +5,8 @@ In a storm the API server gives up on requests after seconds. Whoever judges mus
 
 import http.client
 import time
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -15,6 +16,8 @@ from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN
 from localcluster.errors import ApiError
 
+# Tells an object of a test from another that has just been created under its name.
+_NONCE = "faults.example/nonce"
 _PAGE = 250
 _TRIES, _PAUSE_S = 60, 0.5
 
@@ -62,6 +65,12 @@ def is_busy(error: Exception) -> bool:
     if isinstance(error, ApiError):
         return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return True
+
+
+def create_once(api: Administrator, path: str, body: dict[str, Any], annotations: Mapping[str, str]) -> str:
+    """Create an object with these annotations; return its UID."""
+    body["metadata"]["annotations"] = {**annotations, _NONCE: uuid.uuid4().hex}
+    return str(api.create(path, body, _NONCE)["metadata"]["uid"])
 
 
 def administrator(cluster: Cluster) -> Administrator:

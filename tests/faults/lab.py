@@ -17,15 +17,17 @@ from localcluster.errors import ApiError
 from localcluster.helm import find_helm
 from localcluster.pair import Pair, PairOptions
 from localcluster.spec import ClusterSpec
-from localcluster.workload import LocalProcess, WorkloadOptions, start_workload
+from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start_workload
 from shared.api import names
 from tests.fault_proxy.server import FaultProxy
+from tests.faults.plugins.fault_effects import CLOCK
 from tests.live import DEADLINE_S, POLL_S, LiveCluster
 
 NAMESPACE = "bowline-system"
 ACCOUNT = "bowline-reconciler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
-PLUGINS = Path(__file__).parent / "plugins"
+# Modules of the plugins: this folder's, and the examples of this checkout rather than of the one that is installed.
+PLUGINS = f"{Path(__file__).parent / 'plugins'}:{CHECKOUT / 'examples' / 'plugins'}"
 CONFIG: Mapping[str, object] = {
     "config.plugins": [{"name": "example_flaky"}, {"name": "fault_effects"}],
     "config.leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
@@ -62,18 +64,35 @@ class Reconciler:
     proxy: FaultProxy
     process: LocalProcess | None = None
 
-    def start(self) -> None:
-        """Start the process; it is not waited for."""
+    @property
+    def _folder(self) -> Path:
         folder = self.lab.cluster.data_dir / "faults"
         folder.mkdir(exist_ok=True)
-        kubeconfig = self.proxy.kubeconfig(self.lab.account, folder / self.name)
+        return folder
+
+    @property
+    def _clock(self) -> Path:
+        return self._folder / f"{self.name}.clock"
+
+    def set_clock(self, seconds: int) -> None:
+        """Let the process's wall clock be off by so much from now on, also when it is started again."""
+        # Renamed, not written: the process reads it at any time.
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(seconds))
+        new.replace(self._clock)
+
+    def start(self) -> None:
+        """Start the process; it is not waited for."""
+        kubeconfig = self.proxy.kubeconfig(self.lab.account, self._folder / self.name)
+        if not self._clock.exists():
+            self.set_clock(0)
         self.process = start_workload(
             self.lab.cluster,
             NAMESPACE,
             ACCOUNT,
             WorkloadOptions(
                 name=self.name,
-                env={"PYTHONPATH": str(PLUGINS)},
+                env={"PYTHONPATH": PLUGINS, CLOCK: str(self._clock)},
                 extra_args=(f"--kubeconfig={kubeconfig}",),
             ),
         )
@@ -128,7 +147,7 @@ class Lab:
         """The webhook, ready; started if it is not there or has been killed."""
         running = self.pair.webhook
         if running is None or running.returncode is not None:
-            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": str(PLUGINS)}))
+            running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": PLUGINS}))
             running.wait_ready()
         return running
 

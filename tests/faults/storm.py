@@ -6,8 +6,12 @@ In the end every request is Succeeded with its pod on its node, or Failed with a
 twice, nothing is left over, and nobody ever said Bound of a pod that was not. Printed as a table; exits with 1 if
 anything in it is not as it must be.
 
-Calls go on failing and leaders dying until all is done but one thing: a wait is given up only when contact with the
-API server has been unbroken for a minute, so what waits for a gate that never opens ends after the storm.
+Calls fail and leaders die until all is done but two things that need a leader and its connection for longer. They
+end after the storm: a wait for a gate that never opens, after a minute of contact with the API server; and requests
+whose webhook is unavailable, which counts after ten seconds in which other calls succeed. A short outage resets both.
+
+Two disturbances last throughout it: the wall clock of each reconciler is set, again and again, to be right or wrong
+by ten minutes in either direction, and in one namespace the webhook on pods/binding is unavailable (``blocked``).
 """
 
 import argparse
@@ -22,11 +26,12 @@ from itertools import islice
 from typing import Any
 
 from tests.faults.administrator import Administrator, administrator, listed
+from tests.faults.blocked import BlockedNamespace
 from tests.faults.endstate import deeds, leftovers
 from tests.faults.lab import CONFIG, Reconciler, open_lab
 from tests.faults.plugins.fault_effects import OWNER
 from tests.faults.truth import TruthObserver
-from tests.faults.weather import Weather, failed_share, leader_killer, pause, storm_rules
+from tests.faults.weather import Weather, clock_setter, failed_share, leader_killer, pause, storm_rules
 from tests.faults.world import (
     EFFECTS,
     NAMESPACE,
@@ -43,7 +48,9 @@ from tests.faults.world import (
 # Of the API server, and so the time for which a new leader undoes nothing. Leaders must live longer than that, or no
 # failure would ever end.
 REQUEST_TIMEOUT_S = 3
-LEADER_LIVES_S = (6, 10)
+LEADER_LIVES_S = (8, 14)
+# How often the leader's age is checked.
+_LOOK_S = (0.2, 0.4)
 # From a request's creation. No wait ends by it before the storm is over, and by then all gates that open are open.
 WAIT_TIMEOUT_S = 30
 # Pods and requests are remade for so long after the last of them was submitted.
@@ -120,12 +127,16 @@ class Storm:
     deadline: float
 
 
-def rage(world: World, pair: Sequence[Reconciler], truth: TruthObserver, storm: Storm) -> Mapping[str, int]:
+def rage(
+    world: World, blocked: BlockedNamespace, pair: Sequence[Reconciler], truth: TruthObserver, storm: Storm
+) -> Mapping[str, int]:
     """Let the storm rage until nothing is left that could end in it; returns what it has done, by name."""
     for reconciler in pair:
         reconciler.proxy.add(*storm_rules())
     with Weather(storm.seed) as weather, Weather(storm.seed + 1) as people:
-        weather.every(LEADER_LIVES_S, "leaders killed", leader_killer(pair))
+        weather.every(_LOOK_S, "leaders killed", leader_killer(pair, LEADER_LIVES_S))
+        weather.every((2, 6), "clocks set", clock_setter(pair))
+        people.every((0.2, 0.6), "pods whose webhook is unavailable", blocked.submit)
         people.every((1, 4), "nodes vanished", world.vanish_node)
         people.every((2, 6), "times gates were opened", world.open_gates)
         people.every((0.2, 0.6), "pods remade", world.remake_pod)
@@ -167,22 +178,28 @@ def run(count: int, seed: int, patience_s: float) -> bool:
         lab.cluster.make_nodes(VANISHING, prefix="vanishing")
         lab.cluster.make_namespace(NAMESPACE)
         api = stack.enter_context(closing(administrator(lab.cluster)))
-        world = World(lab.cluster, api)
+        world, blocked = World(lab.cluster, api), BlockedNamespace(api, NODES)
+        blocked.open(lab.cluster)
         truth = stack.enter_context(TruthObserver(lab.cluster, leftovers))
         pair = [stack.enter_context(lab.reconciler(f"storm-{n}", seed + n)) for n in (1, 2)]
         began = time.monotonic()
         deadline = began + patience_s
-        counts = rage(world, pair, truth, Storm(count, seed, deadline))
+        try:
+            counts = rage(world, blocked, pair, truth, Storm(count, seed, deadline))
+        except BaseException:
+            sys.stdout.write("\n".join(reconciler.tail() for reconciler in pair))
+            raise
         head = [("pods", str(count)), ("seed", str(seed)), ("seconds of storm", f"{time.monotonic() - began:.0f}")]
-        left = awaited(lambda: unfinished(world.api, waiting=True), truth, deadline)
+        left = awaited(lambda: unfinished(world.api, waiting=True) + blocked.unfinished(), truth, deadline)
         exchanges = [exchange for reconciler in pair for exchange in reconciler.proxy.exchanges()]
         head.append(("seconds in all", f"{time.monotonic() - began:.0f}"))
         head.append(("calls failed", failed_share(exchanges)))
         table = examine(world, truth)
+        table.update(blocked.examine())
         head.append(("longest time before a claim was checked", f"{truth.slowest_s:.1f} s"))
         claims = {f"claims checked: {kind}": number for kind, number in truth.checked.items()}
         show([*head, *((name, str(number)) for name, number in {**table, **counts, **claims}.items())])
-        for name in left:
+        for name in unfinished(world.api, waiting=True):
             sys.stdout.write(f"not ended: {api.get(f'{REQUESTS}/{name}')}\n")
         if left:
             sys.stdout.write("\n".join(reconciler.tail() for reconciler in pair))

@@ -28,6 +28,7 @@ from tests.fault_proxy.rules import WATCH_FAULTS, Match, Rule
 from tests.faults.lab import Reconciler
 from tests.faults.matrix import is_leading
 
+JUMP_S = 600
 CALLS = ("get", "list", "create", "update", "patch", "delete")
 # Of every hundred calls ten: those that hurt most are those that may have been carried out.
 _OF_CALLS: Sequence[tuple[Fault, float]] = (
@@ -109,18 +110,38 @@ class Weather:
             self._failures.append(error)
 
 
-def leader_killer(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random], bool]:
-    """Return what kills whoever leads and starts it again; the Lease runs out by itself."""
+def leader_killer(reconcilers: Sequence[Reconciler], lives_s: tuple[float, float]) -> Callable[[random.Random], bool]:
+    """Return what kills a leader that has led for a random time and starts it again; the Lease expires by itself.
 
-    def kill(_: random.Random) -> bool:
-        for reconciler in reconcilers:
-            if is_leading(reconciler):
-                reconciler.kill()
-                reconciler.start()
-                return True
-        return False
+    Called several times a second. The time counts from when it leads: on a slow machine its start takes longer, and
+    one that never leads long enough to roll back would keep requests from ending.
+    """
+    leader: Reconciler | None = None
+    dies_at = 0.0
+
+    def kill(rng: random.Random) -> bool:
+        nonlocal leader, dies_at
+        leading = next((one for one in reconcilers if is_leading(one)), None)
+        if leading is not leader:
+            leader, dies_at = leading, time.monotonic() + rng.uniform(*lives_s)
+        if leader is None or time.monotonic() < dies_at:
+            return False
+        leader.kill()
+        leader.start()
+        leader = None
+        return True
 
     return kill
+
+
+def clock_setter(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random], bool]:
+    """Return what sets the wall clock of one process to be right, or wrong by ten minutes in either direction."""
+
+    def set_one(rng: random.Random) -> bool:
+        rng.choice(reconcilers).set_clock(rng.choice((-JUMP_S, 0, JUMP_S)))
+        return True
+
+    return set_one
 
 
 def pause(seconds: float) -> None:

@@ -6,9 +6,7 @@ end; that memory is what its end is held against.
 
 import random
 import time
-import uuid
 from collections import Counter, deque
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +17,7 @@ from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from shared.api import names
 from shared.testing.builders import bind_request, pod
-from tests.faults.administrator import Administrator, administrator
+from tests.faults.administrator import Administrator, administrator, create_once
 from tests.faults.plugins.fault_effects import EFFECT, GATE, REFUSE, WAKES
 from tests.faults.scenarios import FLAKY
 
@@ -30,8 +28,6 @@ CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 EFFECTS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 NODES, VANISHING = 20, 10
 _SUBMITTERS = 4
-# Tells an object of ours from one that somebody else has just made under its name.
-_NONCE = "faults.example/nonce"
 # On a request whose wait nothing ends but its deadline.
 NEVER_ENDS = "faults.example/never-ends"
 _GONE_S, _POLL_S = 300.0, 0.05
@@ -86,7 +82,7 @@ class World:
     def submit(self, api: Administrator, name: str, rng: random.Random) -> None:
         """Create a pod and its request."""
         flaky = rng.random() < 0.1
-        uid = _create(api, PODS, pod(name, NAMESPACE), {FLAKY: str(rng.randint(1, 2))} if flaky else {})
+        uid = create_once(api, PODS, pod(name, NAMESPACE), {FLAKY: str(rng.randint(1, 2))} if flaky else {})
         self.decide(api, name, uid, rng)
         self.pods.append(name)
 
@@ -106,7 +102,7 @@ class World:
         wanted = bind_request(name, node, NAMESPACE, uid)
         if wait is Wait.NEVER:
             wanted["metadata"]["labels"] = {NEVER_ENDS: "yes"}
-        made = _create(api, REQUESTS, wanted, annotations)
+        made = create_once(api, REQUESTS, wanted, annotations)
         self.asked[made] = Asked(uid, node, refused, wait)
         self.waits[wait] += 1
         if wait is Wait.OPENS:
@@ -120,7 +116,7 @@ class World:
             return False
         api, name = self.api, rng.choice(self.pods[-_RECENT:])
         self._remove(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
-        uid = _create(api, PODS, pod(name, NAMESPACE), {})
+        uid = create_once(api, PODS, pod(name, NAMESPACE), {})
         self._withdraw(name)
         self.decide(api, name, uid, rng)
         return True
@@ -180,13 +176,7 @@ class World:
                     return
                 raise
             time.sleep(_POLL_S)
-        raise AssertionError(f"{path} does not go away")
-
-
-def _create(api: Administrator, path: str, body: dict[str, Any], annotations: Mapping[str, str]) -> str:
-    """Create an object and return its UID."""
-    body["metadata"]["annotations"] = {**annotations, _NONCE: uuid.uuid4().hex}
-    return str(api.create(path, body, _NONCE)["metadata"]["uid"])
+        raise AssertionError(f"{path} does not go away: {self.api.get(path)}")
 
 
 def _odds(wait: Wait) -> float:

@@ -6,17 +6,22 @@ ConfigMaps the chart's policies let the reconciler write those of shares alone),
 entry point when this folder is on PYTHONPATH; nothing is installed.
 """
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import Object, ObjectKey, ObjectRef
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
-from shared.framework.plugin import RUN, SKIP, Plugin, Preflight
+from shared.framework.config import Settings
+from shared.framework.plugin import RUN, SKIP, Plugin, PluginConfig, Preflight
 from shared.framework.status import Reason, Status
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, SECRETS
+from shared.runtime.clock import SystemClock
 
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"
@@ -24,12 +29,21 @@ REFUSE = "faults.example/refuse"
 # On a gate: the request that waits for it. On an effect: whose it is.
 WAKES = "faults.example/wakes"
 OWNER = "faults.example/request-uid"
+# Environment variable: a file with the seconds by which the process's wall clock is off; they may change at any time.
+CLOCK = "FAULTS_CLOCK"
 
 
 class FaultEffects(Plugin):
     """Creates, waits and refuses as the request's annotations say."""
 
     name = "fault_effects"
+
+    def __init__(self, config: PluginConfig, settings: Settings) -> None:
+        super().__init__(config, settings)
+        if CLOCK in os.environ:
+            # Where the reconciler takes every wall-clock time from; its monotonic clock continues, as it does when a
+            # machine's clock is set.
+            SystemClock.now = _shifted  # type: ignore[method-assign,assignment]
 
     def has_side_effects(self, request: BindRequest) -> bool:
         """Only an effect is something to undo."""
@@ -73,6 +87,10 @@ async def _ensure_effect(ctx: BindContext) -> None:
         body = {"metadata": {"name": name, "labels": {OWNER: ctx.request.uid}}}
         with suppress(AlreadyExists):
             await ctx.client.create(SECRETS, namespace, body)
+
+
+def _shifted(_: SystemClock) -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=float(Path(os.environ[CLOCK]).read_text()))
 
 
 def _effect_name(request: BindRequest) -> str:
