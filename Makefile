@@ -21,7 +21,7 @@ $(STAMP): requirements/dev.txt pyproject.toml examples/plugins/pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable examples/plugins
 	@touch $(STAMP)
 
-demo: setup ## Tell Bowline's story on a real control plane; KEEP=1 leaves it running
+demo: setup ## Show each step on a real control plane; KEEP=1 leaves it running
 	$(BIN)/python -m localcluster demo $(if $(KEEP),--keep)
 
 up: setup ## Start a local cluster with Bowline installed; NODE=1 with a real node (root)
@@ -49,7 +49,7 @@ test-node: setup ## Run the chart, shares and failures on a real kubelet and con
 	$(BIN)/python -m localcluster assets --node
 	BOWLINE_NODE_PODS=$${BOWLINE_NODE_PODS:-200} $(BIN)/python -m pytest tests/node --verbose
 
-storm: setup ## Thousands of binds while calls fail, leaders die and objects are remade (PODS=10000)
+storm: setup ## Thousands of binds while calls fail, leaders die, clocks jump and a webhook is down (PODS=10000)
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m tests.faults.storm --pods $(or $(PODS),10000)
 
