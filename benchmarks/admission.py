@@ -1,7 +1,7 @@
-"""Admission: the webhook by itself on one core beside a static answer, then what it costs whoever creates pods.
+"""Admission: the webhook by itself on one core beside a static answer, then what it costs a client that creates pods.
 
 The webhook is the chart's, all default plugins on. In the first part it has one core, a loader another; its figures
-stand against aiohttp with nothing behind it, called the same way in the same run. The second part,
+are ratios to aiohttp with a static answer, called the same way in the same run. The second part,
 ``benchmarks.webhooks``, runs it beside KAI-Scheduler's admission. In the third it is called by the API server, which
 creates pods (dry runs: nothing is written) with webhook and policy, with the policy alone, and with neither.
 """
@@ -112,8 +112,8 @@ def _add(report: Report, name: str, where: str, measured: Measured) -> None:
         (", p50", "ms", measured.p50_ms),
         (", p99", "ms", measured.p99_ms),
     ):
-        stands = f"{against}{suffix}" if against else ""
-        report.add(Figure(f"{name}: {where}{suffix}", unit, (value,), stands))
+        baseline = f"{against}{suffix}" if against else ""
+        report.add(Figure(f"{name}: {where}{suffix}", unit, (value,), baseline))
 
 
 @contextmanager

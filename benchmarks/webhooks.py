@@ -162,7 +162,7 @@ def _worst(bowline: Contestant, ca: str, sizes: WebhookSizes, report: Report) ->
     report.add(Figure("largest permitted review, CPU", "ms", slowest, "", LARGEST_BUDGET))
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{bowline.pid}/status").read_text())
     if peak is None:
-        raise RuntimeError("the kernel does not say how much memory a process has used at most")
+        raise RuntimeError("the kernel does not report the peak memory of a process")
     report.add(Figure("memory at the worst permitted load", "MiB", (int(peak[1]) / 1024,)))
 
 
@@ -239,7 +239,7 @@ def _bowline(checkout: Path, folder: Path, ca: str, name: str = BOWLINE) -> Iter
 def _kai(cluster: Cluster, folder: Path, ca: str) -> Iterator[Contestant]:
     """Run KAI-Scheduler's admission as its operator does, but with a log of errors only."""
     program = ensure_assets([Tool.KAI_ADMISSION], environ=os.environ).path(Tool.KAI_ADMISSION)
-    # Where controller-runtime looks for a certificate.
+    # Where controller-runtime reads a certificate.
     serving = folder / "kai" / "k8s-webhook-server" / "serving-certs"
     serving.mkdir(parents=True)
     for file in ("tls.crt", "tls.key"):
@@ -310,5 +310,5 @@ def loaded(target: Target) -> Measured:
 
 
 def _last() -> int:
-    """The loader's core; with only one, it shares it and the figures say little."""
+    """The loader's core; with only one core it shares that one, and the figures mean little."""
     return max(os.sched_getaffinity(0))

@@ -142,17 +142,17 @@ class Informers:
         A synced cache may still lack the previous leader's last writes.
         """
         newest: datetime | None = None
-        said: dict[ObjectKey, ResourceVersion] = {}
+        stored: dict[ObjectKey, ResourceVersion] = {}
         selection = replace(self.requests.selection, resource=BINDREQUESTS.as_metadata())
         async for page in self._client.pages(selection):
             items = page["items"] or ()
-            said |= {key_of(item): version_of(item) for item in items}
+            stored |= {key_of(item): version_of(item) for item in items}
             created = (parse_time(item["metadata"].get("creationTimestamp")) for item in items)
             newest = max((time for time in (newest, *created) if time is not None), default=None)
         store = self.requests.store
-        changed = {key for key, seen in store.items() if said.get(key) != version_of(seen)}
+        changed = {key for key, seen in store.items() if stored.get(key) != version_of(seen)}
         # Without a field selector, most requests that are not in the cache have Succeeded.
-        unknown = {key for key in said if key not in store} if selection.field_selector else set()
+        unknown = {key for key in stored if key not in store} if selection.field_selector else set()
         return Listed(changed | unknown, newest)
 
     async def probe(self) -> None:

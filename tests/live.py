@@ -105,10 +105,10 @@ class LiveCluster:
             lambda: next((note for seen, note in self.events(name) if seen == reason), None),
         )
 
-    def until(self, what: str, look: Callable[[], T | None], limit_s: float = DEADLINE_S) -> T:
+    def until(self, what: str, condition: Callable[[], T | None], limit_s: float = DEADLINE_S) -> T:
         """Wait until ``look`` finds something; fails with what it was and the processes' last words."""
         deadline = time.monotonic() + limit_s
-        while (found := look()) is None or found is False:
+        while (found := condition()) is None or found is False:
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {limit_s:g} s for: {what}\n{self.cluster.log_tails(15)}")
             time.sleep(POLL_S)

@@ -41,8 +41,8 @@ class BindOutcome(StrEnum):
     """The result of posting a Binding."""
 
     BOUND = "Bound"  # by this call
-    NOT_FOUND = "Gone"  # the pod does not exist
-    CONFLICT = "Look"  # already bound, gated, deleting, or another pod of that name: a live read decides
+    NOT_FOUND = "NotFound"  # the pod does not exist
+    CONFLICT = "Conflict"  # already bound, gated, deleting, or another pod of that name: a live read decides
     REFUSED = "Refused"  # rejected, without any effect
     UNKNOWN = "Unknown"  # may have been applied, or may still be
 

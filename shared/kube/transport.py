@@ -301,16 +301,16 @@ def map_error(error: Exception) -> InfrastructureError:
     """Return the error for a failed exchange. Unless the request is known not to have been sent, it counts as
     sent.
     """
-    said = str(error) or type(error).__name__
+    text = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return UntrustedServer(f"no connection to the API server: {said}")
+        return UntrustedServer(f"no connection to the API server: {text}")
     if isinstance(
         error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
     ):
-        return ConnectionFailed(f"no connection to the API server: {said}")
+        return ConnectionFailed(f"no connection to the API server: {text}")
     if isinstance(error, TimeoutError):
         return NoResponse("the API server did not answer in time")
-    return NoResponse(f"the connection to the API server broke: {said}")
+    return NoResponse(f"the connection to the API server broke: {text}")
 
 
 def parse_json(body: bytes) -> dict[str, Any]:

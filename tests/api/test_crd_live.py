@@ -9,7 +9,7 @@ from localcluster.errors import ApiError
 from tests.api.samples import ALL, ALLOCATION, FRACTION, GROUP, ON_THE_WIRE, STRICT, bind_request, spec
 
 
-def denied_status(cluster: Cluster, body: dict[str, Any]) -> str:
+def denial(cluster: Cluster, body: dict[str, Any]) -> str:
     with pytest.raises(ApiError) as refused:
         cluster.api.post(ALL + STRICT, bind_request("bad", body))
     assert refused.value.status == 422
@@ -110,7 +110,7 @@ REFUSED = [
 def test_a_bad_spec_is_refused_with_its_field(
     crd_cluster: Cluster, body: dict[str, Any], field: str, word: str
 ) -> None:
-    message = denied_status(crd_cluster, body)
+    message = denial(crd_cluster, body)
     assert f"{field}:" in message
     assert word in message
 
@@ -123,7 +123,7 @@ def test_an_object_without_a_spec_is_refused(crd_cluster: Cluster) -> None:
 
 
 def test_all_faults_are_reported_together(crd_cluster: Cluster) -> None:
-    message = denied_status(crd_cluster, {"receivedGPU": {"count": -1, "portion": "2"}, "backoffLimit": -1})
+    message = denial(crd_cluster, {"receivedGPU": {"count": -1, "portion": "2"}, "backoffLimit": -1})
     for field in ("spec.podName", "spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
         assert f"{field}:" in message
 

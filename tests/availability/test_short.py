@@ -13,7 +13,7 @@ from tests.availability.rig import TIMED_OUT, rig_on
 from tests.availability.scenarios import played, rolled, secret_emptied
 
 RATE = 25.0
-# A CA that lives as long as the test: introduced, switched to and said farewell to while the Secret is emptied.
+# A CA that lives as long as the test: introduced, used and removed while the Secret is emptied.
 LIFETIMES = "4,3600,0.5"
 
 

@@ -91,10 +91,10 @@ def expected(body: Any, settings: Policy) -> str | None:
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
     not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
     faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != not_judged]
-    said = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
-    if len(said) > 1:
-        return f"422: {len(said)} errors: {'; '.join(said)}"
-    return f"422: {said[0]}" if said else None
+    messages = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
+    if len(messages) > 1:
+        return f"422: {len(messages)} errors: {'; '.join(messages)}"
+    return f"422: {messages[0]}" if messages else None
 
 
 def test_the_policy_and_the_python_rules_refuse_the_same_pods_in_the_same_words(armed: Armed) -> None:

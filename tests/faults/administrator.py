@@ -16,7 +16,7 @@ from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN
 from localcluster.errors import ApiError
 
-# Tells an object of a test from another that has just been created under its name.
+# Distinguishes an object of a test from another that has just been created with its name.
 _NONCE = "faults.example/nonce"
 _PAGE = 250
 _TRIES, _PAUSE_S = 60, 0.5

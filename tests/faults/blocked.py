@@ -61,13 +61,13 @@ class BlockedNamespace:
         ]
 
     def examine(self) -> list[str]:
-        """Return what each request has come to; a pod with a node counts as bound in spite of its webhook."""
+        """Return the outcome of each request; a pod with a node counts as bound in spite of its webhook."""
         bound = [one["metadata"]["name"] for one in listed(self.api, _PODS) if one["spec"].get("nodeName")]
         return [judge(request) for request in listed(self.api, REQUESTS)] + ["UNTRUE bound" for _ in bound]
 
 
 def judge(request: dict[str, Any]) -> str:
-    """Return what a request of the namespace has come to, or what is untrue about it."""
+    """Return the outcome of a request of the namespace, or what is untrue about it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return "not ended"

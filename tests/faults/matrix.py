@@ -80,7 +80,7 @@ class Matrix:
         """Verify all runs, take them down, and say how many points there were.
 
         Every write must have been met: a matrix that no longer disturbs anything must not pass. Two kinds of requests
-        may not come. How often a waiting request is read again depends on time. And pod conditions are best effort:
+        may be absent. How often a waiting request is read again depends on time. And pod conditions are best effort:
         the newest of each pod is written in the background, and replaces one that is still pending.
         """
         self.verify()
@@ -132,7 +132,7 @@ class Matrix:
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         self.runs.append(run)
         sent = [exchange for exchange in proxy.exchanges() if exchange.number > before]
-        # What is denied leaves nothing behind to disturb, and all runs would come to the same end without it.
+        # What is denied leaves nothing behind to disturb, and all runs would have the same result without it.
         denied = [f"{one.call.kind} {one.call.name}" for one in sent if one.code == HTTPStatus.FORBIDDEN]
         assert not denied, f"{run}: the API server denies {', '.join(denied)}"
         found = [request["reason"] for request in run.expected["requests"].values()]

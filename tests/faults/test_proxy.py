@@ -287,7 +287,7 @@ async def test_events_are_disturbed(
     ("fault", "error"),
     [
         pytest.param(CutWatch(1), NoResponse, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(1), NoResponse, id="silent until the client gives up"),
+        pytest.param(StallWatch(1), NoResponse, id="silent until the client's limit"),
         pytest.param(ExpireWatch(1), Expired, id="expired under way"),
         pytest.param(Answer(503), ServerError, id="not opened at all"),
     ],

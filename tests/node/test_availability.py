@@ -121,7 +121,7 @@ def deleted_together(node: NodeCluster, live: NodeLive, replicas: int) -> Load:
         node.cluster.kubectl("delete", "pods", *names, f"--namespace={NAMESPACE}", "--wait=false")
         replaced(live, names, replicas)
         more = load.total + 3 * _RATE
-        live.until("the load goes on", lambda: load.total > more)
+        live.until("the load continues", lambda: load.total > more)
     seconds = [start_to_ready_s(one) for one in webhooks(live)]
     sys.stdout.write(f"replacements Ready {seconds} s after their creation\n")
     report(f"{replicas} webhooks deleted together", load)

@@ -95,6 +95,6 @@ def test_killed_program_leaves_nothing_of_its_node(folder: Path, moment: str) ->
         finally:
             program.send_signal(signal.SIGKILL)
     wait("every process has ended", lambda: not processes(folder, cgroups))
-    wait("the folder and its cgroups are gone", lambda: not any(path.exists() for path in cgroups) and not at(""))
+    wait("the folder and its cgroups are removed", lambda: not any(path.exists() for path in cgroups) and not at(""))
     assert mounts(folder) == []
     assert (links(), sysctls()) == before

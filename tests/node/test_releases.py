@@ -41,7 +41,7 @@ def test_lease_is_deleted_with_its_release_and_another_installation_leads(node: 
     find_helm().uninstall(RELEASE, NAMESPACE, node.cluster.kubeconfig)
     try:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
-        live.until("every pod of the release is gone", lambda: not live.cluster.api.get(pods)["items"], _STOPPED_S)
+        live.until("every pod of the release is deleted", lambda: not live.cluster.api.get(pods)["items"], _STOPPED_S)
         live.until("the Lease is deleted", lambda: live.gone(_LEASE))
     finally:
         install_chart(node)

@@ -92,7 +92,7 @@ def calls(live: Live, path: str) -> int:
     return sum(int(float(line.split()[-1])) for line in lines if f'hook="{path}"' in line)
 
 
-async def denied_status(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
+async def denial(client: KubeClient, live: Live, resource: Resource, raw: dict[str, Any]) -> ApiStatus:
     with pytest.raises(Invalid) as caught:
         await client.create(resource, live.namespace, raw)
     return caught.value.status
@@ -105,7 +105,7 @@ class TestRefusals:
         raw = shared_pod(
             live, {names.GPU_FRACTION: "2", names.GPU_MEMORY: "much", names.GPU_FRACTION_NUM_DEVICES: "0"}
         )
-        status = await denied_status(client, live, PODS, raw)
+        status = await denial(client, live, PODS, raw)
         assert (status.code, status.reason) == (422, "Invalid")
         assert (status.details["kind"], status.details["name"]) == ("Pod", "p")
         fields = {cause.field for cause in status.causes}
@@ -118,7 +118,7 @@ class TestRefusals:
     async def test_a_deployment_is_rejected_with_paths_into_its_template(
         self, live: Live, client: KubeClient
     ) -> None:
-        status = await denied_status(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
+        status = await denial(client, live, DEPLOYMENTS, deployment(live, {names.GPU_FRACTION: "2"}))
         assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
         assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
 

@@ -198,15 +198,15 @@ def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watc
     slow = next(plugin for plugin in plugins["plugins"] if plugin["name"] == "pair_slow")
     assert slow["pages"] == ["plugins/pair_slow/gates", "plugins/pair_slow/broken"]
     assert watched.page("/debug/plugins/pair_slow/gates") == (200, {"shut": 1})
-    status, said = watched.page("/debug/plugins/pair_slow/broken")
-    assert (status, said["error"]) == (500, "the page failed: RuntimeError: no page today")
+    status, message = watched.page("/debug/plugins/pair_slow/broken")
+    assert (status, message["error"]) == (500, "the page failed: RuntimeError: no page today")
 
 
 def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Watched) -> None:
     assert watched.page("/debug/config", Host="evil.example")[0] == 403
     assert watched.page("/debug/config", **{"X-Forwarded-For": "10.0.0.1"})[0] == 403
-    status, said = watched.page("/debug/requests/default/nobody")
-    assert (status, said["error"]) == (404, "nothing is known of default/nobody")
+    status, message = watched.page("/debug/requests/default/nobody")
+    assert (status, message["error"]) == (404, "nothing is known of default/nobody")
     assert watched.page("/debug/nothing")[0] == 404
     status, index = watched.page("/debug/")
     assert status == 200
@@ -280,5 +280,5 @@ def test_a_bind_continues_the_trace_that_admission_began(watched: Watched, recei
 
 
 def last_words(watched: Watched, request: str) -> bool | None:
-    said = [line["message"] for line in watched.log() if line.get("bindRequest") == request]
-    return "request has failed" in said or None
+    message = [line["message"] for line in watched.log() if line.get("bindRequest") == request]
+    return "request has failed" in message or None

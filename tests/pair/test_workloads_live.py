@@ -58,7 +58,7 @@ def judged(live: Live) -> int:
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith("bowline_admission_requests_total{"))
 
 
-def denied_status(live: Live, *command: str, raw: Any = None) -> str:
+def denial(live: Live, *command: str, raw: Any = None) -> str:
     done = live.kubectl(*command, objects=raw, check=False)
     assert done.returncode == 1, done.stdout
     return done.stderr
@@ -101,9 +101,9 @@ REFUSED = [
 def test_a_bad_workload_is_rejected_with_every_fault_of_every_template(
     live: Live, raw: Any, paths: list[str]
 ) -> None:
-    said = denied_status(live, "create", "-f", "-", raw=raw)
-    assert said.startswith(f'The {raw["kind"]} "w" is invalid')
-    assert [line.split(": ")[0].removeprefix("* ") for line in said.splitlines()[1:]] == paths
+    error = denial(live, "create", "-f", "-", raw=raw)
+    assert error.startswith(f'The {raw["kind"]} "w" is invalid')
+    assert [line.split(": ")[0].removeprefix("* ") for line in error.splitlines()[1:]] == paths
     assert live.gone(f"{objects_path(raw['kind'], live.namespace)}/w")
 
 
@@ -135,8 +135,8 @@ def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live
     place = "/spec/replicatedJobs/%d/template/spec/template"
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
     assert judged(live) == before + 1, "the good template is judged, beside the bad one that stays as it was"
-    said = denied_status(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
-    assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
+    error = denial(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
+    assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
     moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={moved}")
     live.kubectl("delete", "jobset", "w", "--wait=false")
@@ -151,8 +151,8 @@ def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
     bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
     live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
     assert judged(live) == before
-    said = denied_status(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
-    assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in said
+    error = denial(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
+    assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
 
 
 @pytest.mark.parametrize(

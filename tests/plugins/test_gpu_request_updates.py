@@ -21,8 +21,8 @@ def stored(live: Live) -> dict[str, Any]:
     return annotations
 
 
-def denied_status(live: Live, annotations: dict[str, str | None]) -> str:
-    """What the API server says to a change of annotations; empty if it makes it."""
+def denial(live: Live, annotations: dict[str, str | None]) -> str:
+    """Return the API server's denial of a change of annotations; empty if it is stored."""
     patch = json.dumps({"metadata": {"annotations": annotations}})
     return live.kubectl("patch", "pod", "pod", "--type=merge", f"-p={patch}", check=False).stderr
 
@@ -40,18 +40,18 @@ def changes() -> list[Any]:
 @pytest.mark.parametrize(("key", "value"), changes())
 def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, key: str, value: str | None) -> None:
     before = stored(guarded)
-    said = denied_status(guarded, {key: value})
-    assert f"metadata.annotations[{key}]" in said
-    assert "is fixed when the pod is created" in said
+    error = denial(guarded, {key: value})
+    assert f"metadata.annotations[{key}]" in error
+    assert "is fixed when the pod is created" in error
     assert guarded.pod()["metadata"]["annotations"] == before
 
 
 def test_every_fault_of_an_update_is_reported_and_foreign_fields_may_change(guarded: Live) -> None:
     stored(guarded)
-    said = denied_status(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
+    error = denial(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
     for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):
-        assert said.count(f"metadata.annotations[{key}]") == 1
-    assert denied_status(guarded, {"other": "1"}) == ""
+        assert error.count(f"metadata.annotations[{key}]") == 1
+    assert denial(guarded, {"other": "1"}) == ""
     assert guarded.pod()["metadata"]["annotations"]["other"] == "1"
 
 
@@ -61,8 +61,8 @@ def test_while_the_webhook_is_away_nothing_owned_changes_either(guarded: Live) -
     assert guarded.pair.webhook is not None
     guarded.pair.webhook.stop()
     try:
-        assert "failed calling webhook" in denied_status(guarded, {names.GPU_FRACTION: "0.4"})
-        assert denied_status(guarded, {"other": "1"}) == ""
+        assert "failed calling webhook" in denial(guarded, {names.GPU_FRACTION: "0.4"})
+        assert denial(guarded, {"other": "1"}) == ""
         assert guarded.pod()["metadata"]["annotations"] == {**before, "other": "1"}
     finally:
         guarded.pair.launch_webhook().wait_ready()

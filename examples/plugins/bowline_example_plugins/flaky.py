@@ -40,7 +40,7 @@ class Flaky(Plugin):
         wanted = self._failures_wanted(ctx)
         if ctx.attempt <= wanted:
             self._failures.inc()
-            return Status.retry(f"failing on purpose, {wanted - ctx.attempt} more to come")
+            return Status.retry(f"failing on purpose, {wanted - ctx.attempt} more will follow")
         return Status.ok()
 
     def _failures_wanted(self, ctx: BindContext) -> int:

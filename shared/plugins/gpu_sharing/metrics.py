@@ -37,8 +37,8 @@ class SharingMetrics:
 
     def follow(self, reservations: Store) -> None:
         """Export the numbers of reservation pods in the watch cache; computed at each scrape."""
-        told = self._reservations.labels("held")
-        told.set_function(lambda: sum(map(has_reported, reservations.values())))
+        held = self._reservations.labels("held")
+        held.set_function(lambda: sum(map(has_reported, reservations.values())))
         self._reservations.labels("waiting").set_function(
             lambda: sum(not has_reported(one) for one in reservations.values())
         )

@@ -230,8 +230,8 @@ class VolumeBinder:
                 if withdrawn is not None:
                     return withdrawn
                 existing.append(volume)
-            gone = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
-            if gone and self.assumed.volume_of(claim.uid) == name:
+            unusable = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
+            if unusable and self.assumed.volume_of(claim.uid) == name:
                 self.assumed.withdraw(claim.uid)
         return existing
 

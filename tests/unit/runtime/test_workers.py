@@ -12,7 +12,7 @@ from shared.runtime.workqueue import WorkQueue
 
 pytestmark = pytest.mark.looptime
 
-VolumeBinder = list[tuple[str, float]]
+Calls = list[tuple[str, float]]
 
 
 def reported(_: str) -> None:
@@ -24,24 +24,24 @@ def cannot_be_reported(_: str) -> None:
 
 
 def started(
-    queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], looks: VolumeBinder
+    queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], calls: Calls
 ) -> "asyncio.Task[None]":
-    """A worker whose looks end as told, one after the other, and in the end with None."""
+    """A worker whose reconciles end with ``answers``, one after the other, then with None."""
 
-    async def look(key: str) -> timedelta | None:
-        looks.append((key, asyncio.get_running_loop().time()))
+    async def reconcile(key: str) -> timedelta | None:
+        calls.append((key, asyncio.get_running_loop().time()))
         answer = answers[key].pop(0) if answers.get(key) else None
         if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[return-value]  # what plugins return is not checked either
 
-    return asyncio.create_task(run_worker(queue, look, on_error))
+    return asyncio.create_task(run_worker(queue, reconcile, on_error))
 
 
 @pytest.mark.parametrize(
     ("answer", "due"),
     [
-        pytest.param(timedelta(seconds=5), 5.0, id="when it says"),
+        pytest.param(timedelta(seconds=5), 5.0, id="after the returned delay"),
         pytest.param(ValueError("a fault"), 1.5, id="rate limited if it fails"),
         pytest.param(asyncio.CancelledError(), 1.5, id="rate limited if what it waits for is cancelled"),
         pytest.param(5.0, 1.5, id="rate limited if what it returns is no time"),
@@ -51,11 +51,11 @@ async def test_a_key_is_processed_again(answer: object, due: float) -> None:
     queue: WorkQueue[str] = WorkQueue(
         backoff=ItemBackoff(timedelta(seconds=1), timedelta(minutes=1), random=lambda: 0.5)
     )
-    looks: VolumeBinder = []
-    worker = started(queue, {"a": [answer]}, reported, looks)
+    calls: Calls = []
+    worker = started(queue, {"a": [answer]}, reported, calls)
     queue.add("a")
     await asyncio.sleep(100)
-    assert looks == [("a", 0.0), ("a", due)]
+    assert calls == [("a", 0.0), ("a", due)]
     assert (queue.processing, queue.delayed, queue.num_requeues("a")) == (0, 0, 0)
     queue.shut_down()
     await worker
@@ -64,9 +64,9 @@ async def test_a_key_is_processed_again(answer: object, due: float) -> None:
 
 async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> None:
     queue: WorkQueue[str] = WorkQueue()
-    looks: VolumeBinder = []
+    calls: Calls = []
     answers: dict[str, list[object]] = {"a": [ValueError("a fault")]}
-    workers = [started(queue, answers, cannot_be_reported, looks) for _ in range(3)]
+    workers = [started(queue, answers, cannot_be_reported, calls) for _ in range(3)]
     noticed = asyncio.create_task(wait_failed(workers))
     for key in ("b", "a", "c"):
         queue.add(key)
@@ -77,7 +77,7 @@ async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> N
     assert queue.processing == 0
     queue.add("d")
     await asyncio.sleep(1)
-    assert {key for key, _ in looks} == {"a", "b", "c", "d"}
+    assert {key for key, _ in calls} == {"a", "b", "c", "d"}
     queue.shut_down()
     await asyncio.gather(*workers, return_exceptions=True)
 

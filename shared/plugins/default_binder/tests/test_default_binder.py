@@ -23,7 +23,7 @@ def context(**spec: Any) -> BindContext:
 
 
 @pytest.mark.parametrize(
-    ("received", "told"),
+    ("received", "annotation"),
     [
         pytest.param({}, "Regular", id="a request that says nothing, of a CPU pod"),
         pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
@@ -32,9 +32,9 @@ def context(**spec: Any) -> BindContext:
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],
 )
-def test_the_pod_is_annotated_with_what_it_received(received: dict[str, str], told: str) -> None:
+def test_the_pod_is_annotated_with_what_it_received(received: dict[str, str], annotation: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
-    assert plugin.binding_annotations(context(**received)) == {"received-resource-type": told}
+    assert plugin.binding_annotations(context(**received)) == {"received-resource-type": annotation}
 
 
 def test_it_serves_what_needs_no_device_of_its_own_making_and_leaves_nothing_to_undo() -> None:

@@ -58,7 +58,7 @@ def test_the_one_device_is_read_and_the_driver_released(uuid: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("driver", "said", "let_go"),
+    ("driver", "reason", "let_go"),
     [
         pytest.param(Driver([]), "0 GPUs are visible, there must be exactly 1", True, id="no device"),
         pytest.param(Driver(["a", "b"]), "2 GPUs are visible", True, id="every device of the node"),
@@ -66,8 +66,8 @@ def test_the_one_device_is_read_and_the_driver_released(uuid: Any) -> None:
         pytest.param(Driver(["lost"]), "GPU is lost", True, id="the device fails"),
     ],
 )
-def test_a_device_that_cannot_be_identified(driver: Driver, said: str, let_go: bool) -> None:
-    with pytest.raises(DeviceError, match=said):
+def test_a_device_that_cannot_be_identified(driver: Driver, reason: str, let_go: bool) -> None:
+    with pytest.raises(DeviceError, match=reason):
         read(driver)
     assert ("shutdown" in driver.calls) is let_go
 
@@ -113,7 +113,7 @@ def test_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "reason"),
     [
         pytest.param([], {}, "POD_NAMESPACE, POD_NAME must be set", id="outside a pod"),
         pytest.param(["--fake"], ENVIRONMENT, "NODE_NAME must be set", id="fake without a node"),
@@ -121,9 +121,9 @@ def test_options() -> None:
     ],
 )
 def test_a_command_line_that_is_not_complete(
-    arguments: list[str], environment: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], environment: dict[str, str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_options(arguments, environment)
     assert ended.value.code == 2
-    assert said in capsys.readouterr().err
+    assert reason in capsys.readouterr().err

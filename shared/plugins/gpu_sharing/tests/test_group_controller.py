@@ -114,7 +114,7 @@ def owner_of(
 @pytest.mark.parametrize(
     ("error", "reported"),
     [
-        pytest.param(NoResponse("no answer"), False, id="the API server's status_reason: whoever asked comes again"),
+        pytest.param(NoResponse("no answer"), False, id="no reply from the API server: the reservation is retried"),
         pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
     ],
 )

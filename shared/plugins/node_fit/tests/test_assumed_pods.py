@@ -1,4 +1,4 @@
-"""Room assumed to pods on their way: the races between looks at one node, step by step."""
+"""Resources assumed for pods that are being bound: races between checks of one node, step by step."""
 
 from decimal import Decimal
 
@@ -8,32 +8,32 @@ from shared.plugins.node_fit.assumed_pods import AssumedPod, AssumedPods, not_li
 A, B = ObjectKey("team", "a"), ObjectKey("team", "b")
 UID_A, UID_B = ObjectUID("uid-a"), ObjectUID("uid-b")
 NEEDS = {"cpu": Decimal(1)}
-NOBODY: frozenset[ObjectUID] = frozenset()
+NO_PODS: frozenset[ObjectUID] = frozenset()
 
 
 def test_a_check_counts_the_pods_assumed_before_it() -> None:
     assumed_pods = AssumedPods()
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    assert not_listed(assumed_pods.begin("n").assumed, NOBODY, UID_B) == [NEEDS]
-    assert not_listed(assumed_pods.begin("other").assumed, NOBODY, UID_B) == []
+    assert not_listed(assumed_pods.begin("n").assumed, NO_PODS, UID_B) == [NEEDS]
+    assert not_listed(assumed_pods.begin("other").assumed, NO_PODS, UID_B) == []
 
 
 def test_a_pod_assumed_during_another_check_is_counted() -> None:
     assumed_pods = AssumedPods()
     check = assumed_pods.begin("n")
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
-    assert not_listed(check.assumed, NOBODY, UID_B) == [NEEDS]
+    assert not_listed(check.assumed, NO_PODS, UID_B) == [NEEDS]
 
 
 def test_a_pod_bound_and_dropped_during_another_check_is_counted() -> None:
-    # B has listed the node's pods before A was bound; A's promise is given up before B judges.
+    # B has listed the node's pods before A was bound; A's assumption is dropped before B decides.
     assumed_pods = AssumedPods()
     check = assumed_pods.begin("n")
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     assumed_pods.drop(A)
-    assert not_listed(check.assumed, NOBODY, UID_B) == [NEEDS]
+    assert not_listed(check.assumed, NO_PODS, UID_B) == [NEEDS]
     assumed_pods.end(check)
-    assert not_listed(assumed_pods.begin("n").assumed, NOBODY, UID_B) == []
+    assert not_listed(assumed_pods.begin("n").assumed, NO_PODS, UID_B) == []
 
 
 def test_a_pod_released_during_another_check() -> None:
@@ -41,7 +41,7 @@ def test_a_pod_released_during_another_check() -> None:
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     check = assumed_pods.begin("n")
     assumed_pods.drop(A)
-    assert not_listed(check.assumed, NOBODY, UID_B) == [NEEDS], "it may have been bound after the list"
+    assert not_listed(check.assumed, NO_PODS, UID_B) == [NEEDS], "it may have been bound after the list"
 
 
 def test_a_pod_is_counted_once_and_never_against_itself() -> None:
@@ -49,15 +49,15 @@ def test_a_pod_is_counted_once_and_never_against_itself() -> None:
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     check = assumed_pods.begin("n")
     assert not_listed(check.assumed, frozenset({UID_A}), UID_B) == [], "the list shows it"
-    assert not_listed(check.assumed, NOBODY, UID_A) == []
+    assert not_listed(check.assumed, NO_PODS, UID_A) == []
 
 
 def test_a_request_recreated_for_another_node_releases_the_first_pod() -> None:
     assumed_pods = AssumedPods()
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     assumed_pods.assume(A, AssumedPod("m", UID_A, NEEDS))
-    assert not_listed(assumed_pods.begin("n").assumed, NOBODY, UID_B) == []
-    assert not_listed(assumed_pods.begin("m").assumed, NOBODY, UID_B) == [NEEDS]
+    assert not_listed(assumed_pods.begin("n").assumed, NO_PODS, UID_B) == []
+    assert not_listed(assumed_pods.begin("m").assumed, NO_PODS, UID_B) == [NEEDS]
 
 
 def test_nothing_is_left_when_all_requests_have_ended() -> None:

@@ -1,4 +1,4 @@
-"""Which claims a look may take from the watch instead of asking for them."""
+"""Which claims an evaluation may take from the watch instead of reading them."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ BOUND = claim(volumeName="v", annotations={names.BIND_COMPLETED: "yes"})
 
 
 class Time:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -49,7 +49,7 @@ def test_objects_without_a_waiter_are_not_kept() -> None:
     [
         pytest.param(UNBOUND, id="not bound"),
         pytest.param(claim(volumeName="v"), id="bound by hand, and not by the controller yet"),
-        pytest.param(replace(BOUND, uid=ObjectUID("another")), id="made anew under its name"),
+        pytest.param(replace(BOUND, uid=ObjectUID("another")), id="created again with its name"),
         pytest.param(replace(BOUND, deleting=True), id="being deleted"),
     ],
 )

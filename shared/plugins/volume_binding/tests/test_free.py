@@ -13,7 +13,7 @@ from shared.plugins.volume_binding.volumes import Volume, read_volume
 
 
 def kept(seen: Volume) -> Object:
-    """What ``transform_volume`` keeps, as far as the index looks at it."""
+    """The fields that ``transform_volume`` keeps and the index reads."""
     return {"metadata": {"name": seen.name}, "volume": seen}
 
 
