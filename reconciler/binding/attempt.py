@@ -71,23 +71,23 @@ class AttemptRunner:
         if self.runner.has_side_effects(request):
             snapshot.found = state.side_effects = await self._hold(request, state)
             state.rolled_back = False
-        c = self.reader.context(snapshot)
-        status = await self._bind(c, snapshot, state)
-        return await self._ended(c, snapshot, state, Outcome(status, started))
+        ctx = self.reader.context(snapshot)
+        status = await self._bind(ctx, snapshot, state)
+        return await self._ended(ctx, snapshot, state, Outcome(status, started))
 
     async def interrupted(self, snapshot: Snapshot, state: RequestState, why: str) -> Result:
         """Count an attempt that ended by an error of one of the reconciler's own calls."""
         outcome = Outcome(Status.retry(why), self.clock.now())
         return await self._ended(self.reader.context(snapshot), snapshot, state, outcome)
 
-    async def _ended(self, c: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
+    async def _ended(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Act on an attempt's result, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
         transient = is_transient(status)
         if transient:
             status = classified(status, self.failures.note(snapshot.key, status.retry_after))
-        self.observation.attempt_ended(c, status)
-        result = await self._act(c, snapshot, state, replace(outcome, status=status))
+        self.observation.attempt_ended(ctx, status)
+        result = await self._act(ctx, snapshot, state, replace(outcome, status=status))
         # Further transient failures extend the same streak.
         return replace(result, keeps_failures=True) if transient and result.requeue_after is not None else result
 
@@ -101,22 +101,22 @@ class AttemptRunner:
             return await self.writer.fence(request)
         return request
 
-    async def _bind(self, c: BindContext, snapshot: Snapshot, state: RequestState) -> Status:
+    async def _bind(self, ctx: BindContext, snapshot: Snapshot, state: RequestState) -> Status:
         """Run the attempt and return its status; OK only if the pod is known to be on its node."""
         request = snapshot.request
         node_uid = self.informers.node_uid(request.selected_node)
-        running = state.running = Running(request, node_uid, c.cancelled, c.posts)
+        running = state.running = Running(request, node_uid, ctx.cancelled, ctx.posts)
         try:
-            status = await self._run_points(c, running)
+            status = await self._run_points(ctx, running)
         finally:
             state.running = None
             state.prepared = state.prepared or running.past_point
-            if c.posts.last_unknown is not None:
-                state.unacknowledged_at = c.posts.last_unknown
+            if ctx.posts.last_unknown is not None:
+                state.unacknowledged_at = ctx.posts.last_unknown
         snapshot.live.clear()  # read before the attempt
         is_ok = status.code is Code.OK
         may_be_unknown = running.past_point or state.unacknowledged_at is not None
-        if c.posts.acknowledged if is_ok else not may_be_unknown:
+        if ctx.posts.acknowledged if is_ok else not may_be_unknown:
             return status
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind
         # plugin has sent a Binding of its own.
@@ -130,31 +130,31 @@ class AttemptRunner:
         why = f"bind answered OK, but pod {request.pod_key} is not on node {request.selected_node}"
         return Status.retry(why).from_plugin(status.plugin)
 
-    async def _run_points(self, c: BindContext, running: Running) -> Status:
+    async def _run_points(self, ctx: BindContext, running: Running) -> Status:
         """Call the plugins up to the Binding."""
-        groups = self.runner.preflight(c)
+        groups = self.runner.preflight(ctx)
         if isinstance(groups, Status):
             return groups
         if groups:
-            status = await _cancellable(self.runner.run_pre_bind(c, groups), c.cancelled)
+            status = await _cancellable(self.runner.run_pre_bind(ctx, groups), ctx.cancelled)
             if status.code is not Code.OK:
                 return status
-        if c.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
+        if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
         running.past_point = True
-        return await self.runner.run_bind(c)
+        return await self.runner.run_bind(ctx)
 
-    async def _act(self, c: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
-        """Classify the attempt's outcome and execute the action. ``c``: the attempt's context, as for post_bind."""
+    async def _act(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
+        """Classify the attempt's outcome and execute the action. ``ctx``: the attempt's context, as for post_bind."""
         state.attempting = False
         request = snapshot.request
         times = self.timing.times(request) if outcome.status.code is Code.WAIT else Times()
         action = classify_outcome(request, outcome, self.limits, self.jitter(), times, self.clock.now())
         match action:
             case Complete():
-                if self.deferred.defer(request.key, DeferredBind(c, outcome.started)):
+                if self.deferred.defer(request.key, DeferredBind(ctx, outcome.started)):
                     return DEFER
-                return await self.completer.complete(c, state, outcome.started)
+                return await self.completer.complete(ctx, state, outcome.started)
             case Fail():
                 state.unpersisted = Unpersisted(outcome, request.failed_attempts)
                 return await self.completer.fail(snapshot, state, action)

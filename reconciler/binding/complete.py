@@ -70,29 +70,29 @@ class Completer:
         """Return whether a previous leader may have started on the request: it was created before this term."""
         return existed_before(request, self._newest_before)
 
-    async def complete(self, c: BindContext, state: RequestState, started: datetime | None = None) -> Result:
+    async def complete(self, ctx: BindContext, state: RequestState, started: datetime | None = None) -> Result:
         """Complete a request whose pod is on its node: post_bind, finalizer, Succeeded, then the event.
 
-        ``c``: the attempt's context, with the present request; ``started``: when the attempt started, if one has.
+        ``ctx``: the attempt's context, with the present request; ``started``: when the attempt started, if one has.
         """
-        await self.runner.run_post_bind(c)
-        request = await self.writer.drop_finalizer(c.request)
+        await self.runner.run_post_bind(ctx)
+        request = await self.writer.drop_finalizer(ctx.request)
         if request is None:
-            return await self._close(c.request, state)
+            return await self._close(ctx.request, state)
         now = self.clock.now()
-        prepared = preparation(request, state.prepared, not state.rolled_back, c.pod)
+        prepared = preparation(request, state.prepared, not state.rolled_back, ctx.pod)
         await self.writer.patch_status(request, succeeded_status(request, prepared, started, now))
         if prepared.warning:
             self.writer.record_event(request, Event("Warning", names.EVENT_NOT_PREPARED, prepared.warning))
         elif self.limits.bound_events:
             self.writer.record_event(request, success_event(request))
-        condition = bound_condition(request, c.pod) if c.pod is not None else None
-        if c.pod is not None and condition is not None:
-            self.conditions.report(c.pod, condition)
+        condition = bound_condition(request, ctx.pod) if ctx.pod is not None else None
+        if ctx.pod is not None and condition is not None:
+            self.conditions.report(ctx.pod, condition)
         self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
-        c.log.info("pod is bound", extra={"node": request.selected_node})
+        ctx.log.info("pod is bound", extra={"node": request.selected_node})
         return await self._close(request, state)
 
     async def fail(self, snapshot: Snapshot, state: RequestState, fail: Fail) -> Result:
@@ -163,20 +163,20 @@ class Completer:
         failures are not reported below QUIET_FAILURES: a lost reply is not, a lasting failure is, because the
         scheduler waits for the result.
         """
-        c = self.reader.context(snapshot)
-        done = await self.runner.run_rollback(c, why)
+        ctx = self.reader.context(snapshot)
+        done = await self.runner.run_rollback(ctx, why)
         if done.code is Code.OK:
             state.side_effects = None
             state.rolled_back = True
             state.prepared = False
             return None
         if is_orphan:
-            c.log.warning("rollback is delayed", extra={"why": done.message})
+            ctx.log.warning("rollback is delayed", extra={"why": done.message})
         elif done.code is Code.TRANSIENT and state.rollback_transient_failures < QUIET_FAILURES:
             state.rollback_transient_failures += 1
         else:
             await self._report_incomplete(snapshot, state, done, fail)
-            c.log.warning("rollback is not complete", extra={"why": done.message})
+            ctx.log.warning("rollback is not complete", extra={"why": done.message})
         return self.failures.requeue_rollback(snapshot.key, max(ROLLBACK_PAUSE, done.retry_after or ROLLBACK_PAUSE))
 
     async def _report_incomplete(

@@ -71,16 +71,16 @@ class Observation:
             current.trace = traceparent(request)
         add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
 
-    def attempt_ended(self, c: BindContext, status: Status) -> None:
+    def attempt_ended(self, ctx: BindContext, status: Status) -> None:
         """Record an attempt's result."""
-        current = self.passes.get(c.request.key)
+        current = self.passes.get(ctx.request.key)
         if current is not None:
             self.metrics.attempt(status.code.value, self._clock.monotonic() - current.since)
             current.outcome, current.why, current.plugin = status.code.value, status.message, status.plugin
         if status.code is not Code.OK:
             # There may be thousands of transient failures a minute; they are logged in summary elsewhere.
             level = logging.DEBUG if status.code is Code.TRANSIENT else logging.INFO
-            c.log.log(
+            ctx.log.log(
                 level,
                 "attempt ended",
                 extra={"code": status.code.value, "plugin": status.plugin, "why": status.message},
@@ -94,16 +94,16 @@ class Observation:
 
     # --- plugins: shared.framework.binding.runner.Observer ---
 
-    def call_began(self, plugin: str, point: str, c: BindContext) -> None:
+    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None:
         """A plugin's call begins."""
-        current = self.passes.get(c.request.key)
+        current = self.passes.get(ctx.request.key)
         if current is not None:
             current.calls.append(CallInProgress(plugin, point, self._clock.monotonic()))
 
-    def call_ended(self, plugin: str, point: str, c: BindContext, status: Status, seconds: float) -> None:
+    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None:
         """A plugin's call has ended."""
         self.metrics.call(plugin, point, status.code.value, seconds)
-        current = self.passes.get(c.request.key)
+        current = self.passes.get(ctx.request.key)
         if current is None:
             return
         for call in current.calls:
