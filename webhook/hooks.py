@@ -26,9 +26,7 @@ _EPHEMERAL: Final = "ephemeralcontainers"
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One decoded request. ``faults`` are the errors of the AdmissionReview itself; it is then denied without a
-    review.
-    """
+    """One decoded request. ``errors`` are those of the AdmissionReview itself; it is then denied without a review."""
 
     api_version: str
     uid: str

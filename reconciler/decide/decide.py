@@ -324,4 +324,4 @@ def _reported_reason(request: BindRequest) -> Reason:
 
 
 def _invalid(request: BindRequest) -> Fail:
-    return Fail(Reason.INVALID, "; ".join(str(fault) for fault in request.faults) or "spec.podName: is required")
+    return Fail(Reason.INVALID, "; ".join(str(fault) for fault in request.errors) or "spec.podName: is required")

@@ -29,7 +29,7 @@ from shared.api.meta import (
     uid_of,
     version_of,
 )
-from shared.api.schema import schema_faults
+from shared.api.schema import schema_errors
 
 
 class Phase(StrEnum):
@@ -218,8 +218,8 @@ class BindRequest:
     deleting: bool
     finalizers: tuple[str, ...]
     pod_uid: ObjectUID  # from spec.podUID, else from the owner reference, else empty
-    spec: BindRequestSpec | None  # None: the spec is invalid, see ``faults``
-    faults: tuple[FieldError, ...]
+    spec: BindRequestSpec | None  # None: the spec is invalid, see ``errors``
+    errors: tuple[FieldError, ...]
     phase: Phase
     raw: Object
 
@@ -270,18 +270,18 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
     try:
         return BindRequestSpec.model_validate(spec), ()
     except ValidationError as error:
-        return None, tuple(schema_faults("bindrequest/schema", path, error.errors()))
+        return None, tuple(schema_errors("bindrequest/schema", path, error.errors()))
 
 
 def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRequest:
-    """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``faults``.
+    """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``errors``.
 
     ``known``: another version of the same object; its decoded spec is reused if the spec is unchanged, as it nearly
     always is.
     """
     metadata = raw["metadata"]
     same = known if known is not None and known.raw.get("spec") == raw.get("spec") else None
-    spec, faults = decode_spec(raw.get("spec")) if same is None else (same.spec, same.faults)
+    spec, errors = decode_spec(raw.get("spec")) if same is None else (same.spec, same.errors)
     return BindRequest(
         key=key_of(raw),
         uid=uid_of(raw),
@@ -292,7 +292,7 @@ def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRe
         finalizers=tuple(metadata.get("finalizers") or ()),
         pod_uid=ObjectUID((spec.pod_uid if spec else "") or owner_pod_uid(raw)),
         spec=spec,
-        faults=faults,
+        errors=errors,
         phase=_phase(status_of(raw).get("phase")),
         raw=raw,
     )

@@ -18,10 +18,10 @@ _WORDS: Final[Mapping[str, str]] = {
 }
 
 
-def schema_faults(rule: str, path: str, faults: Iterable[Any]) -> list[FieldError]:
+def schema_errors(rule: str, path: str, errors: Iterable[Any]) -> list[FieldError]:
     """Convert pydantic's error entries into FieldErrors below ``path``."""
     # For a list whose items are all invalid it also reports that the list is too short.
-    return [_fault(rule, path, fault) for fault in faults if fault["type"] != "too_short" or not fault["input"]]
+    return [_fault(rule, path, fault) for fault in errors if fault["type"] != "too_short" or not fault["input"]]
 
 
 def _fault(rule: str, path: str, fault: Any) -> FieldError:

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from shared.api.duration import format_duration, parse_duration
 from shared.api.field_error import FieldError
 from shared.api.names import CONFIG_API_VERSION, CONFIG_KIND
-from shared.api.schema import schema_faults
+from shared.api.schema import schema_errors
 from shared.framework.strict_yaml import StrictLoader
 from shared.framework.workloads import Action, resolve_workloads
 
@@ -39,11 +39,11 @@ PositiveDuration = Annotated[Duration, Field(gt=timedelta(0))]
 
 
 class ConfigurationError(Exception):
-    """The configuration is invalid; ``faults`` lists all errors."""
+    """The configuration is invalid; ``errors`` lists all errors."""
 
-    def __init__(self, faults: list[FieldError]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("\n".join(f"  - {fault}" for fault in faults))
+    def __init__(self, errors: list[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__("\n".join(f"  - {fault}" for fault in errors))
 
 
 class _Section(BaseModel):
@@ -206,7 +206,7 @@ def parse_settings(text: str) -> Settings:
         return Settings()
     if not isinstance(document, dict):
         raise ConfigurationError([FieldError(RULE, "", document, "the document must be a mapping")])
-    faults = [
+    errors = [
         FieldError(RULE, key, None, f"is required and must be {word}")
         for key, word in (("apiVersion", CONFIG_API_VERSION), ("kind", CONFIG_KIND))
         if key not in document
@@ -214,11 +214,11 @@ def parse_settings(text: str) -> Settings:
     try:
         settings = Settings.model_validate(document)
     except ValidationError as error:
-        faults += schema_faults(RULE, "", error.errors())
-        raise ConfigurationError(faults) from error
-    faults += cross_faults(settings)
-    if faults:
-        raise ConfigurationError(faults)
+        errors += schema_errors(RULE, "", error.errors())
+        raise ConfigurationError(errors) from error
+    errors += cross_errors(settings)
+    if errors:
+        raise ConfigurationError(errors)
     return settings
 
 
@@ -238,17 +238,17 @@ def load_settings(path: Path | None, feature_gates: Mapping[str, bool] | None = 
     return settings.model_copy(update={"feature_gates": gates})
 
 
-def cross_faults(settings: Settings) -> list[FieldError]:
+def cross_errors(settings: Settings) -> list[FieldError]:
     """Return the errors of combinations of keys."""
-    faults = []
+    errors = []
     election = settings.leader_election
     if not election.lease_duration > election.renew_deadline > election.retry_period:
         shown = "/".join(
             format_duration(d) for d in (election.lease_duration, election.renew_deadline, election.retry_period)
         )
         rule = "leaseDuration must be longer than renewDeadline, and that longer than retryPeriod"
-        faults.append(FieldError(RULE, "leaderElection", shown, rule))
+        errors.append(FieldError(RULE, "leaderElection", shown, rule))
     if settings.binding.backoff.max < settings.binding.backoff.base:
         value = format_duration(settings.binding.backoff.max)
-        faults.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
-    return faults + resolve_workloads(settings.workloads)[1]
+        errors.append(FieldError(RULE, "binding.backoff.max", value, "must not be shorter than binding.backoff.base"))
+    return errors + resolve_workloads(settings.workloads)[1]

@@ -54,17 +54,17 @@ def resolve_gates(wanted: Mapping[str, bool], known: Iterable[Gate]) -> tuple[Fe
     """Merge the wanted values over the defaults. Returns the gates and all errors of ``wanted``."""
     gates = {gate.name: gate for gate in known}
     values = {name: gate.default for name, gate in gates.items()}
-    faults = []
+    errors = []
     for name, value in wanted.items():
         path = f"featureGates.{name}"
         if name not in gates:
             names = ", ".join(sorted(gates)) or "none exist in this version"
-            faults.append(FieldError("config/feature-gate", path, value, f"is no feature gate; known: {names}"))
+            errors.append(FieldError("config/feature-gate", path, value, f"is no feature gate; known: {names}"))
         elif gates[name].stage is Stage.GA and not value:
-            faults.append(FieldError("config/feature-gate", path, value, "is generally available and stays on"))
+            errors.append(FieldError("config/feature-gate", path, value, "is generally available and stays on"))
         else:
             values[name] = value
-    return FeatureGates(values), faults
+    return FeatureGates(values), errors
 
 
 def parse_gates_flag(text: str) -> dict[str, bool]:

@@ -102,7 +102,7 @@ def start_with(program: str, options: CommonOptions, registry: Registry) -> tupl
 def refuse_to_start(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
     """Print all errors of the configuration and exit with 2."""
     where = f"configuration {config}" if config is not None else "the configuration"
-    number = len(error.faults)
+    number = len(error.errors)
     sys.stderr.write(f"{program}: {where}: {number} fault{'s' if number != 1 else ''}:\n{error}\n")
     sys.exit(2)
 

@@ -44,29 +44,29 @@ def sorted_stably(plugins: Sequence[PluginClass]) -> list[PluginClass]:
     return order
 
 
-def dependency_faults(order: Sequence[PluginClass], paths: Mapping[str, str]) -> list[FieldError]:
+def dependency_errors(order: Sequence[PluginClass], paths: Mapping[str, str]) -> list[FieldError]:
     """Validate the ordered plugins: their requirements are enabled and precede them, and there is no cycle.
 
     ``paths`` are the plugins' paths in the configuration.
     """
     position = {found.name: index for index, found in enumerate(order)}
-    faults = []
+    errors = []
     for found in order:
         for needed in dict.fromkeys(found.requires):
             if needed not in position:
                 message = f"requires plugin {needed}, which is not enabled; enable it or switch {found.name} off"
-                faults.append(FieldError("config/plugin-requires", paths[found.name], found.name, message))
+                errors.append(FieldError("config/plugin-requires", paths[found.name], found.name, message))
     earlier = predecessors(order)
     cycle = _cycle(earlier)
     if cycle:
         message = f"plugins depend on each other in a circle: {' -> '.join(cycle)}"
-        return [*faults, FieldError("config/plugin-cycle", "plugins", cycle[0], message)]
+        return [*errors, FieldError("config/plugin-cycle", "plugins", cycle[0], message)]
     for found in order:
         for name in earlier[found.name]:
             if position[name] > position[found.name]:
                 message = f"must follow {name}; change pluginOrder so that it does"
-                faults.append(FieldError("config/plugin-order", paths[found.name], found.name, message))
-    return faults
+                errors.append(FieldError("config/plugin-order", paths[found.name], found.name, message))
+    return errors
 
 
 def _cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:

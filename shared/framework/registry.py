@@ -13,11 +13,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from shared.api.field_error import FieldError
-from shared.api.schema import schema_faults
+from shared.api.schema import schema_errors
 from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import FeatureGates, Gate, resolve_gates
 from shared.framework.plugin import Budgets, Plugin
-from shared.framework.plugin_order import PluginClass, dependency_faults, sorted_stably
+from shared.framework.plugin_order import PluginClass, dependency_errors, sorted_stably
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
@@ -45,7 +45,7 @@ class _Selection:
     far.
     """
 
-    faults: list[FieldError] = field(default_factory=list)
+    errors: list[FieldError] = field(default_factory=list)
     named: dict[str, PluginClass] = field(default_factory=dict)
     entries: dict[str, tuple[str, PluginEntry]] = field(default_factory=dict)
     enabled: dict[str, PluginClass] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _Selection:
 
     def fault(self, name: str, message: str, rule: str = "config/plugin") -> None:
         """Add an error of a plugin as a whole."""
-        self.faults.append(FieldError(rule, self.path(name), name, message))
+        self.errors.append(FieldError(rule, self.path(name), name, message))
 
 
 class Registry:
@@ -87,7 +87,7 @@ class Registry:
         effective = settings.model_copy(update={"feature_gates": dict(gates.values)})
         self._leave_out_gated(chosen, gates)
         order = self._order(settings, chosen)
-        chosen.faults += dependency_faults(order, {found.name: chosen.path(found.name) for found in order})
+        chosen.errors += dependency_errors(order, {found.name: chosen.path(found.name) for found in order})
         args = {
             name: self._args(name, chosen) for name in chosen.named if name in chosen.entries.keys() | chosen.enabled
         }
@@ -99,8 +99,8 @@ class Registry:
                     plugins.append(found(args[found.name], effective))
             except Exception as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 chosen.fault(found.name, f"cannot be created: {type(error).__name__}: {error}")
-        if chosen.faults:
-            raise ConfigurationError(chosen.faults)
+        if chosen.errors:
+            raise ConfigurationError(chosen.errors)
         return effective, tuple(plugins)
 
     # --- which plugins ---
@@ -117,7 +117,7 @@ class Registry:
             if entry.name in chosen.entries:
                 first = chosen.entries[entry.name][0]
                 fault = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
-                chosen.faults.append(fault)
+                chosen.errors.append(fault)
                 continue
             chosen.entries[entry.name] = (path, entry)
             if entry.name not in self._builtins:
@@ -138,16 +138,16 @@ class Registry:
         if name not in installed:
             known = ", ".join(sorted({*self._builtins, *installed}))
             message = f"is no plugin; known: {known}. Install its distribution or correct the name"
-            chosen.faults.append(FieldError("config/plugin", path, name, message))
+            chosen.errors.append(FieldError("config/plugin", path, name, message))
             return None
         try:
             found = installed[name]()
         except Exception as error:  # noqa: BLE001 - foreign code at import; reported, and the process does not start
-            chosen.faults.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
+            chosen.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
         fault = class_fault(found, name)
         if fault is not None:
-            chosen.faults.append(FieldError("config/plugin", path, name, fault))
+            chosen.errors.append(FieldError("config/plugin", path, name, fault))
             return None
         return found
 
@@ -160,8 +160,8 @@ class Registry:
                 if known.setdefault(gate.name, gate) != gate:
                     message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
                     chosen.fault(name, message, "config/feature-gate")
-        gates, faults = resolve_gates(settings.feature_gates, known.values())
-        chosen.faults += faults
+        gates, errors = resolve_gates(settings.feature_gates, known.values())
+        chosen.errors += errors
         return gates
 
     def _leave_out_gated(self, chosen: _Selection, gates: FeatureGates) -> None:
@@ -192,8 +192,8 @@ class Registry:
         try:
             return chosen.named[name].config_model.model_validate(entry[1].args if entry is not None else {})
         except ValidationError as error:
-            errors = [one for one in error.errors() if name in chosen.enabled or one["type"] != "missing"]
-            chosen.faults += schema_faults(f"{name}/args", f"{chosen.path(name)}.args", errors)
+            invalid = [one for one in error.errors() if name in chosen.enabled or one["type"] != "missing"]
+            chosen.errors += schema_errors(f"{name}/args", f"{chosen.path(name)}.args", invalid)
             return None
 
     def _order(self, settings: Settings, chosen: _Selection) -> list[PluginClass]:
@@ -206,11 +206,11 @@ class Registry:
         for name in dict.fromkeys(wanted):
             if name not in chosen.enabled or wanted.count(name) > 1:
                 message = "is not enabled" if name not in chosen.enabled else "is listed twice"
-                chosen.faults.append(FieldError("config/plugin-order", "pluginOrder", name, message))
+                chosen.errors.append(FieldError("config/plugin-order", "pluginOrder", name, message))
         missing = [found.name for found in default if found.name not in wanted]
         if missing:
             message = f"must name every enabled plugin; missing: {', '.join(missing)}"
-            chosen.faults.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(wanted), message))
+            chosen.errors.append(FieldError("config/plugin-order", "pluginOrder", ", ".join(wanted), message))
             return default
         return [chosen.enabled[name] for name in dict.fromkeys(wanted) if name in chosen.enabled]
 

@@ -63,9 +63,9 @@ class BindingResult:
     retry_after: timedelta | None = None
 
 
-def annotation_faults(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
+def annotation_errors(annotations: Mapping[str, str], present: Mapping[str, str]) -> list[FieldError]:
     """Return why the API server would reject later updates of the pod. ``present``: its existing annotations."""
-    faults = []
+    errors = []
     for key in annotations:
         prefix, slash, name = key.rpartition("/")
         # As the API server validates: uppercase letters are allowed in a prefix.
@@ -75,7 +75,7 @@ def annotation_faults(annotations: Mapping[str, str], present: Mapping[str, str]
                 "must be a qualified name: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at "
                 "either end, after an optional DNS name and '/'; rename the annotation"
             )
-            faults.append(FieldError("binding/annotation-key", annotation_path(key), annotations[key], message))
+            errors.append(FieldError("binding/annotation-key", annotation_path(key), annotations[key], message))
     together = {**present, **annotations}
     size = sum(len(key.encode()) + len(value.encode()) for key, value in together.items())
     if size > MAX_ANNOTATION_BYTES:
@@ -83,8 +83,8 @@ def annotation_faults(annotations: Mapping[str, str], present: Mapping[str, str]
             f"bytes in all annotations, those of the Binding included, must be at most {MAX_ANNOTATION_BYTES}; "
             "shorten those of the pod"
         )
-        faults.append(FieldError("binding/annotation-size", "metadata.annotations", size, message))
-    return faults
+        errors.append(FieldError("binding/annotation-size", "metadata.annotations", size, message))
+    return errors
 
 
 async def post_binding(

@@ -44,15 +44,15 @@ class RecordingPlugin(Plugin):
         self._called("mutate_pod", None)
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        faults: Iterable[FieldError] = self._called("validate_pod", ())
-        return faults
+        errors: Iterable[FieldError] = self._called("validate_pod", ())
+        return errors
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
         self._called("mutate_bind_request", None)
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        faults: Iterable[FieldError] = self._called("validate_bind_request", ())
-        return faults
+        errors: Iterable[FieldError] = self._called("validate_bind_request", ())
+        return errors
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
         return tuple(AllocationKind)

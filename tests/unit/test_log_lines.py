@@ -39,13 +39,13 @@ def fault(call: ast.Call) -> str | None:
 
 
 def test_messages_are_constants() -> None:
-    faults = [
+    errors = [
         f"{path.relative_to(ROOT)}:{call.lineno}: {why}"
         for path in modules()
         for call in calls(path)
         if (why := fault(call)) is not None
     ]
-    assert faults == []
+    assert errors == []
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class BundleOverlap:
 class FilePublisher:
     """Publishes the CA file that accompanies a certificate from files, if it exists.
 
-    After a replacement, kubelets update the file of each replica at different times: see ``Overlap``.
+    After a replacement, kubelets update the file of each replica at different times: see ``BundleOverlap``.
     """
 
     def __init__(self, path: Path, configurations: Configurations, metrics: CertificateMetrics, clock: Clock) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
-from shared.kube.binding import BindingResult, BindOutcome, annotation_faults, post_binding
+from shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
 
 # The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
@@ -22,9 +22,9 @@ async def bind_by_post(ctx: BindContext) -> Status:
     validated here first.
     """
     present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
-    faults = annotation_faults(ctx.annotations, present)
-    if faults:
-        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in faults))
+    errors = annotation_errors(ctx.annotations, present)
+    if errors:
+        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in errors))
     request, node = ctx.request, ctx.spec.selected_node
     is_sent = False
 

@@ -14,10 +14,10 @@ from shared.plugin import AdmissionInfo, FieldError, MutablePod, Object, Plugin,
 from shared.plugins.device_access.config import DeviceAccessConfig
 from shared.plugins.device_access.rules import (
     ContainerRef,
-    faults,
+    container_errors,
     new_ephemeral_places,
     places,
-    prefix_faults,
+    prefix_errors,
     unprepared,
     voided,
 )
@@ -42,13 +42,13 @@ class DeviceAccess(Plugin):
         """Validate a new pod only: the environment of a stored pod is immutable."""
         if old is not None:
             return ()
-        return chain(prefix_faults(pod), _faults(places(pod, self._gpu_resources), info))
+        return chain(prefix_errors(pod), _all_errors(places(pod, self._gpu_resources), info))
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         _void(pod, new_ephemeral_places(pod.raw, old))
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        return _faults(new_ephemeral_places(pod, old), info)
+        return _all_errors(new_ephemeral_places(pod, old), info)
 
 
 def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
@@ -61,8 +61,8 @@ def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
             pod.set(env, "spec", place.field, place.index, "env")
 
 
-def _faults(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
+def _all_errors(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
     for place in found:
-        yield from faults(place)
+        yield from container_errors(place)
         if info.is_validating_webhook:
             yield from unprepared(place)

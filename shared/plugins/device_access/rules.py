@@ -76,7 +76,7 @@ def new_ephemeral_places(pod: Object, old: Object) -> Iterator[ContainerRef]:
 def voided(place: ContainerRef) -> list[Any] | None:
     """Return the environment in which the container sees no GPU; None if it needs no change.
 
-    A value chosen by the user is kept for ``faults`` to deny: an error is better than a silent replacement.
+    A value chosen by the user is kept for ``container_errors`` to deny: an error is better than a silent replacement.
     """
     if place.gpu:
         return None
@@ -89,7 +89,7 @@ def voided(place: ContainerRef) -> list[Any] | None:
     return kept if len(empty) < len(entries) else [*kept, {"name": names.VISIBLE_DEVICES, "value": VOID}]
 
 
-def prefix_faults(pod: Object) -> Iterator[FieldError]:
+def prefix_errors(pod: Object) -> Iterator[FieldError]:
     """Yield an error if the author of a share chose the name of the ConfigMaps that list its devices."""
     prefix = configmap_prefix(pod) if wants_share(pod) else ""
     if prefix and not is_generated(prefix):
@@ -98,7 +98,7 @@ def prefix_faults(pod: Object) -> Iterator[FieldError]:
         yield FieldError("device_access/configmap-prefix", path, prefix, message)
 
 
-def faults(place: ContainerRef) -> Iterator[FieldError]:
+def container_errors(place: ContainerRef) -> Iterator[FieldError]:
     """Yield errors for forbidden values, and warnings for ``envFrom`` sources whose content is not checked."""
     for index, entry in place.entries:
         path = f"{place.path}.env[{index}]"

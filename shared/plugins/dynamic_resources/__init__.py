@@ -39,7 +39,7 @@ from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims
 from shared.plugins.dynamic_resources.claim_client import ClaimsNotServedError
 from shared.plugins.dynamic_resources.extended import claims_of
 from shared.plugins.dynamic_resources.reserver import ClaimReserver
-from shared.plugins.dynamic_resources.rules import request_faults, request_warnings
+from shared.plugins.dynamic_resources.rules import request_errors, request_warnings
 
 SERVED = frozenset({AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM})
 
@@ -60,7 +60,7 @@ class DynamicResources(Plugin):
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         spec, _ = decode_spec(request.get("spec"))
-        return [*request_faults(spec), *request_warnings(spec)] if spec is not None else ()
+        return [*request_errors(spec), *request_warnings(spec)] if spec is not None else ()
 
     # --- facts about a request ---
 

@@ -80,7 +80,7 @@ class Delete:
 Write = Finalizers | ClaimStatus | Delete
 
 
-def request_faults(spec: BindRequestSpec) -> list[FieldError]:
+def request_errors(spec: BindRequestSpec) -> list[FieldError]:
     """Return the errors of the allocations themselves, independent of the pod."""
     given = [allocation.name for allocation in spec.resource_claim_allocations]
     return [
@@ -117,9 +117,9 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
 
 def required_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim | Status, ...]:
     """Return the pod's claims with their actual names; a Status (WAIT or FATAL) for one without a name yet."""
-    faults = request_faults(spec)
-    if faults:
-        return (Status.fatal("; ".join(map(str, faults)), Reason.INVALID),)
+    errors = request_errors(spec)
+    if errors:
+        return (Status.fatal("; ".join(map(str, errors)), Reason.INVALID),)
     allocations = {given.name: given.allocation or {} for given in spec.resource_claim_allocations}
     entries = pod["spec"].get("resourceClaims") or ()
     unknown = allocations.keys() - {entry["name"] for entry in entries}

@@ -42,7 +42,7 @@ from shared.plugin import (
     Suggestion,
     denied_status,
 )
-from shared.plugins.gpu_sharing.admission import prepare, share_faults
+from shared.plugins.gpu_sharing.admission import prepare, share_errors
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
 from shared.plugins.gpu_sharing.group_controller import GroupController
@@ -107,7 +107,7 @@ class GpuSharing(Plugin):
         """Deny an invalid ConfigMap prefix and, at the final hook, a pod that was not mutated."""
         if old is not None or not self._sharing.enabled:
             return ()
-        return share_faults(pod, is_final=info.is_validating_webhook)
+        return share_errors(pod, is_final=info.is_validating_webhook)
 
     # --- facts about a request ---
 

@@ -79,7 +79,7 @@ def generated_prefix(pod: Object, target: ShareTarget, seed: str) -> str:
     return f"{_as_name(base, room)}-{_drawn(seed, metadata)}-{GENERATED_TAIL}"
 
 
-def share_faults(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
+def share_errors(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
     """Yield the errors of a share's preparation: a prefix that forms no valid names, else what a final pod lacks."""
     target = share_target(pod) if wants_share(pod) else None
     if target is None:
@@ -91,7 +91,7 @@ def share_faults(pod: Object, *, is_final: bool) -> Iterator[FieldError]:
         message = f"{wrong}; remove the annotation, and a name is generated"
         yield FieldError("gpu_sharing/configmap-prefix", annotation_path(names.SHARED_GPU_CONFIGMAP), prefix, message)
     elif is_final:
-        yield from _unprepared_faults(pod, target, prefix, capabilities)
+        yield from _unprepared_errors(pod, target, prefix, capabilities)
 
 
 def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
@@ -105,7 +105,7 @@ def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
     return ""
 
 
-def _unprepared_faults(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
+def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
     """Yield the fault of a sharing pod that would start without its share's environment."""
     missing = [
         what

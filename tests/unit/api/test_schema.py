@@ -35,4 +35,4 @@ WORDS = [
 def test_a_fault_states_the_rule_and_nothing_else(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(HEAD + text)
-    assert [str(fault) for fault in caught.value.faults] == [said]
+    assert [str(fault) for fault in caught.value.errors] == [said]

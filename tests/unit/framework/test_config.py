@@ -11,10 +11,10 @@ from shared.kube.lease import claimed
 HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
 
 
-def faults(text: str) -> list[tuple[str, str]]:
+def errors(text: str) -> list[tuple[str, str]]:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(text)
-    return [(fault.path, fault.message) for fault in caught.value.faults]
+    return [(fault.path, fault.message) for fault in caught.value.errors]
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", HEAD])
@@ -36,7 +36,7 @@ def test_what_is_given_is_taken_and_the_rest_keeps_its_default() -> None:
 
 
 def test_every_fault_is_found_at_once_with_its_path() -> None:
-    found = faults(
+    found = errors(
         "kind: Wrong\nschedulerNames: []\nnope: 1\ngpuSharing: {enabled: maybe, unknown: 2}\n"
         "binding: {workers: 0, backoff: {base: soon}}\nplugins: [{name: ''}, {enabled: true}]\n"
     )
@@ -73,7 +73,7 @@ def test_every_fault_is_found_at_once_with_its_path() -> None:
     ],
 )
 def test_contradictory_values_are_rejected(text: str, path: str) -> None:
-    assert [found for found, _ in faults(HEAD + text)] == [path]
+    assert [found for found, _ in errors(HEAD + text)] == [path]
 
 
 def test_the_longest_duration_fits_into_dates_and_leases() -> None:
@@ -97,7 +97,7 @@ def test_the_longest_duration_fits_into_dates_and_leases() -> None:
     ],
 )
 def test_what_is_no_document_is_refused(text: str, part: str) -> None:
-    assert part in faults(text)[0][1]
+    assert part in errors(text)[0][1]
 
 
 def test_a_file_is_read_and_gates_of_the_command_line_win(tmp_path: Path) -> None:

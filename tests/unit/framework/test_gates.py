@@ -12,21 +12,21 @@ KNOWN = (
 
 
 def test_unset_gates_have_their_default() -> None:
-    gates, faults = resolve_gates({}, KNOWN)
-    assert not faults
+    gates, errors = resolve_gates({}, KNOWN)
+    assert not errors
     assert (gates.enabled("Alpha"), gates.enabled("Beta"), gates.enabled("Done")) == (False, True, True)
 
 
 def test_alpha_and_beta_are_switched_both_ways() -> None:
-    gates, faults = resolve_gates({"Alpha": True, "Beta": False}, KNOWN)
-    assert not faults
+    gates, errors = resolve_gates({"Alpha": True, "Beta": False}, KNOWN)
+    assert not errors
     assert (gates.enabled("Alpha"), gates.enabled("Beta")) == (True, False)
 
 
 def test_every_fault_is_listed_with_its_path() -> None:
-    _, faults = resolve_gates({"Nope": True, "Done": False, "Other": False, "Alpha": True}, KNOWN)
-    assert [fault.path for fault in faults] == ["featureGates.Nope", "featureGates.Done", "featureGates.Other"]
-    assert "known: Alpha, Beta, Done" in faults[0].message
+    _, errors = resolve_gates({"Nope": True, "Done": False, "Other": False, "Alpha": True}, KNOWN)
+    assert [fault.path for fault in errors] == ["featureGates.Nope", "featureGates.Done", "featureGates.Other"]
+    assert "known: Alpha, Beta, Done" in errors[0].message
 
 
 def test_a_settled_gate_may_still_be_enabled() -> None:

@@ -40,10 +40,10 @@ def built(found: Registry, wanted: Settings) -> list[str]:
     return [made.name for made in found.build(wanted)]
 
 
-def faults(found: Registry, wanted: Settings) -> list[str]:
+def errors(found: Registry, wanted: Settings) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         found.build(wanted)
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in caught.value.errors]
 
 
 def test_enabled_built_ins_have_their_order() -> None:
@@ -92,7 +92,7 @@ class TestGates:
         assert built(found, settings(feature_gates={"New": value})) == expected
 
     def test_an_unknown_gate_is_refused(self) -> None:
-        found = faults(registry(gates=self.GATES), settings(feature_gates={"Nope": True}))
+        found = errors(registry(gates=self.GATES), settings(feature_gates={"Nope": True}))
         assert found == ["featureGates.Nope: true: is no feature gate; known: New"]
 
 
@@ -136,7 +136,7 @@ def _broken() -> PluginClass:
 )
 def test_a_fault_of_the_configuration_is_named(wanted: Settings, expected: str) -> None:
     offers = {"broken": _broken, "function": lambda: len, "alias": lambda: plugin("another")}
-    found = faults(registry(offers=offers), wanted)
+    found = errors(registry(offers=offers), wanted)
     assert len(found) == 1
     assert expected in found[0]
 
@@ -163,7 +163,7 @@ def test_dependencies(builtins: list[PluginClass], expected: list[str]) -> None:
     if not expected:
         assert built(found, settings())
         return
-    shown = faults(found, settings())
+    shown = errors(found, settings())
     assert len(shown) == len(expected)
     assert all(part in text for part, text in zip(expected, shown, strict=True))
 
@@ -177,7 +177,7 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
         plugin_order=("one", "ghost", "off", LAST),
         feature_gates={"Nope": True},
     )
-    found = faults(registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("gone",))), BUILTINS[-1]), wanted)
+    found = errors(registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("gone",))), BUILTINS[-1]), wanted)
     parts = [
         "plugins[0].name",
         "plugins[2].name",
@@ -215,7 +215,7 @@ def test_the_default_order_follows_the_dependencies_and_is_stable(
 
 def test_a_configured_order_that_breaks_a_dependency_is_a_fault() -> None:
     found = registry(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
-    assert faults(found, settings(plugin_order=("b", "a"))) == [
+    assert errors(found, settings(plugin_order=("b", "a"))) == [
         'plugins[name=b]: "b": must follow a; change pluginOrder so that it does'
     ]
 
@@ -236,17 +236,17 @@ class TestGatesOfPlugins:
         assert all(made.settings.feature_gates == effective.feature_gates for made in plugins)
 
     def test_a_gate_of_a_plugin_that_is_named_nowhere_does_not_exist(self) -> None:
-        (fault,) = faults(self.offered(), settings(feature_gates={"MyAlpha": True}))
+        (fault,) = errors(self.offered(), settings(feature_gates={"MyAlpha": True}))
         assert fault.startswith("featureGates.MyAlpha: true: is no feature gate")
 
     def test_a_plugin_enabled_by_name_without_its_gate_is_a_fault(self) -> None:
-        (fault,) = faults(self.offered(gate="MyAlpha"), settings({"name": "mine"}))
+        (fault,) = errors(self.offered(gate="MyAlpha"), settings({"name": "mine"}))
         assert fault.startswith(
             'plugins[0]: "mine": is enabled, but its feature gate MyAlpha is off; set featureGates'
         )
 
     def test_a_gate_that_no_plugin_declares_is_a_fault(self) -> None:
-        (fault,) = faults(self.offered(gate="Ghost"), settings({"name": "mine"}))
+        (fault,) = errors(self.offered(gate="Ghost"), settings({"name": "mine"}))
         assert fault.startswith('plugins[0]: "mine": has feature gate Ghost, which does not exist')
 
     def test_a_gate_declared_twice_with_different_meanings_is_a_fault(self) -> None:
@@ -254,7 +254,7 @@ class TestGatesOfPlugins:
         found = registry(
             Builtin(other), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
         )
-        (fault,) = faults(found, settings({"name": "mine"}))
+        (fault,) = errors(found, settings({"name": "mine"}))
         assert "declares feature gate MyAlpha, which exists with another definition" in fault
 
 
@@ -273,7 +273,7 @@ class Required(PluginConfig):
 def test_args_of_a_plugin_that_is_off_are_checked(args: dict[str, Any], expected: list[str]) -> None:
     found = registry(Builtin(depends("off", config_model=Required), enabled=False), Builtin(plugin(LAST)))
     wanted = settings({"name": "off", "enabled": False, "args": args})
-    assert ([text.split(": ")[0] for text in faults(found, wanted)] if expected else built(found, wanted)) == (
+    assert ([text.split(": ")[0] for text in errors(found, wanted)] if expected else built(found, wanted)) == (
         expected or [LAST]
     )
 
@@ -299,7 +299,7 @@ def test_a_mistake_of_the_plugin_is_a_fault_with_its_path(attributes: dict[str, 
     found = registry(
         offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
     )
-    shown = faults(found, settings({"name": "mine"}, {"name": "two"}))
+    shown = errors(found, settings({"name": "mine"}, {"name": "two"}))
     assert len(shown) == 2
     assert any(text.startswith("plugins[0]") and expected in text for text in shown)
     assert any(text.startswith("plugins[1].name") and "class attribute `name`" in text for text in shown)

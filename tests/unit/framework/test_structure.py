@@ -87,9 +87,9 @@ def test_deep_nesting_is_no_recursion() -> None:
     deep: Any = []
     for _ in range(5000):
         deep = [deep]
-    faults = pod_errors({"metadata": {"annotations": deep}, "spec": {"containers": deep}})
-    assert [fault.path for fault in faults] == ["metadata.annotations", "spec.containers[0]"]
-    assert all(len(str(fault)) < 200 for fault in faults)
+    errors = pod_errors({"metadata": {"annotations": deep}, "spec": {"containers": deep}})
+    assert [fault.path for fault in errors] == ["metadata.annotations", "spec.containers[0]"]
+    assert all(len(str(fault)) < 200 for fault in errors)
 
 
 @pytest.mark.parametrize(

@@ -13,23 +13,23 @@ OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"
 
 def kinds(text: str) -> dict[str, Workload]:
     """Return what is judged by a configuration with these workloads, by kind."""
-    found, faults = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
-    assert faults == []
+    found, errors = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
+    assert errors == []
     return {workload.kind: workload for workload in found.values()}
 
 
 def refused(text: str) -> list[str]:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(f"{HEAD}workloads: {text}")
-    return [str(fault) for fault in caught.value.faults]
+    return [str(fault) for fault in caught.value.errors]
 
 
 # --- what the configuration says ---
 
 
 def test_without_a_word_the_built_in_kinds_are_judged_and_refused() -> None:
-    found, faults = resolve_workloads(())
-    assert (list(found.values()), faults) == (list(BUILT_IN), [])
+    found, errors = resolve_workloads(())
+    assert (list(found.values()), errors) == (list(BUILT_IN), [])
     assert {workload.action for workload in BUILT_IN} == {"Deny"}
 
 
@@ -150,8 +150,8 @@ def test_the_defaults_are_those_of_an_empty_list() -> None:
 
 def own(*templates: str) -> Workload:
     entry = WorkloadEntry(group="a.b", kind="Own", resource="owns", templates=templates)
-    found, faults = resolve_workloads((entry,))
-    assert not faults
+    found, errors = resolve_workloads((entry,))
+    assert not errors
     return found["a.b", "Own"]
 
 

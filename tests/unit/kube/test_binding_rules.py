@@ -3,7 +3,7 @@
 import pytest
 
 from shared.api.field_error import FieldError
-from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_faults, classify_error
+from shared.kube.binding import MAX_ANNOTATION_BYTES, BindOutcome, annotation_errors, classify_error
 from shared.kube.errors import ApiError, ApiStatus, Cause, from_status
 
 LOST = 4711.0
@@ -21,7 +21,7 @@ OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
     ],
 )
 def test_good_keys(key: str) -> None:
-    assert annotation_faults({key: "1"}, {}) == []
+    assert annotation_errors({key: "1"}, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_good_keys(key: str) -> None:
     ],
 )
 def test_bad_keys(key: str) -> None:
-    (fault,) = annotation_faults({key: "value"}, {"fine": "1"})
+    (fault,) = annotation_errors({key: "value"}, {"fine": "1"})
     # Paths of field errors are bounded and printable.
     path = FieldError("binding/annotation-key", f"metadata.annotations[{key}]", "value", "").path
     assert path.startswith("metadata.annotations[")
@@ -55,7 +55,7 @@ def test_bad_keys(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "present", "faults"),
+    ("annotations", "present", "errors"),
     [
         pytest.param({"a": "x" * (MAX_ANNOTATION_BYTES - 1)}, {}, 0, id="exactly as much as there may be"),
         pytest.param({"a": "x" * MAX_ANNOTATION_BYTES}, {}, 1, id="one byte too many"),
@@ -65,16 +65,16 @@ def test_bad_keys(key: str) -> None:
         pytest.param({}, {}, 0, id="none"),
     ],
 )
-def test_size(annotations: dict[str, str], present: dict[str, str], faults: int) -> None:
-    assert len(annotation_faults(annotations, present)) == faults
+def test_size(annotations: dict[str, str], present: dict[str, str], errors: int) -> None:
+    assert len(annotation_errors(annotations, present)) == errors
 
 
 def test_golden_texts() -> None:
-    assert str(annotation_faults({"a b": "1"}, {})[0]) == (
+    assert str(annotation_errors({"a b": "1"}, {})[0]) == (
         "metadata.annotations[a b]: \"1\": must be a qualified name: at most 63 letters, digits, '-', '_' and '.', "
         "with a letter or digit at either end, after an optional DNS name and '/'; rename the annotation"
     )
-    assert str(annotation_faults({"a": "x" * 300_000}, {})[0]) == (
+    assert str(annotation_errors({"a": "x" * 300_000}, {})[0]) == (
         "metadata.annotations: 300001: bytes in all annotations, those of the Binding included, must be at most "
         "262144; shorten those of the pod"
     )

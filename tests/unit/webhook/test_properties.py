@@ -198,8 +198,8 @@ def template_of(raw: Any) -> Any:
 @given(seed=SEEDS)
 def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
-    faults = told(answer(chain, Hook.MUTATE_PODS, review(raw)))
-    assert lint(chain, raw) == faults
+    errors = told(answer(chain, Hook.MUTATE_PODS, review(raw)))
+    assert lint(chain, raw) == errors
     template = template_of(raw)
     made = {
         "spec.template": {**deployment(), "spec": {"template": template}},
@@ -211,7 +211,7 @@ def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Cha
         group = workload["apiVersion"].partition("/")[0]
         document = review(copy.deepcopy(workload), group=group, kind=workload["kind"])
         response = answer(chain, Hook.VALIDATE_WORKLOADS, document)
-        assert told(response) == [f"{path}.{fault}" for fault in faults]
+        assert told(response) == [f"{path}.{fault}" for fault in errors]
         assert lint(chain, workload) == told(response)
 
 

@@ -92,7 +92,7 @@ def test_a_block_for_extended_resources_without_allocation_is_no_demand(empty: d
     if not empty:
         del block["allocation"]
     asked = request(extendedResourceClaimAllocation=block)
-    assert asked.faults == ()
+    assert asked.errors == ()
     assert asked.spec is not None
     assert asked.spec.demands == {AllocationKind.REGULAR}
     assert not PLUGIN.has_side_effects(asked)

@@ -20,7 +20,7 @@ from shared.plugins.dynamic_resources.rules import (
     next_release,
     next_removal,
     next_reservation,
-    request_faults,
+    request_errors,
     required_claims,
     unreachable,
 )
@@ -472,7 +472,7 @@ def test_an_allocation_that_fits_no_claim_is_invalid(
 
 
 def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None:
-    (fault,) = request_faults(spec(("a", {}), ("b", {}), ("a", {})))
+    (fault,) = request_errors(spec(("a", {}), ("b", {}), ("a", {})))
     assert fault.rule == "dynamic_resources/allocation-duplicate"
     assert str(fault) == (
         'spec.resourceClaimAllocations[2].name: "a": a claim has one allocation; leave one of them out'

@@ -40,10 +40,10 @@ def pod(annotations: Json | None = None, *containers: Json, init: list[Json] | N
     }
 
 
-def brief(faults: list[FieldError]) -> Found:
+def brief(errors: list[FieldError]) -> Found:
     """Return rule and path of each fault: a warning's rule in brackets, an annotation's path as its key."""
     found = []
-    for fault in faults:
+    for fault in errors:
         rule = fault.rule.removeprefix("gpu_request/")
         path = fault.path
         if path.startswith("metadata.annotations["):

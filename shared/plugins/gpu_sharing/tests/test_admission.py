@@ -15,7 +15,7 @@ from shared.framework.config import Settings
 from shared.framework.mutable import MutablePod
 from shared.framework.plugin import AdmissionInfo
 from shared.plugins.gpu_sharing import GpuSharing
-from shared.plugins.gpu_sharing.admission import prepare, share_faults
+from shared.plugins.gpu_sharing.admission import prepare, share_errors
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.tests.pods import HALF, Json, sharing_pod
 
@@ -158,7 +158,7 @@ def test_the_share_stays_with_its_container_when_another_is_inserted_before(fiel
     assert {entry["name"] for entry in owner["env"]} == {"NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"}
     assert len(owner["envFrom"]) == len(again["spec"]["volumes"]) == 1
     assert proxy == {"name": "proxy"}
-    assert not list(share_faults(again, is_final=True))
+    assert not list(share_errors(again, is_final=True))
 
 
 def test_a_container_that_loses_the_share_loses_its_environment() -> None:
@@ -171,7 +171,7 @@ def test_a_container_that_loses_the_share_loses_its_environment() -> None:
     former, now = again["spec"]["containers"]
     assert former == {"name": "main", "env": [{"name": "KEPT", "value": "x"}], "envFrom": []}
     assert len(now["env"]) == 3
-    assert not list(share_faults(again, is_final=True))
+    assert not list(share_errors(again, is_final=True))
 
 
 def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
@@ -231,7 +231,7 @@ def test_names_are_valid_whatever_the_pod_is_called(metadata: Json, base: str) -
     volume = pod["spec"]["volumes"][0]["name"]
     assert LABEL.fullmatch(volume)
     assert len(volume) <= 63
-    assert not list(share_faults(pod, is_final=False))
+    assert not list(share_errors(pod, is_final=False))
 
 
 def test_a_far_init_container_leaves_room_for_its_number() -> None:
@@ -274,7 +274,7 @@ def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
     ],
 )
 def test_a_prefix_of_the_users_own(prefix: str, said: str) -> None:
-    found = list(share_faults(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False))
+    found = list(share_errors(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False))
     if not said:
         assert found == []
         return
@@ -314,7 +314,7 @@ def broken(what: str) -> Json:
     ],
 )
 def test_a_pod_that_lacks_its_preparation(what: str, lacking: str) -> None:
-    found = list(share_faults(broken(what), is_final=True))
+    found = list(share_errors(broken(what), is_final=True))
     assert [fault.rule for fault in found] == (["gpu_sharing/unprepared"] if lacking else [])
     assert not lacking or lacking in found[0].message
 

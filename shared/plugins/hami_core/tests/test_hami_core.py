@@ -70,9 +70,9 @@ def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, li
 )
 def test_a_fraction_of_which_no_limit_can_be_made_is_denied(fraction: str, denied: bool) -> None:
     raw = pod(annotations={"gpu-fraction": fraction})
-    faults = chain().validate_pod(raw, None, AdmissionInfo()).errors
-    assert [fault.path for fault in faults] == (["metadata.annotations[gpu-fraction]"] if denied else [])
-    assert {fault.rule for fault in faults} == ({"hami_core/portion"} if denied else set())
+    errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
+    assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if denied else [])
+    assert {fault.rule for fault in errors} == ({"hami_core/portion"} if denied else set())
     # A pod that exists already can still be changed and deleted.
     assert chain().validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).allowed
 
