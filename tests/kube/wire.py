@@ -51,6 +51,11 @@ class Wire:
         try:
             with contextlib.suppress(OSError):
                 up_reader, up_writer = await asyncio.open_connection(*self._target)
+                if self._server is None:
+                    # Cut while it connected: ``cut`` waits for this task, and has not closed these writers.
+                    writer.close()
+                    up_writer.close()
+                    return
                 await self._join((reader, writer), (up_reader, up_writer))
         finally:
             self._tasks.discard(task)
