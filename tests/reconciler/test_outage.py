@@ -24,8 +24,10 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         await hold.reached.wait()
         await wire.cut()
         hold.go.set()
-        # The Binding cannot be sent, nor can anything be looked at.
-        await until(lambda: working.sizes["transientFailures"] == 1)
+        # Nothing can be sent or read; once the outage is known, requests are held back.
+        await until(
+            lambda: working.sizes["transientFailures"] == 1 and not working.parts.client.availability.available
+        )
         stage.clock.passed += timedelta(minutes=20)
         await wire.mend()
         status = await stage.phase("pod", "Succeeded", "Failed")
