@@ -11,8 +11,7 @@ from typing import Any
 import orjson
 
 from benchmarks.rig import NAMESPACE
-from reconciler.decide.preparation import PREPARED_BY_US
-from reconciler.decide.status import succeeded_status
+from reconciler.decide.status import PREPARED_BY_US, succeeded_status
 from shared.api import names
 from shared.api.bindrequest import decode_bind_request
 from shared.api.meta import Object, format_micro_time

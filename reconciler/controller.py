@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.waits import WaitIndex
 from reconciler.informers import Informers, Listed
 from reconciler.observe.tracker import Observation
 from reconciler.reconciler import Reconciler

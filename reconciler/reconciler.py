@@ -18,8 +18,7 @@ from reconciler.binding.read import Snapshot, StateReader
 from reconciler.binding.requeue import DONE, REQUEUE, Result, TransientFailures
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.waits import Waits
+from reconciler.binding.waits import WaitIndex, Waits
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import (
     Action,

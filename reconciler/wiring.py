@@ -17,8 +17,7 @@ from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import TransientFailures
 from reconciler.binding.state import RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.waits import Waits
+from reconciler.binding.waits import WaitIndex, Waits
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
 from reconciler.informers import Informers

@@ -19,8 +19,8 @@ from reconciler.binding.state import NO_WAIT, RequestState, Running, Unpersisted
 from reconciler.binding.timing import Timing
 from reconciler.binding.waits import Waits
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Complete, Fail, Wait, is_bound_as_asked
-from reconciler.decide.observed import Target, Times, has_finalizer
+from reconciler.decide.decide import Complete, Fail, Wait
+from reconciler.decide.observed import Target, Times, has_finalizer, is_bound_as_asked
 from reconciler.decide.outcome import Outcome, RequeueNow, RetryAt, TransientFailure, classify_outcome
 from reconciler.decide.transient import classified, is_transient
 from reconciler.informers import Informers

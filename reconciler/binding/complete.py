@@ -17,17 +17,21 @@ from reconciler.binding.read import Snapshot, StateReader
 from reconciler.binding.requeue import DONE, Result, TransientFailures
 from reconciler.binding.state import RequestState
 from reconciler.binding.writer import Writer
-from reconciler.decide.decide import Fail, is_bound_as_asked, is_rollback_incomplete
+from reconciler.decide.decide import Fail
 from reconciler.decide.in_flight import existed_before, in_flight_for
-from reconciler.decide.observed import Target, has_finalizer
-from reconciler.decide.outcome import Event, PodBound, bound_condition, failure_event, success_event
-from reconciler.decide.preparation import preparation
+from reconciler.decide.observed import Target, has_finalizer, is_bound_as_asked, is_rollback_incomplete
 from reconciler.decide.status import (
+    Event,
+    PodBound,
     blocked_status,
+    bound_condition,
     failed_status,
+    failure_event,
+    preparation,
     rollback_incomplete_status,
     rolled_back_status,
     succeeded_status,
+    success_event,
 )
 from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics

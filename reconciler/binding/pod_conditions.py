@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.binding.writer import Writer
-from reconciler.decide.outcome import PodBound
+from reconciler.decide.status import PodBound
 from shared.api import names
 from shared.api.meta import Object, ObjectKey, key_of
 from shared.kube.errors import ApiError, Conflict, KubeError

@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reconciler.binding.wait_index import Watched
 from reconciler.decide.outcome import Outcome
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey, ObjectUID, ResourceVersion
 from shared.framework.binding.context import BindingPosts
+
+# apiVersion, kind and key of an object that a request waits for.
+Watched = tuple[str, str, ObjectKey]
 
 
 @dataclass(slots=True)

@@ -11,8 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.decide.observed import has_finalizer
-from reconciler.decide.outcome import Event, PodBound
-from reconciler.decide.status import pruned_fields, status_patch
+from reconciler.decide.status import Event, PodBound
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import (
@@ -184,3 +183,15 @@ class Writer:
         written = decode_bind_request(reply, request)
         self._on_write(request, written)
         return written
+
+
+def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the merge patch from ``stored`` to ``wanted``; None if they are equal."""
+    changed: dict[str, Any] = {key: value for key, value in wanted.items() if stored.get(key) != value}
+    changed |= dict.fromkeys(key for key in stored if key not in wanted)
+    return changed or None
+
+
+def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
+    """Return the fields that were written but not stored, because the CRD does not define them."""
+    return frozenset(key for key, value in patch.items() if value is not None and key not in stored)

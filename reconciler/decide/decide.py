@@ -12,7 +12,6 @@ from datetime import timedelta
 from reconciler.decide.observed import (
     BOUND,
     FRESH_CONTACT,
-    ROLLED_BACK,
     Absent,
     Observed,
     PodView,
@@ -20,6 +19,8 @@ from reconciler.decide.observed import (
     Times,
     condition_of,
     has_finalizer,
+    is_bound_as_asked,
+    is_rollback_incomplete,
     pod_ref,
 )
 from shared.api import names
@@ -287,18 +288,6 @@ def must_cancel(
     ):
         return True
     return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
-
-
-def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
-    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
-    return isinstance(pod, PodView) and (
-        bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
-    )
-
-
-def is_rollback_incomplete(request: BindRequest) -> bool:
-    """Return whether the status reports a rollback that has begun and is not complete."""
-    return condition_of(request, ROLLED_BACK).get("status") == "False"
 
 
 def pending_failure(request: BindRequest) -> Fail | None:

@@ -134,6 +134,18 @@ def has_finalizer(request: BindRequest) -> bool:
     return names.FINALIZER in request.finalizers
 
 
+def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
+    """Return whether the pod with the requested UID is on the selected node: then nothing may be rolled back."""
+    return isinstance(pod, PodView) and (
+        bool(pod.node) and pod.node == request.selected_node and pod.uid == request.pod_uid
+    )
+
+
+def is_rollback_incomplete(request: BindRequest) -> bool:
+    """Return whether the status reports a rollback that has begun and is not complete."""
+    return condition_of(request, ROLLED_BACK).get("status") == "False"
+
+
 def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:
     """Return the first preceding request for the same pod; None if there is none. ``of_pod`` may contain it."""
     mine = _order_key(request)

@@ -7,14 +7,13 @@ Pure, one exhaustive ``match``. An outcome that equals a decision is returned as
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from reconciler.decide.decide import Complete, Fail, Wait, wait_left
 from reconciler.decide.observed import Times
-from reconciler.decide.status import retrying_status
+from reconciler.decide.status import Event, PodBound, retrying_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import Object
 from shared.framework.config import Binding
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.runtime.backoff import full_jitter
@@ -29,24 +28,6 @@ class Outcome:
 
     status: Status
     started: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """The event for the pod's owner."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class PodBound:
-    """The PodBound condition: False after a failure, True after the bind that follows it."""
-
-    status: Literal["True", "False"]
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,31 +118,6 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
         why = f"waited for {times.waited.total_seconds():.0f} s: {why}"
         return Fail(Reason.WAIT_TIMEOUT, why, status.suggestion or Suggestion.RETRY_SAME_NODE)
     return Wait(status.wake_on, why, left, cause, status.retry_after)
-
-
-def success_event(request: BindRequest) -> Event:
-    """Return the event for a bound pod."""
-    return Event("Normal", names.EVENT_BOUND, f"bound to node {request.selected_node}")
-
-
-def failure_event(fail: Fail) -> Event:
-    """Return the event for a terminal failure."""
-    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    return Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
-
-
-def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
-    """Return the PodBound condition that replaces an earlier failure's; None if no failure was reported."""
-    shown = [
-        condition.get("status")
-        for condition in (pod.get("status") or {}).get("conditions") or ()
-        if condition.get("type") == names.CONDITION_POD_BOUND
-    ]
-    # The cached pod may still lack the condition of an earlier attempt.
-    reported = bool(shown) or request.failed_attempts > 0
-    if not reported or "True" in shown:
-        return None
-    return PodBound("True", "Bound", f"bound to node {request.selected_node}")
 
 
 def backoff(failed: int, limits: Binding, jitter: float) -> timedelta:

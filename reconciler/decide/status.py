@@ -1,17 +1,22 @@
-"""Builds the ``.status`` of a BindRequest, complete for each way in which a reconcile can end.
+"""What is reported of a request: its status, its events, and the pod's PodBound condition. Pure.
 
-Pure. It starts from the stored status, so that other writers' fields are kept; ``status_patch`` reduces it to the
-differences. Times have a resolution of one second, as metav1.Time has.
+A status is complete for each way in which a reconcile can end. It starts from the stored one, so that other writers'
+fields are kept; the writer sends only the differences. Times have a resolution of one second, as metav1.Time has.
+
+Prepared is claimed only for what an attempt of this controller has prepared: another scheduler, a user or a delayed
+Binding may have bound the pod without one. After a crash the pod itself is the evidence: a Binding is sent only when
+everything is prepared, and carries the request's UID. Decision 116.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from reconciler.decide.decide import Fail
-from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of
-from reconciler.decide.preparation import Preparation
-from shared.api.bindrequest import BindRequest, Phase
+from reconciler.decide.observed import BOUND, PREPARED, ROLLED_BACK, condition_of, is_rollback_incomplete
+from shared.api import names
+from shared.api.bindrequest import AllocationKind, BindRequest, Phase
 from shared.api.meta import Object, format_time, parse_time
 from shared.framework.status import Reason, Status
 
@@ -20,7 +25,38 @@ MAX_REASON = 1024
 
 # Each process measures the start of a wait itself; within this tolerance it is the same wait.
 _SAME_MOMENT = timedelta(seconds=10)
+# A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
+_NEEDS_PREPARATION = (AllocationKind.FRACTION, AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM)
 _UNDONE = ("True", "RolledBack", "all preparations are undone")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """The event for the pod's owner."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """The PodBound condition: False after a failure, True after the bind that follows it."""
+
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """The Prepared condition (status, reason, message) of a bound pod; ``warning`` for its owner, or empty."""
+
+    condition: tuple[str, str, str]
+    warning: str = ""
+
+
+PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
 
 
 def retrying_status(
@@ -74,6 +110,26 @@ def succeeded_status(
     if started is not None:
         block["lastAttemptTime"] = format_time(started)
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
+
+
+def preparation(request: BindRequest, attempted: bool, standing: bool, pod: Object | None) -> Preparation:
+    """Return what is known of a bound pod's preparation.
+
+    ``attempted``: an attempt of this process has prepared everything. ``standing``: nothing was rolled back since.
+    ``pod``: the pod as last read, with the annotations of its Binding.
+    """
+    stands = standing and not is_rollback_incomplete(request)
+    annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
+    if stands and (attempted or annotations.get(names.PREPARED_FOR) == request.uid):
+        return PREPARED_BY_US
+    node = request.selected_node
+    why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"
+    demands = request.spec.demands if request.spec is not None else frozenset()
+    needs = [demand.value for demand in _NEEDS_PREPARATION if demand in demands]
+    if not needs:
+        return Preparation(("Unknown", "NotPrepared", why))
+    why = f"{why}: {', '.join(needs)} was not prepared here; unless another component has prepared it, delete the pod"
+    return Preparation(("Unknown", "NotPrepared", why), why)
 
 
 def failed_status(
@@ -156,16 +212,29 @@ def conditions(
     return list(merged.values())
 
 
-def status_patch(stored: Object, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the merge patch from ``stored`` to ``wanted``; None if they are equal."""
-    changed: dict[str, Any] = {key: value for key, value in wanted.items() if stored.get(key) != value}
-    changed |= dict.fromkeys(key for key in stored if key not in wanted)
-    return changed or None
+def success_event(request: BindRequest) -> Event:
+    """Return the event for a bound pod."""
+    return Event("Normal", names.EVENT_BOUND, f"bound to node {request.selected_node}")
 
 
-def pruned_fields(patch: Mapping[str, Any], stored: Object) -> frozenset[str]:
-    """Return the fields that were written but not stored, because the CRD does not define them."""
-    return frozenset(key for key, value in patch.items() if value is not None and key not in stored)
+def failure_event(fail: Fail) -> Event:
+    """Return the event for a terminal failure."""
+    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
+    return Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
+
+
+def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
+    """Return the PodBound condition that replaces an earlier failure's; None if no failure was reported."""
+    shown = [
+        condition.get("status")
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition.get("type") == names.CONDITION_POD_BOUND
+    ]
+    # The cached pod may still lack the condition of an earlier attempt.
+    reported = bool(shown) or request.failed_attempts > 0
+    if not reported or "True" in shown:
+        return None
+    return PodBound("True", "Bound", f"bound to node {request.selected_node}")
 
 
 def reason_text(word: str, message: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reconciler.binding.writer import Writer
-from reconciler.decide.outcome import PodBound
+from reconciler.decide.status import PodBound
 from shared.api import names
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding

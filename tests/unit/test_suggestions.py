@@ -10,7 +10,8 @@ import pytest
 
 from reconciler.decide.decide import Fail, decide
 from reconciler.decide.observed import NodeView, Observed, Target, Times, pod_view
-from reconciler.decide.outcome import Outcome, classify_outcome, failure_event
+from reconciler.decide.outcome import Outcome, classify_outcome
+from reconciler.decide.status import failure_event
 from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.post import binding_status
 from shared.framework.config import Binding, Settings

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar
 
 from shared.api.meta import ObjectKey
 from shared.framework.binding.answers import WrongAnswer, awaitable
-from shared.framework.binding.budget import Budget
 from shared.framework.binding.context import BindContext
 from shared.framework.plugin import Plugin
 from shared.framework.status import Code, Status
+from shared.kube.accounting import Budget
 from shared.kube.errors import InfrastructureError
 from shared.runtime.tasks import raise_foreign_cancellation
 

@@ -15,11 +15,10 @@ from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import TransientFailures
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.waits import Waits
+from reconciler.binding.waits import WaitIndex, Waits
 from reconciler.binding.writer import Writer
 from reconciler.decide.observed import FRESH_CONTACT
-from reconciler.decide.outcome import Event, PodBound
+from reconciler.decide.status import Event, PodBound
 from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation

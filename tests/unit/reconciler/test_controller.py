@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from reconciler.binding.requeue import Result
-from reconciler.binding.wait_index import WaitIndex
+from reconciler.binding.waits import WaitIndex
 from reconciler.controller import Controller, Term, new_queue
 from reconciler.informers import Informers, Listed
 from reconciler.reconciler import Reconciler

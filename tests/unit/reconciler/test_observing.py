@@ -1,4 +1,4 @@
-"""What the working code says, and who hears of it: gauges, counters, the journal."""
+"""What the reconciler reports of itself: gauges, counters and the journal."""
 
 from datetime import timedelta
 

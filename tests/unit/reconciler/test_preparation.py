@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.decide.preparation import preparation
+from reconciler.decide.status import preparation
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.testing.builders import pod

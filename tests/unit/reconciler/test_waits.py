@@ -1,4 +1,4 @@
-"""Telling of waits: once it takes a while, once per cause, and not of a crowd all at once."""
+"""Reports of waits: only of long ones, once per cause, and spread when many begin together."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,12 +8,11 @@ import pytest
 
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.wait_index import WaitIndex
-from reconciler.binding.waits import REPORT_QPS, REPORT_WAIT_AFTER, Waits
+from reconciler.binding.waits import REPORT_QPS, REPORT_WAIT_AFTER, WaitIndex, Waits
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import GATES, Wait
 from reconciler.decide.observed import FRESH_CONTACT
-from reconciler.decide.outcome import Event
+from reconciler.decide.status import Event
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectKey, ObjectRef
 from shared.framework.config import Binding

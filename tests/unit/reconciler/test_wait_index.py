@@ -1,8 +1,9 @@
-"""The index from objects to sleeping requests, in memory alone."""
+"""The wait index, in memory alone."""
 
 import pytest
 
-from reconciler.binding.wait_index import Registration, WaitIndex, Watched
+from reconciler.binding.state import Watched
+from reconciler.binding.waits import Registration, WaitIndex
 from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store

@@ -1,4 +1,4 @@
-"""What is remembered of a request while the watch has not caught up with what this process knows."""
+"""The request state while the watch is behind what this process has written or read live."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Whose turn it is among the requests for one pod: attempts and rollbacks of them never meet."""
+"""Which of several requests for one pod precedes: their attempts and rollbacks are serial."""
 
 from typing import Any
 

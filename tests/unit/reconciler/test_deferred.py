@@ -1,4 +1,4 @@
-"""Whose finish is put off, and what of it still holds when its turn comes."""
+"""Which completions are deferred, and when a deferred one can continue."""
 
 from datetime import UTC, datetime
 from typing import Any

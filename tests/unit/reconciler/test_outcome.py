@@ -1,4 +1,4 @@
-"""What an attempt's end means: every code, the limits, the blocks that are written."""
+"""The outcome of an attempt: every code, the limits, and the status that is written."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.binding.writer import status_patch
 from reconciler.decide.decide import Complete, Fail, Wait, pending_failure
 from reconciler.decide.observed import Times
 from reconciler.decide.outcome import (
@@ -15,17 +16,16 @@ from reconciler.decide.outcome import (
     RetryAt,
     TransientFailure,
     backoff,
-    bound_condition,
     classify_outcome,
 )
-from reconciler.decide.preparation import PREPARED_BY_US
 from reconciler.decide.status import (
+    PREPARED_BY_US,
+    bound_condition,
     conditions,
     failed_status,
     reason_text,
     rollback_incomplete_status,
     rolled_back_status,
-    status_patch,
     succeeded_status,
     waiting_status,
 )
