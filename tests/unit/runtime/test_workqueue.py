@@ -391,8 +391,8 @@ async def test_a_queue_can_be_inspected() -> None:
 
 
 def test_keys_due_within_less_than_a_tick_on_the_loop_of_the_processes() -> None:
-    # On uvloop a timer that is due in less than half a millisecond is no timer, but a call at the next turn. Their order
-    # is not asserted: when this process is preempted between two adds, the second delay begins later.
+    # On uvloop a timer that is due in less than half a millisecond is no timer, but a call at the next turn. Their
+    # order is not asserted: when this process is preempted between two adds, the second delay begins later.
     async def run() -> set[str]:
         queue: WorkQueue[str] = WorkQueue()
         for key, delay in (("late", 0.1), ("third", 0.0004), ("second", 0.0003), ("first", 0.0001)):
