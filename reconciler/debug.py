@@ -15,7 +15,7 @@ from prometheus_client import Counter
 from reconciler.options import Options
 from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
-from shared.framework.binding import answers
+from shared.framework.binding.calls import as_routes
 from shared.framework.binding.handle import Route
 from shared.framework.binding.runner import order_by_point
 from shared.framework.config import Settings
@@ -144,7 +144,7 @@ def _path(plugin: Plugin, path: str) -> str:
 
 def _routes(plugin: Plugin, errors: Counter) -> tuple[Route, ...]:
     try:
-        return answers.routes(plugin.routes())
+        return as_routes(plugin.routes())
     except Exception:
         errors.labels(plugin=plugin.name, point="routes").inc()
         log.exception("plugin raised", extra={"plugin": plugin.name, "point": "routes"})

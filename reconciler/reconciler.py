@@ -14,7 +14,7 @@ from reconciler.binding.attempt import AttemptRunner
 from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DeferredCompletions, is_resumable
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import DONE, REQUEUE, Result, TransientFailures
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
@@ -32,7 +32,7 @@ from reconciler.decide.decide import (
     SetOwner,
     Wait,
 )
-from reconciler.decide.observed import Absent, Target
+from reconciler.decide.observed import Absent, Snapshot, Target
 from reconciler.informers import Informers, Listed
 from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import BindRequest

@@ -13,14 +13,14 @@ from typing import Any, assert_never
 from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DEFER, DeferredBind, DeferredCompletions
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import Result, TransientFailures
 from reconciler.binding.state import NO_WAIT, RequestState, Running, Unpersisted, WaitState
 from reconciler.binding.timing import Timing
 from reconciler.binding.waits import Waits
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Complete, Fail, Wait
-from reconciler.decide.observed import Target, Times, has_finalizer, is_bound_as_asked
+from reconciler.decide.observed import Snapshot, Target, Times, has_finalizer, is_bound_as_asked
 from reconciler.decide.outcome import Outcome, RequeueNow, RetryAt, TransientFailure, classify_outcome
 from reconciler.decide.transient import classified, is_transient
 from reconciler.informers import Informers

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from reconciler.binding.pod_conditions import PodConditions
-from reconciler.binding.read import Snapshot, StateReader
+from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import DONE, Result, TransientFailures
 from reconciler.binding.state import RequestState
 from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Fail
 from reconciler.decide.in_flight import existed_before, in_flight_for
-from reconciler.decide.observed import Target, has_finalizer, is_bound_as_asked, is_rollback_incomplete
+from reconciler.decide.observed import Snapshot, Target, has_finalizer, is_bound_as_asked, is_rollback_incomplete
 from reconciler.decide.status import (
     Event,
     PodBound,

@@ -1,16 +1,16 @@
 """Reads a request and its surroundings: from the caches first, and live where a decision requires it."""
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.binding.timing import Timing
 from reconciler.decide.decide import Action, ReadLive, decide, wait_left
-from reconciler.decide.observed import Absent, NodeView, Observed, PodView, Target, Times, node_view, pod_view
+from reconciler.decide.observed import Absent, Observed, Snapshot, Target
 from reconciler.informers import Informers, transform_node, transform_pod
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext, copied
 from shared.framework.binding.runner import Runner, Served
 from shared.framework.config import Settings
@@ -21,41 +21,6 @@ from shared.runtime.clock import Clock
 from shared.runtime.logging import with_fields
 
 log = logging.getLogger("reconciler.binding")
-
-
-@dataclass(slots=True)
-class Snapshot:
-    """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
-
-    key: ObjectKey
-    found: BindRequest | Absent
-    pod: Object | Absent = Absent.NOT_IN_CACHE
-    node: Object | Absent = Absent.NOT_IN_CACHE
-    times: Times = field(default_factory=Times)
-    live: set[Target] = field(default_factory=set)
-
-    @property
-    def request(self) -> BindRequest:
-        """The request. Only valid if it was found; before that there is no pod or node to read."""
-        assert isinstance(self.found, BindRequest)  # noqa: S101 - decide() requires the request first
-        return self.found
-
-    @property
-    def pod_view(self) -> PodView | Absent:
-        """The pod's fields that decisions use."""
-        return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
-
-    @property
-    def node_view(self) -> NodeView | Absent:
-        """The node's fields that decisions use."""
-        return self.node if isinstance(self.node, Absent) else node_view(self.node)
-
-    @property
-    def named_pod(self) -> Object | None:
-        """The pod that the request names, by its UID; None if there is none or another one."""
-        view = self.pod_view
-        is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
-        return self.pod if is_named and not isinstance(self.pod, Absent) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,41 @@ def node_view(node: Object) -> NodeView:
     return NodeView(deleting=is_deleting(node))
 
 
+@dataclass(slots=True)
+class Snapshot:
+    """The snapshot of one reconcile. Objects are raw because plugins receive them. ``live``: targets read live."""
+
+    key: ObjectKey
+    found: BindRequest | Absent
+    pod: Object | Absent = Absent.NOT_IN_CACHE
+    node: Object | Absent = Absent.NOT_IN_CACHE
+    times: Times = field(default_factory=Times)
+    live: set[Target] = field(default_factory=set)
+
+    @property
+    def request(self) -> BindRequest:
+        """The request. Only valid if it was found; before that there is no pod or node to read."""
+        assert isinstance(self.found, BindRequest)  # noqa: S101 - decide() requires the request first
+        return self.found
+
+    @property
+    def pod_view(self) -> PodView | Absent:
+        """The pod's fields that decisions use."""
+        return self.pod if isinstance(self.pod, Absent) else pod_view(self.pod)
+
+    @property
+    def node_view(self) -> NodeView | Absent:
+        """The node's fields that decisions use."""
+        return self.node if isinstance(self.node, Absent) else node_view(self.node)
+
+    @property
+    def named_pod(self) -> Object | None:
+        """The pod that the request names, by its UID; None if there is none or another one."""
+        view = self.pod_view
+        is_named = isinstance(view, PodView) and view.uid == self.request.pod_uid
+        return self.pod if is_named and not isinstance(self.pod, Absent) else None
+
+
 def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
     """Return a reference to the request's pod, with the version in the snapshot."""
     return ObjectRef(

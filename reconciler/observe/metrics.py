@@ -74,7 +74,7 @@ class ReconcilerMetrics:
         )
         self.plugin_errors = Counter(
             "bowline_plugin_errors_total",
-            "Exceptions out of plugins, and answers of a wrong type.",
+            "Exceptions of plugins, and results of a wrong type.",
             ["plugin", "point"],
             registry=registry,
         )

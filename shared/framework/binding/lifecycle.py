@@ -16,7 +16,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Gauge
 
 from shared.api.meta import Object, ObjectKey
-from shared.framework.binding.answers import awaitable
+from shared.framework.binding.calls import as_awaitable
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
 from shared.framework.config import Settings
@@ -181,7 +181,7 @@ async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[Non
     deadline = asyncio.timeout(budget_s)
     try:
         async with deadline:
-            await raise_foreign_cancellation(awaitable(method()))
+            await raise_foreign_cancellation(as_awaitable(method()))
     except Exception as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error

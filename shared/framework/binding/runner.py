@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding import answers
+from shared.framework.binding import calls
 from shared.framework.binding.calls import Failed, Observer, PluginCalls
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
@@ -65,7 +65,7 @@ class Runner:
         errors = []
         for plugin in self._supported_allocations:
             method = partial(plugin.supported_allocations, request)
-            found = self._calls.answer(plugin, "supported_allocations", None, method, answers.demands)
+            found = self._calls.call(plugin, "supported_allocations", None, method, calls.as_demands)
             if isinstance(found, Failed):
                 errors.append(f"{plugin.name}: {found.status.message}")
             else:
@@ -79,7 +79,7 @@ class Runner:
         """
         for plugin in self._has_side_effects:
             ask = partial(plugin.has_side_effects, request)
-            found = self._calls.answer(plugin, "has_side_effects", None, ask, answers.flag)
+            found = self._calls.call(plugin, "has_side_effects", None, ask, calls.as_flag)
             if isinstance(found, Failed) or found:
                 return True
         return False
@@ -96,7 +96,7 @@ class Runner:
         found = []
         for plugin in self._pre_bind:
             ask = partial(plugin.preflight, self._own(plugin, ctx))
-            answer = self._calls.answer(plugin, "preflight", ctx, ask, answers.preflight)
+            answer = self._calls.call(plugin, "preflight", ctx, ask, calls.as_preflight)
             if isinstance(answer, Failed):
                 return self._reclassified(ctx, answer.status)
             found.append((plugin, answer))
@@ -119,13 +119,13 @@ class Runner:
         """
         for plugin in self._binding_annotations:
             ask = partial(plugin.binding_annotations, self._own(plugin, ctx))
-            added = self._calls.answer(plugin, "binding_annotations", ctx, ask, answers.annotations)
+            added = self._calls.call(plugin, "binding_annotations", ctx, ask, calls.as_annotations)
             if isinstance(added, Failed):
                 return self._reclassified(ctx, added.status)
             ctx.annotations.update(added)
         for plugin in self._bind:
             method = partial(plugin.bind, self._own(plugin, ctx))
-            status = await self._calls.status(plugin, "bind", ctx, plugin.budgets.call_s, method, answers.status)
+            status = await self._calls.run(plugin, "bind", ctx, plugin.budgets.call_s, method, calls.as_status)
             if status.code is not Code.SKIP:
                 return self._reclassified(ctx, status)
         names = ", ".join(plugin.name for plugin in self._bind) or "none is enabled"
@@ -139,7 +139,7 @@ class Runner:
         """
         for plugin in self._post_bind:
             method = partial(plugin.post_bind, self._own(plugin, ctx))
-            await self._calls.status(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, method, answers.nothing)
+            await self._calls.run(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, method, calls.as_none)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
@@ -149,8 +149,8 @@ class Runner:
         failures = []
         for plugin in self._rollback:
             method = partial(plugin.rollback, self._own(plugin, ctx), why)
-            status = await self._calls.status(
-                plugin, "rollback", ctx, plugin.budgets.rollback_s, method, answers.status
+            status = await self._calls.run(
+                plugin, "rollback", ctx, plugin.budgets.rollback_s, method, calls.as_status
             )
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
@@ -162,7 +162,7 @@ class Runner:
         self._observer.forgotten(key)
         for plugin in self._forget:
             method = partial(plugin.forget, key)
-            await self._calls.quiet(plugin, "forget", None, plugin.budgets.rollback_s, method, answers.nothing)
+            await self._calls.run_unobserved(plugin, "forget", None, plugin.budgets.rollback_s, method, calls.as_none)
 
     # --- one plugin ---
 
@@ -206,7 +206,7 @@ class Runner:
 
     async def _pre_bind_one(self, plugin: Plugin, ctx: BindContext) -> Status:
         method = partial(plugin.pre_bind, self._own(plugin, ctx))
-        status = await self._calls.status(plugin, "pre_bind", ctx, plugin.budgets.call_s, method, answers.status)
+        status = await self._calls.run(plugin, "pre_bind", ctx, plugin.budgets.call_s, method, calls.as_status)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
@@ -215,7 +215,7 @@ class Runner:
             return status
         for plugin in self._on_failure:
             ask = partial(plugin.on_failure, self._own(plugin, ctx), status)
-            changed = self._calls.answer(plugin, "on_failure", ctx, ask, answers.failure)
+            changed = self._calls.call(plugin, "on_failure", ctx, ask, calls.as_failure)
             # An invalid result is reported; the failure is kept.
             if isinstance(changed, Status):
                 status = changed.from_plugin(status.plugin)

@@ -161,7 +161,7 @@ async def test_a_beginning_that_hangs_ends_with_the_plugins_own_budget(point: st
 
 async def test_a_beginning_without_async_names_plugin_and_point() -> None:
     kind = type("Sync", (Plugin,), {"name": "sync", "setup": lambda *_: None})
-    with pytest.raises(PluginError, match=r"plugin sync: setup raised WrongAnswer: .* declare it with `async def`"):
+    with pytest.raises(PluginError, match=r"plugin sync: setup raised InvalidResult: .* declare it with `async def`"):
         await lifecycle_of(kind(PluginConfig(), Settings())).setup()
 
 
