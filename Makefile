@@ -71,9 +71,11 @@ generate: setup ## Write the chart's generated files: CRD, pod policy, workload 
 
 bench: bench-bind bench-costs bench-claims bench-admission ## Measure; not tests
 
-bench-bind: setup ## Throughput, latency and memory of binding, beside the API server's ceiling
+bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
 	$(BIN)/python -m localcluster assets
 	$(BIN)/python -m benchmarks bind --json bench-bind.json
+	$(BIN)/python -m benchmarks many-claims --json bench-many-claims.json
+	$(BIN)/python -m benchmarks isolation --json bench-isolation.json
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/bench.txt
