@@ -21,7 +21,7 @@ from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
 from shared.framework.config import Client, LeaderElection, Settings
 from shared.framework.gates import GATES
-from shared.framework.options import start_with
+from shared.framework.options import load_configuration
 from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
 from shared.kube.calls import WriteClass
@@ -50,7 +50,7 @@ MOMENT = timedelta(seconds=3)
 def main() -> None:
     """Run the process; exits with 2 if the command line or the configuration is invalid."""
     options = parse_options()
-    settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
     run_process(partial(run, options, settings, plugins))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.api.label_selector import parse_label_selector
-from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
+from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     parser.add_argument(
         "--shard-label-selector",
         metavar="SELECTOR",
-        type=typed(parse_label_selector),
+        type=argument_type(parse_label_selector),
         default=parse_label_selector(""),
         help="process only the BindRequests with these labels; reconcilers with different selectors share a "
         "cluster, each with a Lease of its own, <lease-name>-<hash of the selector>",

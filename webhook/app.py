@@ -16,7 +16,7 @@ from functools import partial
 from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.gates import GATES
-from shared.framework.options import start_with
+from shared.framework.options import load_configuration
 from shared.framework.plugin import Plugin, point_label
 from shared.framework.registry import Registry
 from shared.kube.metrics import KubeMetrics
@@ -49,7 +49,7 @@ FINISH = timedelta(seconds=35)
 def main(options: Options | None = None) -> None:
     """Run the process. Exits with 2 for errors that the operator must fix first."""
     options = options or parse_options()
-    settings, plugins = start_with(PROGRAM, options.common, Registry(BUILTINS, GATES))
+    settings, plugins = load_configuration(PROGRAM, options.common, Registry(BUILTINS, GATES))
     try:
         run_process(partial(run, options, settings, plugins))
     except (CertificateError, OSError) as error:

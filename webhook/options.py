@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared.api.duration import parse_duration
 from shared.api.meta import ObjectKey
-from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, common_options, typed
+from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
 from shared.runtime.address import ListenAddress, parse_listen
 from webhook.tls.files import FilePaths
 from webhook.tls.rotation import LIFETIMES, CertLifetimes
@@ -90,14 +90,14 @@ def _add_serving_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--listen",
-        type=typed(parse_listen),
+        type=argument_type(parse_listen),
         metavar="HOST:PORT",
         default=parse_listen(":9443"),
         help="where reviews are answered over TLS (%(default)s)",
     )
     add(
         "--drain",
-        type=typed(parse_duration),
+        type=argument_type(parse_duration),
         metavar="DURATION",
         default=timedelta(seconds=30),
         help="after a stop signal, how long to serve until other replicas have started; in the last quarter the "

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, cast, get_args
 
 import orjson
 
-from shared.api.field_error import FieldError, shown
+from shared.api.field_error import FieldError, format_value
 from shared.api.meta import Object, ObjectKey
 from shared.framework import structure
 from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
@@ -89,7 +89,7 @@ def decode_review(body: bytes) -> Review:
         raise MalformedReviewError('the body is not an AdmissionReview: kind must be "AdmissionReview"')
     api_version = document.get("apiVersion")
     if api_version not in API_VERSIONS:
-        raise MalformedReviewError(f"apiVersion must be {' or '.join(API_VERSIONS)}, not {shown(api_version)}")
+        raise MalformedReviewError(f"apiVersion must be {' or '.join(API_VERSIONS)}, not {format_value(api_version)}")
     request = document.get("request")
     if not isinstance(request, dict):
         raise MalformedReviewError("request must be an object")
@@ -235,7 +235,7 @@ def _denial(review: Review, errors: Sequence[FieldError]) -> dict[str, Any]:
 
 
 def _without_path(error: FieldError) -> str:
-    return f"{shown(error.value)}: {error.message}" if error.path else error.message
+    return f"{format_value(error.value)}: {error.message}" if error.path else error.message
 
 
 def _warning(error: FieldError) -> str:

@@ -90,7 +90,7 @@ def _variables() -> list[dict[str, str]]:
         "shareKey": f"{share}''",
         "containers": f"(has({spec}.initContainers) ? {spec}.initContainers : []) + {spec}.containers",
         "target": f"{_has(name)} ? variables.containers.filter(c, c.name == {_value(name)}) : [{spec}.containers[0]]",
-        "faults": " +\n".join(f"({rule.when} ? [[{rule.key}, {_cel(rule.text)}]] : [])" for rule in policy_rules()),
+        "errors": " +\n".join(f"({rule.when} ? [[{rule.key}, {_cel(rule.text)}]] : [])" for rule in policy_rules()),
     }
     return [{"name": key, "expression": expression} for key, expression in expressions.items()]
 
@@ -163,15 +163,15 @@ def _message() -> str:
     cut = f"(size({value}) <= {MAX_VALUE} ? {value} : {value}.substring(0, {MAX_VALUE - 3}) + '...')"
     for plain, escaped in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
         cut += f".replace({_cel(plain)}, {_cel(escaped)})"
-    fault = f"{_cel(path[0])} + f[0] + {_cel(path[1] + ': ' + chr(34))} + {cut} + {_cel(chr(34) + ': ')} + f[1]"
-    many = "size(variables.faults) > 1 ? string(size(variables.faults)) + ' errors: ' : ''"
-    return f"({many}) + variables.faults.map(f, {fault}).join('; ')"
+    error = f"{_cel(path[0])} + f[0] + {_cel(path[1] + ': ' + chr(34))} + {cut} + {_cel(chr(34) + ': ')} + f[1]"
+    many = "size(variables.errors) > 1 ? string(size(variables.errors)) + ' errors: ' : ''"
+    return f"({many}) + variables.errors.map(f, {error}).join('; ')"
 
 
 def policy_parts() -> dict[str, Any]:
     """Return the content of the chart's policy."""
     validation = {
-        "expression": "size(variables.faults) == 0",
+        "expression": "size(variables.errors) == 0",
         "messageExpression": _message(),
         "message": _FALLBACK,
         "reason": "Invalid",

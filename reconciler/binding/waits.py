@@ -75,16 +75,16 @@ class WaitIndex:
         """
         self.unregister(request)
         wanted = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
-        shown = {watched: self._version(watched) for watched in wanted if watched[:2] in self._stores}
-        for watched, version in shown.items():
+        cached = {watched: self._version(watched) for watched in wanted if watched[:2] in self._stores}
+        for watched, version in cached.items():
             if version != wanted[watched] and awaited.get(watched) != version:
                 awaited[watched] = version
                 return Registration.STALE
-        awaited.update(shown)
+        awaited.update(cached)
         self._objects[request] = tuple(wanted)
         for watched in wanted:
             self._by_object.setdefault(watched, set()).add(request)
-        is_watched = bool(wanted) and all(shown.get(watched) for watched in wanted)
+        is_watched = bool(wanted) and all(cached.get(watched) for watched in wanted)
         return Registration.WATCHED if is_watched else Registration.NEEDS_POLL
 
     def unregister(self, request: ObjectKey) -> None:

@@ -313,4 +313,4 @@ def _reported_reason(request: BindRequest) -> Reason:
 
 
 def _invalid(request: BindRequest) -> Fail:
-    return Fail(Reason.INVALID, "; ".join(str(fault) for fault in request.errors) or "spec.podName: is required")
+    return Fail(Reason.INVALID, "; ".join(str(error) for error in request.errors) or "spec.podName: is required")

@@ -225,14 +225,14 @@ def failure_event(fail: Fail) -> Event:
 
 def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
     """Return the PodBound condition that replaces an earlier failure's; None if no failure was reported."""
-    shown = [
+    statuses = [
         condition.get("status")
         for condition in (pod.get("status") or {}).get("conditions") or ()
         if condition.get("type") == names.CONDITION_POD_BOUND
     ]
     # The cached pod may still lack the condition of an earlier attempt.
-    reported = bool(shown) or request.failed_attempts > 0
-    if not reported or "True" in shown:
+    reported = bool(statuses) or request.failed_attempts > 0
+    if not reported or "True" in statuses:
         return None
     return PodBound("True", "Bound", f"bound to node {request.selected_node}")
 

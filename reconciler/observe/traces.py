@@ -11,7 +11,7 @@ from shared.api.bindrequest import BindRequest
 from shared.framework.status import Code
 from shared.runtime.tracing import Span
 
-_FAULTS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.TRANSIENT.value))
+_ERRORS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.TRANSIENT.value))
 
 
 def traceparent(request: BindRequest) -> str:
@@ -33,13 +33,13 @@ def attempt_span(over: Pass, seconds: float) -> Span:
             "bowline.decision": over.decision,
             "bowline.outcome": over.outcome,
         },
-        fault=over.why if over.outcome in _FAULTS else "",
+        error=over.why if over.outcome in _ERRORS else "",
         parts=tuple(_step_span(over, step) for step in over.steps),
     )
 
 
 def _step_span(over: Pass, step: Step) -> Span:
     began = over.began + timedelta(milliseconds=step.after_ms)
-    fault = step.why if step.code in _FAULTS else ""
+    error = step.why if step.code in _ERRORS else ""
     ended = began + timedelta(milliseconds=step.ms)
-    return Span(f"{step.plugin}.{step.point}", began, ended, {"bowline.code": step.code}, fault)
+    return Span(f"{step.plugin}.{step.point}", began, ended, {"bowline.code": step.code}, error)

@@ -35,14 +35,14 @@ class FieldError:
             object.__setattr__(self, "path", printable(_cut(self.path, MAX_PATH)))
 
     def __str__(self) -> str:
-        return f"{self.path}: {shown(self.value)}: {self.message}" if self.path else self.message
+        return f"{self.path}: {format_value(self.value)}: {self.message}" if self.path else self.message
 
     def under(self, prefix: str) -> "FieldError":
         """Return the same error with its path moved below ``prefix``, for example of a pod template."""
         return replace(self, path=join_path(prefix, self.path)) if prefix else self
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the value formatted for a message: JSON-like, one line, at most MAX_VALUE characters."""
     if isinstance(value, str):
         return f'"{printable(_cut(value, MAX_VALUE).translate(_ESCAPES))}"'

@@ -21,20 +21,20 @@ _WORDS: Final[Mapping[str, str]] = {
 def schema_errors(rule: str, path: str, errors: Iterable[Any]) -> list[FieldError]:
     """Convert pydantic's error entries into FieldErrors below ``path``."""
     # For a list whose items are all invalid it also reports that the list is too short.
-    return [_fault(rule, path, fault) for fault in errors if fault["type"] != "too_short" or not fault["input"]]
+    return [_error(rule, path, error) for error in errors if error["type"] != "too_short" or not error["input"]]
 
 
-def _fault(rule: str, path: str, fault: Any) -> FieldError:
-    for token in fault["loc"]:
+def _error(rule: str, path: str, error: Any) -> FieldError:
+    for token in error["loc"]:
         path = join_path(path, f"[{token}]" if isinstance(token, int) else str(token))
-    value = None if fault["type"] == "missing" else fault["input"]
-    return FieldError(rule, path, value, _message(fault))
+    value = None if error["type"] == "missing" else error["input"]
+    return FieldError(rule, path, value, _message(error))
 
 
-def _message(fault: Any) -> str:
-    if fault["type"] == "string_type" and isinstance(fault["input"], bool | int | float):
+def _message(error: Any) -> str:
+    if error["type"] == "string_type" and isinstance(error["input"], bool | int | float):
         return "must be a string; put it in quotes"
-    if fault["type"] == "greater_than" and fault["ctx"]["gt"] == "datetime.timedelta(0)":
+    if error["type"] == "greater_than" and error["ctx"]["gt"] == "datetime.timedelta(0)":
         return "must be greater than 0s"
-    message: str = fault["msg"].removeprefix("Value error, ")
-    return _WORDS.get(fault["type"]) or message[:1].lower() + message[1:]
+    message: str = error["msg"].removeprefix("Value error, ")
+    return _WORDS.get(error["type"]) or message[:1].lower() + message[1:]

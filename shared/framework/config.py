@@ -43,14 +43,14 @@ class ConfigurationError(Exception):
 
     def __init__(self, errors: list[FieldError]) -> None:
         self.errors = tuple(errors)
-        super().__init__("\n".join(f"  - {fault}" for fault in errors))
+        super().__init__("\n".join(f"  - {error}" for error in errors))
 
 
-class _Section(BaseModel):
+class _Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
 
 
-class Namespaces(_Section):
+class Namespaces(_Model):
     """Namespaces that Bowline ignores."""
 
     exclude: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def _mode(value: Any) -> Any:
     return "Off" if value is False else value
 
 
-class Admission(_Section):
+class Admission(_Model):
     """What an admission verdict leads to."""
 
     mode: Annotated[AdmissionMode, BeforeValidator(_mode)] = "Enforce"
@@ -73,7 +73,7 @@ class Admission(_Section):
     mutates."""
 
 
-class GpuSharing(_Section):
+class GpuSharing(_Model):
     """Shares of GPUs: the annotations gpu-fraction and gpu-memory."""
 
     enabled: bool = True
@@ -92,7 +92,7 @@ class GpuSharing(_Section):
     """Devices without hardware, for test clusters only."""
 
 
-class Backoff(_Section):
+class Backoff(_Model):
     """Delay between failed attempts: exponential with full jitter."""
 
     base: PositiveDuration = timedelta(seconds=1)
@@ -101,7 +101,7 @@ class Backoff(_Section):
     """Upper bound of every wait."""
 
 
-class Binding(_Section):
+class Binding(_Model):
     """How requests are bound."""
 
     backoff_limit: Annotated[int, Field(ge=0, le=1000)] = 6
@@ -119,7 +119,7 @@ class Binding(_Section):
     """Off: no Normal event Bound, one write less per bind on very large clusters; failures are still reported."""
 
 
-class Client(_Section):
+class Client(_Model):
     """Client-side limits of writes per second; 0 leaves it to API Priority and Fairness."""
 
     bind_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="bindQPS")
@@ -127,7 +127,7 @@ class Client(_Section):
     status_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="statusQPS")
 
 
-class LeaderElection(_Section):
+class LeaderElection(_Model):
     """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
 
     lease_duration: PositiveDuration = timedelta(seconds=15)
@@ -138,7 +138,7 @@ class LeaderElection(_Section):
     """Time between renewals."""
 
 
-class WorkloadEntry(_Section):
+class WorkloadEntry(_Model):
     """A kind of object that pods are made from: its pod templates are validated when it is applied.
 
     The built-in kinds always are; for them an entry can only set the action. Kinds listed in
@@ -156,7 +156,7 @@ class WorkloadEntry(_Section):
     """Where its pod templates are, such as spec.groups[*].template."""
 
 
-class PluginEntry(_Section):
+class PluginEntry(_Model):
     """One plugin's switch and arguments; merged by name with the built-in defaults."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -164,7 +164,7 @@ class PluginEntry(_Section):
     args: dict[str, Any] = Field(default_factory=dict)
 
 
-class Settings(_Section):
+class Settings(_Model):
     """The whole configuration."""
 
     api_version: Literal["config.bowline.dev/v1alpha1"] = "config.bowline.dev/v1alpha1"

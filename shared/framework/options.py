@@ -50,7 +50,7 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
     )
     add(
         "--metrics-listen",
-        type=typed(parse_listen),
+        type=argument_type(parse_listen),
         metavar="HOST:PORT",
         default=parse_listen(":8080"),
         help="where /healthz, /readyz and /metrics are served over plain HTTP (%(default)s)",
@@ -63,7 +63,7 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
     )
     add(
         "--feature-gates",
-        type=typed(parse_gates_flag),
+        type=argument_type(parse_gates_flag),
         metavar="A=true,B=false",
         default={},
         help="switches of alpha and beta behaviour, over those of the configuration",
@@ -85,7 +85,9 @@ def common_options(given: argparse.Namespace) -> CommonOptions:
     )
 
 
-def start_with(program: str, options: CommonOptions, registry: Registry) -> tuple[Settings, tuple[Plugin, ...]]:
+def load_configuration(
+    program: str, options: CommonOptions, registry: Registry
+) -> tuple[Settings, tuple[Plugin, ...]]:
     """Return the settings and the enabled plugins, and configure logging.
 
     Prints all errors of an invalid configuration and exits with 2.
@@ -94,20 +96,20 @@ def start_with(program: str, options: CommonOptions, registry: Registry) -> tupl
         settings = load_settings(options.config, options.feature_gates)
         settings, plugins = registry.configure(settings)
     except ConfigurationError as error:
-        refuse_to_start(program, options.config, error)
+        exit_with_errors(program, options.config, error)
     configure_logging(options.log_format, options.log_level)
     return settings, plugins
 
 
-def refuse_to_start(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
+def exit_with_errors(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
     """Print all errors of the configuration and exit with 2."""
     where = f"configuration {config}" if config is not None else "the configuration"
     number = len(error.errors)
-    sys.stderr.write(f"{program}: {where}: {number} fault{'s' if number != 1 else ''}:\n{error}\n")
+    sys.stderr.write(f"{program}: {where}: {number} error{'s' if number != 1 else ''}:\n{error}\n")
     sys.exit(2)
 
 
-def typed(parse: Callable[[str], T]) -> Callable[[str], Any]:
+def argument_type(parse: Callable[[str], T]) -> Callable[[str], Any]:
     """Make argparse show the parser's own message; for a ValueError it shows a generic one."""
 
     def convert(text: str) -> T:

@@ -21,7 +21,7 @@ from shared.framework.plugin_order import PluginClass, dependency_errors, sorted
 
 ENTRY_POINT_GROUP = "bowline.plugins"
 # The last resort for binding; external plugins precede it.
-LAST = "default_binder"
+LAST_PLUGIN = "default_binder"
 
 Discover = Callable[[], Mapping[str, Callable[[], PluginClass]]]
 
@@ -54,7 +54,7 @@ class _Selection:
         """Return the path of a plugin's configuration entry, or of the one it would have."""
         return self.entries[name][0] if name in self.entries else f"plugins[name={name}]"
 
-    def fault(self, name: str, message: str, rule: str = "config/plugin") -> None:
+    def error(self, name: str, message: str, rule: str = "config/plugin") -> None:
         """Add an error of a plugin as a whole."""
         self.errors.append(FieldError(rule, self.path(name), name, message))
 
@@ -98,7 +98,7 @@ class Registry:
                 if args[found.name] is not None:
                     plugins.append(found(args[found.name], effective))
             except Exception as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
-                chosen.fault(found.name, f"cannot be created: {type(error).__name__}: {error}")
+                chosen.error(found.name, f"cannot be created: {type(error).__name__}: {error}")
         if chosen.errors:
             raise ConfigurationError(chosen.errors)
         return effective, tuple(plugins)
@@ -116,8 +116,8 @@ class Registry:
             path = f"plugins[{index}]"
             if entry.name in chosen.entries:
                 first = chosen.entries[entry.name][0]
-                fault = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
-                chosen.errors.append(fault)
+                error = FieldError("config/plugin", f"{path}.name", entry.name, f"is listed twice, first at {first}")
+                chosen.errors.append(error)
                 continue
             chosen.entries[entry.name] = (path, entry)
             if entry.name not in self._builtins:
@@ -145,9 +145,9 @@ class Registry:
         except Exception as error:  # noqa: BLE001 - foreign code at import; reported, and the process does not start
             chosen.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
-        fault = class_fault(found, name)
-        if fault is not None:
-            chosen.errors.append(FieldError("config/plugin", path, name, fault))
+        invalid = class_error(found, name)
+        if invalid is not None:
+            chosen.errors.append(FieldError("config/plugin", path, name, invalid))
             return None
         return found
 
@@ -159,7 +159,7 @@ class Registry:
             for gate in found.gates:
                 if known.setdefault(gate.name, gate) != gate:
                     message = f"declares feature gate {gate.name}, which exists with another definition; rename it"
-                    chosen.fault(name, message, "config/feature-gate")
+                    chosen.error(name, message, "config/feature-gate")
         gates, errors = resolve_gates(settings.feature_gates, known.values())
         chosen.errors += errors
         return gates
@@ -173,13 +173,13 @@ class Registry:
             del chosen.enabled[name]
             if gate not in gates.values:
                 message = f"has feature gate {gate}, which does not exist; declare it in the plugin's gates"
-                chosen.fault(name, message, "config/feature-gate")
+                chosen.error(name, message, "config/feature-gate")
             elif name in chosen.entries:
                 message = (
                     f"is enabled, but its feature gate {gate} is off; set featureGates.{gate} to true, or enabled of "
                     "the plugin to false"
                 )
-                chosen.fault(name, message, "config/feature-gate")
+                chosen.error(name, message, "config/feature-gate")
 
     # --- arguments and order ---
 
@@ -198,7 +198,7 @@ class Registry:
 
     def _order(self, settings: Settings, chosen: _Selection) -> list[PluginClass]:
         outsiders = [entry.name for entry in settings.plugins if entry.name not in self._builtins]
-        names = [name for name in self._builtins if name != LAST] + outsiders + [LAST]
+        names = [name for name in self._builtins if name != LAST_PLUGIN] + outsiders + [LAST_PLUGIN]
         default = sorted_stably([chosen.enabled[name] for name in dict.fromkeys(names) if name in chosen.enabled])
         if not settings.plugin_order:
             return default
@@ -233,7 +233,7 @@ _ATTRIBUTES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 )
 
 
-def class_fault(found: Any, name: str) -> str | None:
+def class_error(found: Any, name: str) -> str | None:
     """Return why a class cannot be the plugin of that name; None if it can."""
     if not (isinstance(found, type) and issubclass(found, Plugin)) or getattr(found, "name", None) != name:
         return "its entry point must name a subclass of Plugin with a class attribute `name` that is the same"

@@ -31,13 +31,13 @@ Attributes = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Finished work. ``fault`` is the reason if it failed."""
+    """Finished work. ``error`` is the reason if it failed."""
 
     name: str
     began: datetime
     ended: datetime
     attributes: Attributes = field(default_factory=dict)
-    fault: str = ""
+    error: str = ""
     parts: tuple["Span", ...] = ()
 
 
@@ -49,11 +49,11 @@ class StartedSpan:
         self._span = span
         self._failed = failed
 
-    def end(self, attributes: Attributes, fault: str = "") -> None:
-        """Record what has been done; ``fault`` is the reason if it failed."""
+    def end(self, attributes: Attributes, error: str = "") -> None:
+        """Record what has been done; ``error`` is the reason if it failed."""
         self._span.set_attributes(dict(attributes))
-        if fault:
-            self._span.set_status(self._failed(fault))
+        if error:
+            self._span.set_status(self._failed(error))
         self._span.end()
 
 
@@ -102,8 +102,8 @@ class Tracer:
         made = self._tracer.start_span(
             span.name, context=context, attributes=dict(span.attributes), start_time=_ns(span.began)
         )
-        if span.fault:
-            made.set_status(self._failed(span.fault))
+        if span.error:
+            made.set_status(self._failed(span.error))
         inner = self._trace.set_span_in_context(made)
         for part in span.parts:
             self._record(part, inner)

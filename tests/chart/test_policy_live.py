@@ -15,7 +15,7 @@ from charts.generate.policy import LONGEST_FRACTION, policy_rules
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from shared.api import names
-from shared.api.field_error import shown
+from shared.api.field_error import format_value
 from shared.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
@@ -91,7 +91,7 @@ def expected(body: Any, settings: Policy) -> str | None:
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
     not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
     faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != not_judged]
-    messages = [f"{fault.path}: {shown(fault.value)}: {text[fault.rule]}" for fault in faults]
+    messages = [f"{fault.path}: {format_value(fault.value)}: {text[fault.rule]}" for fault in faults]
     if len(messages) > 1:
         return f"422: {len(messages)} errors: {'; '.join(messages)}"
     return f"422: {messages[0]}" if messages else None

@@ -24,7 +24,7 @@ async def bind_by_post(ctx: BindContext) -> Status:
     present = ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}
     errors = annotation_errors(ctx.annotations, present)
     if errors:
-        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(fault) for fault in errors))
+        return Status.fatal("the Binding would spoil the pod: " + "; ".join(str(error) for error in errors))
     request, node = ctx.request, ctx.spec.selected_node
     is_sent = False
 

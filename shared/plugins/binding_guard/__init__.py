@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from shared.api import names
-from shared.api.field_error import shown
+from shared.api.field_error import format_value
 from shared.plugin import AdmissionInfo, FieldError, ObjectKey, Plugin, PluginConfig, Settings
 
 UserName = Annotated[str, Field(min_length=1)]
@@ -42,8 +42,8 @@ class BindingGuard(Plugin):
         if pod not in info.pods_with_bindrequest or info.user in self._allowed:
             return
         message = (
-            f"pod {pod} has a {names.KIND} and is bound by Bowline's reconciler, not by user {shown(info.user)}; "
-            f"leave it to the {names.KIND}, delete that one first, or list the user in allowedUsers of plugin "
-            "binding_guard"
+            f"pod {pod} has a {names.KIND} and is bound by Bowline's reconciler, not by user "
+            f"{format_value(info.user)}; leave it to the {names.KIND}, delete that one first, or list the user in "
+            "allowedUsers of plugin binding_guard"
         )
         yield FieldError("binding_guard/user", "metadata.name", pod.name, message)

@@ -15,11 +15,11 @@ from shared.plugins.device_access.config import DeviceAccessConfig
 from shared.plugins.device_access.rules import (
     ContainerRef,
     container_errors,
-    new_ephemeral_places,
-    places,
+    containers_of,
+    hiding_errors,
+    new_ephemeral_containers,
     prefix_errors,
-    unprepared,
-    voided,
+    without_devices,
 )
 
 
@@ -36,33 +36,33 @@ class DeviceAccess(Plugin):
         self._gpu_resources = frozenset(args.gpu_resources)
 
     def mutate_pod(self, pod: MutablePod, info: AdmissionInfo) -> None:
-        _void(pod, places(pod.raw, self._gpu_resources))
+        _void(pod, containers_of(pod.raw, self._gpu_resources))
 
     def validate_pod(self, pod: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
         """Validate a new pod only: the environment of a stored pod is immutable."""
         if old is not None:
             return ()
-        return chain(prefix_errors(pod), _all_errors(places(pod, self._gpu_resources), info))
+        return chain(prefix_errors(pod), _all_errors(containers_of(pod, self._gpu_resources), info))
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
-        _void(pod, new_ephemeral_places(pod.raw, old))
+        _void(pod, new_ephemeral_containers(pod.raw, old))
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        return _all_errors(new_ephemeral_places(pod, old), info)
+        return _all_errors(new_ephemeral_containers(pod, old), info)
 
 
 def _void(pod: MutablePod, found: Iterable[ContainerRef]) -> None:
-    for place in found:
-        env = voided(place)
-        if env is not None and not place.entries:
+    for ref in found:
+        env = without_devices(ref)
+        if env is not None and not ref.entries:
             # Append: replacing the list would repeat every user-written entry in the patch.
-            pod.append(env[-1], "spec", place.field, place.index, "env")
+            pod.append(env[-1], "spec", ref.field, ref.index, "env")
         elif env is not None:
-            pod.set(env, "spec", place.field, place.index, "env")
+            pod.set(env, "spec", ref.field, ref.index, "env")
 
 
 def _all_errors(found: Iterable[ContainerRef], info: AdmissionInfo) -> Iterable[FieldError]:
-    for place in found:
-        yield from container_errors(place)
+    for ref in found:
+        yield from container_errors(ref)
         if info.is_validating_webhook:
-            yield from unprepared(place)
+            yield from hiding_errors(ref)

@@ -6,7 +6,7 @@ such entries take precedence over the image and ``envFrom``. For the same reason
 also beside a GPU: it would take precedence over the device plugin's.
 
 Exceptions: the container of a share takes its value from the share's own ConfigMap, and a container with a DRA claim
-is never voided, because the pod does not show whether the claimed device is a GPU.
+keeps its environment, because the pod does not show whether the claimed device is a GPU.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -47,12 +47,12 @@ class ContainerRef:
 
     def takes(self, reference: Mapping[str, Any]) -> bool:
         """Return whether the reference is the one from which a share's container takes its devices."""
-        told = reference.get("configMapKeyRef") or {}
-        found = (told.get("name"), told.get("key"))
+        source = reference.get("configMapKeyRef") or {}
+        found = (source.get("name"), source.get("key"))
         return bool(self.share_map) and found == (self.share_map, names.VISIBLE_DEVICES)
 
 
-def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef]:
+def containers_of(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef]:
     """Yield the init and regular containers of a pod that is being created."""
     target = share_target(pod) if wants_share(pod) else None
     fields: tuple[Field, ...] = ("initContainers", "containers")
@@ -65,7 +65,7 @@ def places(pod: Object, gpu_resources: Collection[str]) -> Iterator[ContainerRef
                 yield ContainerRef(field, index, container, _has_gpu(container, gpu_resources))
 
 
-def new_ephemeral_places(pod: Object, old: Object) -> Iterator[ContainerRef]:
+def new_ephemeral_containers(pod: Object, old: Object) -> Iterator[ContainerRef]:
     """Yield the ephemeral containers that are being added. They have no GPU, because they cannot request one."""
     known = {one.get("name") for one in (old.get("spec") or {}).get("ephemeralContainers") or ()}
     for index, container in enumerate(pod["spec"].get("ephemeralContainers") or ()):
@@ -73,19 +73,19 @@ def new_ephemeral_places(pod: Object, old: Object) -> Iterator[ContainerRef]:
             yield ContainerRef("ephemeralContainers", index, container, gpu=False)
 
 
-def voided(place: ContainerRef) -> list[Any] | None:
+def without_devices(ref: ContainerRef) -> list[Any] | None:
     """Return the environment in which the container sees no GPU; None if it needs no change.
 
     A value chosen by the user is kept for ``container_errors`` to deny: an error is better than a silent replacement.
     """
-    if place.gpu:
+    if ref.gpu:
         return None
-    entries = place.entries
+    entries = ref.entries
     # Some images take an empty value as all devices, others as none.
     empty = {index for index, entry in entries if _is_empty(entry)}
     if entries and not empty:
         return None
-    kept = [entry for index, entry in enumerate(place.container.get("env") or ()) if index not in empty]
+    kept = [entry for index, entry in enumerate(ref.container.get("env") or ()) if index not in empty]
     return kept if len(empty) < len(entries) else [*kept, {"name": names.VISIBLE_DEVICES, "value": VOID}]
 
 
@@ -98,32 +98,32 @@ def prefix_errors(pod: Object) -> Iterator[FieldError]:
         yield FieldError("device_access/configmap-prefix", path, prefix, message)
 
 
-def container_errors(place: ContainerRef) -> Iterator[FieldError]:
+def container_errors(ref: ContainerRef) -> Iterator[FieldError]:
     """Yield errors for forbidden values, and warnings for ``envFrom`` sources whose content is not checked."""
-    for index, entry in place.entries:
-        path = f"{place.path}.env[{index}]"
-        if _is_empty(entry) and not place.gpu:
+    for index, entry in ref.entries:
+        path = f"{ref.path}.env[{index}]"
+        if _is_empty(entry) and not ref.gpu:
             continue
         if entry.get("valueFrom"):
-            if not place.takes(entry["valueFrom"]):
-                message = f'must be "void" or "none", not a reference: {_REMEDY[place.gpu]}'
+            if not ref.takes(entry["valueFrom"]):
+                message = f'must be "void" or "none", not a reference: {_REMEDY[ref.gpu]}'
                 yield FieldError("device_access/value-from", f"{path}.valueFrom", entry["valueFrom"], message)
         elif entry.get("value") not in HARMLESS:
-            message = f'must be "void" or "none": {_REMEDY[place.gpu]}'
+            message = f'must be "void" or "none": {_REMEDY[ref.gpu]}'
             yield FieldError("device_access/value", f"{path}.value", entry.get("value"), message)
-    if place.gpu and not place.entries:
-        yield from _env_from_warnings(place)
+    if ref.gpu and not ref.entries:
+        yield from _env_from_warnings(ref)
 
 
-def unprepared(place: ContainerRef) -> Iterator[FieldError]:
+def hiding_errors(ref: ContainerRef) -> Iterator[FieldError]:
     """Yield an error for a container without a GPU that has no entry which hides the devices."""
-    if place.gpu or (place.entries and not any(_is_empty(entry) for _, entry in place.entries)):
+    if ref.gpu or (ref.entries and not any(_is_empty(entry) for _, entry in ref.entries)):
         return
     message = (
         f"lacks {names.VISIBLE_DEVICES}=void, which the mutating webhook adds to a container without a GPU: it was "
         "unavailable or something changed the pod after it; try again, or add it yourself"
     )
-    yield FieldError("device_access/unprepared", f"{place.path}.env", None, message)
+    yield FieldError("device_access/unprepared", f"{ref.path}.env", None, message)
 
 
 _REMEDY = {
@@ -132,17 +132,15 @@ _REMEDY = {
 }
 
 
-def _env_from_warnings(place: ContainerRef) -> Iterator[FieldError]:
-    for index, source in enumerate(place.container.get("envFrom") or ()):
+def _env_from_warnings(ref: ContainerRef) -> Iterator[FieldError]:
+    for index, source in enumerate(ref.container.get("envFrom") or ()):
         prefix = source.get("prefix") or ""
         if names.VISIBLE_DEVICES.startswith(prefix):
             message = (
                 f"would win over the container's own GPU if it holds {names.VISIBLE_DEVICES.removeprefix(prefix)}; "
                 "its content is not checked"
             )
-            yield FieldError(
-                "device_access/env-from", f"{place.path}.envFrom[{index}]", None, message, is_warning=True
-            )
+            yield FieldError("device_access/env-from", f"{ref.path}.envFrom[{index}]", None, message, is_warning=True)
 
 
 def _is_empty(entry: Object) -> bool:

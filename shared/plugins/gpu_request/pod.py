@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from shared.api import names
-from shared.api.field_error import shown
+from shared.api.field_error import format_value
 from shared.api.meta import Object
 from shared.api.quantity import as_stored, parse_quantity
 
@@ -43,7 +43,7 @@ class Amount:
     def formatted(self) -> str:
         """The quantity for messages: the same for 0.5, "0.5" and the form that the API server stores, 500m."""
         if self.quantity is None:
-            return shown(self.written)
+            return format_value(self.written)
         if self.quantity.adjusted() < _MAX_DIGITS:
             return f"{self.quantity.normalize():f}"
         return f"{self.quantity:.3e}"  # in full, 1e2147483647 takes 2 GB
@@ -65,7 +65,7 @@ class Container:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return f"container {shown(self.name)}" if self.name else self.path
+        return f"container {format_value(self.name)}" if self.name else self.path
 
     @property
     def is_plain(self) -> bool:

@@ -21,7 +21,7 @@ from decimal import Decimal
 from typing import Final
 
 from shared.api import names
-from shared.api.field_error import FieldError, annotation_path, shown
+from shared.api.field_error import FieldError, annotation_path, format_value
 from shared.api.meta import Object
 from shared.framework.plugin import Inventory
 from shared.plugins.gpu_request.pod import Amount, Container, PodGpus, is_device, owned_annotations, view_pod
@@ -126,7 +126,7 @@ def update_errors(raw: Object, old: Object) -> list[FieldError]:
     for key in names.OWNED_ANNOTATIONS:
         if now.get(key) == before.get(key):
             continue
-        was = f"it was {shown(before[key])}" if key in before else "there was none"
+        was = f"it was {format_value(before[key])}" if key in before else "there was none"
         message = f"is fixed when the pod is created ({was}); create a new pod with the value wanted"
         errors.append(FieldError("gpu_request/immutable", annotation_path(key), now.get(key), message))
     return errors
@@ -210,7 +210,7 @@ def _container_name_errors(pod: PodGpus) -> Iterator[FieldError]:
         message = f"has no effect without {EITHER_SHARE}"
         yield _error(pod, "container-name-unused", key, message, is_warning=True)
     elif pod.target is None:
-        known = _join_limited([shown(container.name) for container in pod.containers if container.name])
+        known = _join_limited([format_value(container.name) for container in pod.containers if container.name])
         yield _error(pod, "container-name", key, container_name(known or "it has none"))
 
 
@@ -272,11 +272,11 @@ def _claim_errors(pod: PodGpus, policy: Policy) -> Iterator[FieldError]:
         return
     prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
     classes = [a.resource.removeprefix(prefix) for a in target.requested if a.resource.startswith(prefix)]
-    gpus = _join_limited([shown(name) for name in classes if name in policy.gpu_device_classes])
+    gpus = _join_limited([format_value(name) for name in classes if name in policy.gpu_device_classes])
     if gpus:
         yield _error(pod, "share-and-dra", pod.share, share_and_dra(target.label, gpus))
     elif classes or target.claims:
-        claims = _join_limited([shown(name) for name in (*target.claims, *classes)])
+        claims = _join_limited([format_value(name) for name in (*target.claims, *classes)])
         message = f"{target.label} also uses DRA claims ({claims}); if one is a GPU, it is in addition to the share"
         yield _error(pod, "share-and-dra", pod.share, message, is_warning=True)
 

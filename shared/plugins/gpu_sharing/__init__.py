@@ -71,7 +71,7 @@ from shared.plugins.gpu_sharing.rules import (
     Share,
     label_changes,
     label_removals,
-    request_fault,
+    request_error,
     share_configmaps,
     share_of,
 )
@@ -120,7 +120,7 @@ class GpuSharing(Plugin):
         """
         if not self._sharing.enabled or request.spec is None or not request.is_share:
             return False
-        return request_fault(request.spec) is None
+        return request_error(request.spec) is None
 
     # --- lifecycle ---
 
@@ -199,9 +199,9 @@ class GpuSharing(Plugin):
         return await self._share(ctx) if ctx.request.is_share else Status.ok()
 
     async def _share(self, ctx: BindContext) -> Status:
-        fault, share = request_fault(ctx.spec), share_of(ctx.pod or {"metadata": {}})
-        if fault is not None:
-            return Status.fatal(fault, Reason.INVALID)
+        invalid, share = request_error(ctx.spec), share_of(ctx.pod or {"metadata": {}})
+        if invalid is not None:
+            return Status.fatal(invalid, Reason.INVALID)
         if share is None:
             why = (
                 f"pod {ctx.request.pod_key} has no annotation {names.SHARED_GPU_CONFIGMAP} or no container for its "
@@ -233,7 +233,7 @@ class GpuSharing(Plugin):
         if await self._client.label(pod, changes) is None:
             return Status(Code.TRANSIENT, (f"pod {ctx.request.pod_key} was deleted or replaced meanwhile",))
         received = ctx.spec.received_gpu
-        assert received is not None  # noqa: S101 - request_fault has rejected it
+        assert received is not None  # noqa: S101 - request_error has rejected it
         limit = memory_limit(pod, ctx.node, received.share)[0] if ctx.node is not None else ""
         maps = share_configmaps(share, received.portion, devices, cdi=self._sharing.cdi, memory_limit=limit)
         status = await write_configmaps(ctx.client, maps, pod)

@@ -106,7 +106,7 @@ def _prefix_rule(capabilities: str, target: ShareTarget) -> str:
 
 
 def _unprepared_errors(pod: Object, target: ShareTarget, prefix: str, capabilities: str) -> Iterator[FieldError]:
-    """Yield the fault of a sharing pod that would start without its share's environment."""
+    """Yield the error of a sharing pod that would start without its share's environment."""
     missing = [
         what
         for what, there in (

@@ -56,7 +56,7 @@ def share_of(pod: Object) -> Share | None:
     return Share(prefix, target) if prefix and target is not None else None
 
 
-def request_fault(spec: BindRequestSpec) -> str | None:
+def request_error(spec: BindRequestSpec) -> str | None:
     """Return why the request is invalid, for a message; None if it is valid."""
     groups = spec.selected_gpu_groups
     if not groups:

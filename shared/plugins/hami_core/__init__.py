@@ -74,9 +74,9 @@ class HamiCore(Plugin):
         received = ctx.spec.received_gpu
         if ctx.pod is None or received is None or ctx.node is None:
             return Status.skip()
-        limit, fault = memory_limit(ctx.pod, ctx.node, received.share)
+        limit, error = memory_limit(ctx.pod, ctx.node, received.share)
         if not limit:
-            return Status.fatal(fault, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
+            return Status.fatal(error, Reason.REJECTED, Suggestion.RESCHEDULE_ELSEWHERE)
         return Status.ok()
 
 

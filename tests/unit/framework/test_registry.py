@@ -9,7 +9,8 @@ from shared.framework.config import ConfigurationError, PluginEntry, Settings
 from shared.framework.gates import Gate, Stage
 from shared.framework.plugin import Plugin, PluginConfig
 from shared.framework.plugin_order import PluginClass
-from shared.framework.registry import LAST, Builtin, Registry
+from shared.framework.registry import LAST_PLUGIN as LAST
+from shared.framework.registry import Builtin, Registry
 
 
 class Args(PluginConfig):

@@ -30,9 +30,9 @@ def test_times_codes_and_faults_of_plugins_are_within_the_attempt() -> None:
         Step("devices", "pre_bind", "RETRY", "no room", 3.0, 4.0),
     ]
     span = attempt_span(over, 0.009)
-    assert (span.name, span.ended - span.began, span.fault) == ("attempt", timedelta(milliseconds=9), "no room")
+    assert (span.name, span.ended - span.began, span.error) == ("attempt", timedelta(milliseconds=9), "no room")
     assert span.attributes["bowline.attempt"] == "uid-1"
-    assert [(part.name, part.fault) for part in span.parts] == [
+    assert [(part.name, part.error) for part in span.parts] == [
         ("volumes.pre_bind", ""),
         ("devices.pre_bind", "no room"),
     ]
@@ -46,7 +46,7 @@ def test_a_wait_is_no_fault() -> None:
     over = Pass(ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "WAIT", "claim is pending")
     over.steps.append(Step("volumes", "pre_bind", "WAIT", "claim is pending", 0.0, 1.0))
     span = attempt_span(over, 0.001)
-    assert (span.fault, span.parts[0].fault) == ("", "")
+    assert (span.error, span.parts[0].error) == ("", "")
 
 
 def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None:

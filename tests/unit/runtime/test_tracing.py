@@ -30,7 +30,7 @@ WHOLE = Span("attempt", START, START + timedelta(milliseconds=4), {"bowline.atte
 async def test_a_span_is_exported_with_its_parts_times_and_fault() -> None:
     tracer, exporter = recorded()
     tracer.record(WHOLE)
-    tracer.record(Span("attempt", START, START, fault="no room"))
+    tracer.record(Span("attempt", START, START, error="no room"))
     part, whole, failed = exporter.get_finished_spans()
     assert (part.name, whole.name) == ("binder.bind", "attempt")
     assert part.parent.span_id == whole.context.span_id

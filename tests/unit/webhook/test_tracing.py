@@ -75,7 +75,7 @@ def test_a_span_has_the_verdict(verdict: Verdict) -> None:
     end_span(start_span(tracer, reviewed, ""), Hook.MUTATE_BIND_REQUESTS, reviewed, verdict)
     ((span, _),) = tracer.spans
     assert (span.name, span.attributes["bowline.hook"]) == ("admission", Hook.MUTATE_BIND_REQUESTS.value)
-    assert (span.attributes["bowline.allowed"], span.fault) == (verdict.allowed, "" if verdict.allowed else "x/y")
+    assert (span.attributes["bowline.allowed"], span.error) == (verdict.allowed, "" if verdict.allowed else "x/y")
 
 
 def test_a_trace_of_the_creator_or_the_api_server_is_continued() -> None:

@@ -12,7 +12,13 @@ from shared.framework.registry import Registry
 from shared.plugins.catalog import BUILTINS
 from shared.plugins.device_access import DeviceAccess
 from shared.plugins.device_access.config import DeviceAccessConfig
-from shared.plugins.device_access.rules import container_errors, new_ephemeral_places, places, unprepared, voided
+from shared.plugins.device_access.rules import (
+    container_errors,
+    containers_of,
+    hiding_errors,
+    new_ephemeral_containers,
+    without_devices,
+)
 from shared.testing.builders import pod
 
 NAME = "NVIDIA_VISIBLE_DEVICES"
@@ -221,7 +227,7 @@ def test_a_shares_reference_is_no_way_in_for_another_container() -> None:
 
 
 def test_a_share_that_was_not_prepared_takes_no_reference_of_the_users() -> None:
-    found = [f.rule for place in places(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
+    found = [f.rule for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
     assert found == [REFERENCE]
 
 
@@ -291,19 +297,19 @@ def test_other_schedulers_pods_are_left_alone() -> None:
 
 
 def test_the_words_of_each_rule() -> None:
-    (refused,) = container_errors(next(places(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
+    (refused,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
     assert str(refused) == (
         'spec.containers[0].env[0].value: "all": must be "void" or "none": the container asks for no GPU; '
         "ask for one in its resources, or remove NVIDIA_VISIBLE_DEVICES"
     )
-    (beside,) = container_errors(next(places(pod(containers=[env(FROM_MAP, resources=GPU)]), ())))
+    (beside,) = container_errors(next(containers_of(pod(containers=[env(FROM_MAP, resources=GPU)]), ())))
     assert beside.message == (
         'must be "void" or "none", not a reference: the GPU that the container asks for sets '
         "NVIDIA_VISIBLE_DEVICES; remove the entry"
     )
-    place = next(new_ephemeral_places(debugged(env()), pod()))
-    assert voided(place) == [VOID]
-    assert "webhook" in next(unprepared(place)).message
+    place = next(new_ephemeral_containers(debugged(env()), pod()))
+    assert without_devices(place) == [VOID]
+    assert "webhook" in next(hiding_errors(place)).message
 
 
 def test_it_is_off_by_default_and_needs_no_arguments() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.api import names
 from shared.api.meta import ObjectKey, uid_of
-from shared.framework.options import typed
+from shared.framework.options import argument_type
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import load_access
 from shared.kube.errors import ApiError, CredentialsError, InfrastructureError
@@ -62,7 +62,7 @@ def parse_options(arguments: list[str] | None = None, environment: Mapping[str, 
     )
     parser.add_argument(
         "--listen",
-        type=typed(parse_listen),
+        type=argument_type(parse_listen),
         metavar="HOST:PORT",
         default=parse_listen(":8080"),
         help="where /healthz and /readyz are served over plain HTTP (%(default)s)",

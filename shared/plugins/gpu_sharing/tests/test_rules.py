@@ -13,7 +13,7 @@ from shared.plugins.gpu_sharing.rules import (
     needs_relabeling,
     owning_pods,
     renewed_data,
-    request_fault,
+    request_error,
     share_configmaps,
     share_of,
 )
@@ -57,7 +57,7 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
     ],
 )
 def test_requests_that_can_be_carried_out(request_: BindRequestSpec, path: str) -> None:
-    fault = request_fault(request_)
+    fault = request_error(request_)
     assert (fault or "").partition(": ")[0] == path
     assert fault is None or "have the scheduler" in fault or "has a group of its own" in fault
 
