@@ -14,6 +14,7 @@ from reconciler.contact import Contact
 from reconciler.debug import WorkPages, configuration_pages
 from reconciler.leader import run_while_leader
 from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.observe.tracker import Observation
 from reconciler.options import Options, parse_options
 from reconciler.wiring import Components, build
 from shared.api import names
@@ -75,9 +76,9 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 metrics=KubeMetrics(registry),
             )
             async with KubeClient(access, chosen) as client:
-                parts = await build(client, plugins, settings, metrics, options.shard)
+                observation = Observation(metrics, client.clock, tracer)
+                parts = await build(client, plugins, settings, observation, options.shard)
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
-                parts.observation.tracer = tracer
                 pages.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 await _work(parts, lease, settings.leader_election, checks, stop)

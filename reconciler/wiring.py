@@ -80,13 +80,13 @@ async def build(
     client: KubeClient,
     plugins: Sequence[Plugin],
     settings: Settings,
-    metrics: ReconcilerMetrics,
+    observation: Observation,
     shard: str = "",
     registry: str = CLUSTER,
 ) -> Components:
     """Set up the plugins and build all components. Raises PluginError, after tearing the plugins down."""
     clock, binding = client.clock, settings.binding
-    lifecycle = PluginLifecycle(plugins, client, settings, clock, metrics.registry)
+    lifecycle = PluginLifecycle(plugins, client, settings, clock, observation.metrics.registry)
 
     # The reconciler needs the caches, and the caches' handlers need the controller, which is built last.
     def on_change(key: ObjectKey) -> None:
@@ -102,7 +102,6 @@ async def build(
         await lifecycle.teardown()
         raise
     recorder = EventRecorder(client, socket.gethostname())
-    observation = Observation(metrics, clock)
     runner = Runner(plugins, observation)
     informers = Informers(client, shard)
     stores = informers.by_resource
@@ -126,8 +125,8 @@ async def build(
         controller,
         lifecycle,
         TTLController(client, binding.ttl_after_succeeded, clock, shard),
-        Shards(client, informers, metrics, shard, controller.on_change, registry),
-        metrics,
+        Shards(client, informers, observation.metrics, shard, controller.on_change, registry),
+        observation.metrics,
     )
 
 

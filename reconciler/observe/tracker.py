@@ -30,9 +30,9 @@ LOG_EVERY_S = 60.0
 
 
 class Observation:
-    """Observes every reconcile, and is the Runner's Observer. One per process."""
+    """Observes every reconcile, and is the Runner's Observer. One per process; ``tracer`` if one is configured."""
 
-    def __init__(self, metrics: ReconcilerMetrics, clock: Clock) -> None:
+    def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer | None = None) -> None:
         self.metrics = metrics
         self.journal = Journal()
         self.passes: dict[ObjectKey, Pass] = {}
@@ -40,7 +40,7 @@ class Observation:
         self.overdue = OverdueMonitor(self.passes, metrics.overdue, clock)
         self._clock = clock
         self._next_log: dict[tuple[str, str], float] = {}
-        self.tracer: Tracer | None = None  # set by a process that is configured for tracing
+        self._tracer = tracer
         metrics.in_flight(lambda: Counter(current.at for current in self.passes.values()))
         metrics.waits(lambda: Counter(self.waiting.values()))
 
@@ -67,7 +67,7 @@ class Observation:
         current.why = _why(decision)
         if isinstance(decision, Wait):
             current.plugin = OWN
-        if self.tracer is not None:
+        if self._tracer is not None:
             current.trace = traceparent(request)
         add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
 
@@ -152,8 +152,8 @@ class Observation:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
         self.journal.add(current, seconds)
-        if self.tracer is not None and current.steps:
-            self.tracer.record(attempt_span(current, seconds), current.trace)
+        if self._tracer is not None and current.steps:
+            self._tracer.record(attempt_span(current, seconds), current.trace)
 
 
 def _why(decision: Action) -> str:

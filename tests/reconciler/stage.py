@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 from localcluster.cluster import Cluster
 from reconciler.leader import run_while_leader
 from reconciler.observe.metrics import ReconcilerMetrics
+from reconciler.observe.tracker import Observation
 from reconciler.wiring import Components, build
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
@@ -198,7 +199,8 @@ class Stage:
         async with KubeClient(access or self.access, given) as client:
             chain = (*plugins, DefaultBinder(PluginConfig(), settings))
             apart = registry or uuid.uuid4().hex
-            parts = await build(client, chain, settings, ReconcilerMetrics(CollectorRegistry()), shard, apart)
+            observation = Observation(ReconcilerMetrics(CollectorRegistry()), client.clock)
+            parts = await build(client, chain, settings, observation, shard, apart)
             working = Working(parts, asyncio.Event(), client)
             key = ObjectKey(self.namespace, lease)
             leading = run_while_leader(key, timings or SLOW_LEASE, parts, working.stop)

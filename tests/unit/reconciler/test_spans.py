@@ -50,8 +50,8 @@ def test_a_wait_is_no_fault() -> None:
 
 
 def test_passes_that_called_plugins_are_traced_in_their_requests_trace() -> None:
-    watched, c, tracer = Watched(), context(), Kept()
-    watched.observation.tracer = tracer
+    c, tracer = context(), Kept()
+    watched = Watched(tracer)
     c.request.raw["metadata"]["annotations"] = {"bowline.dev/traceparent": "from admission"}
     for called in (True, False):
         with watched.observation.track(c.request.key):

@@ -11,6 +11,7 @@ from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.kube.client import KubeClient
 from shared.runtime.logging import with_fields
+from shared.runtime.tracing import Tracer
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import START, SteppedClock
 
@@ -26,10 +27,10 @@ ACTING = {
 class Watched:
     """An Observation, its clock and its registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer | None = None) -> None:
         self.clock = SteppedClock()
         self.registry = CollectorRegistry()
-        self.observation = Observation(ReconcilerMetrics(self.registry, ACTING), self.clock)
+        self.observation = Observation(ReconcilerMetrics(self.registry, ACTING), self.clock, tracer)
 
     def value(self, name: str, **labels: str) -> float | None:
         """The value of one series; None if it does not exist."""
