@@ -109,7 +109,7 @@ class Completer:
                 await self.reader.read_live(snapshot, Target.POD)
             if is_bound_as_asked(request, snapshot.pod_view):
                 return await self.complete(self.reader.context(snapshot), state)
-        pending = self._binding_in_flight(snapshot, state)
+        pending = self._writes_in_flight(snapshot, state)
         if pending is None and may_have_effects:
             pending = await self._roll_back(snapshot, state, Status.fatal(fail.message, fail.reason), fail)
         if pending is not None:
@@ -121,7 +121,7 @@ class Completer:
 
     async def roll_back(self, snapshot: Snapshot, state: RequestState, why: Status) -> Result:
         """Roll back an abandoned request: one that is being deleted, or has Failed with side effects."""
-        pending = self._binding_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why)
+        pending = self._writes_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why)
         if pending is not None:
             return pending
         request = snapshot.request
@@ -137,7 +137,7 @@ class Completer:
         if is_bound_as_asked(snapshot.request, snapshot.pod_view):
             return None
         why = Status.fatal("the request was withdrawn without a rollback", Reason.SUPERSEDED)
-        return self._binding_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why, is_orphan=True)
+        return self._writes_in_flight(snapshot, state) or await self._roll_back(snapshot, state, why, is_orphan=True)
 
     async def drop_finalizer(self, request: BindRequest, state: RequestState) -> Result:
         """Drop the finalizer and close the request: nothing is left to roll back, or nothing may be rolled back."""
@@ -210,14 +210,14 @@ class Completer:
         await self.runner.forget(request.key, request.uid)
         return DONE
 
-    def _binding_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:
-        """Return when to continue if an unacknowledged Binding may still take effect; None if none can.
+    def _writes_in_flight(self, snapshot: Snapshot, state: RequestState) -> Result | None:
+        """Return when to continue if an unacknowledged write may still take effect; None if none can.
 
         Until then nothing is rolled back and no failure is reported as final.
         """
         request, now = snapshot.request, self.clock.monotonic()
         unacknowledged_at = state.unacknowledged_at
-        # A previous leader's Binding matters only if the rollback would remove something.
+        # A previous leader's writes matter only if the rollback would remove something.
         is_inherited = has_finalizer(request) and self.may_predate_term(request)
         left = in_flight_for(
             request,

@@ -1,8 +1,9 @@
-"""Unacknowledged Bindings that may still take effect: how long nothing may be rolled back. Pure.
+"""Writes in flight that may still take effect: how long nothing may be rolled back. Pure.
 
-The API server may execute a POST whose reply was lost until its request timeout ends. That also applies to a POST
-that the previous leader sent before it died or lost the Lease; nothing is known of it but the request itself. A
-rollback in that time could remove what the pod is about to run on.
+The API server may execute a request whose reply was lost until its request timeout ends. Of this process's own writes
+only a Binding can be in flight: pre_bind has returned before anything is rolled back. Of the previous leader's, sent
+before it died or lost the Lease, any write can be, and nothing is known of it but the BindRequest itself. A rollback
+in that time could remove what the pod is about to run on, or precede the side effect that it should remove.
 
 No wall clock of this process takes part: ages are measured, and whether a request existed when this process began to
 lead follows from creation timestamps alone, which the API server sets. Decision 10.
@@ -23,17 +24,16 @@ def in_flight_for(
     leading_for: timedelta | None,
     limit: timedelta,
 ) -> timedelta:
-    """Return for how long a Binding of the request may still take effect; zero if none can.
+    """Return for how long a write for the request may still take effect; zero if none can.
 
-    ``pod`` must have been read live. ``unacknowledged_for``: how long ago this process sent the last POST without a
-    reply; ``leading_for``: how long ago another process may have sent one at most; None: none has. ``limit``: how
-    long the API server may take to execute one.
+    ``pod`` must have been read live. ``unacknowledged_for``: how long ago this process sent the last Binding without
+    a reply; ``leading_for``: how long ago another process may have sent a write at most; None: none has. ``limit``:
+    how long the API server may take to execute one.
     """
-    if not can_be_bound(request, pod):
-        return _ZERO
+    own = unacknowledged_for if can_be_bound(request, pod) else None
     # A process that has reported a rollback has waited before it.
     inherited = leading_for if not condition_of(request, ROLLED_BACK) else None
-    ages = [age for age in (unacknowledged_for, inherited) if age is not None]
+    ages = [age for age in (own, inherited) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 
 

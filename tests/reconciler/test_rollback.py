@@ -411,12 +411,17 @@ async def test_a_request_of_this_term_waits_for_no_predecessor(stage: Stage, off
     assert "rollback" in plugin.points("pod")
 
 
-async def test_an_heir_need_not_wait_for_a_pod_that_no_binding_can_reach(stage: Stage) -> None:
+async def test_a_new_leader_waits_also_if_the_pod_no_longer_exists(stage: Stage) -> None:
+    """A side effect of the previous leader may be in flight: it would be created after the rollback."""
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
     await stage.delete_pod()
     plugin = Scripted(effects=True)
-    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(hours=10))):
+    async with stage.working(plugin, binding=Binding(in_flight_timeout=timedelta(minutes=10))) as working:
+        await until(lambda: "Fail" in working.decided(stage.namespace))
+        assert plugin.points("pod") == []
+        stage.clock.passed += timedelta(minutes=11)
+        await process_again(stage)
         status = await stage.phase("pod", "Failed")
     assert status["reason"].startswith("PodGone")
     assert plugin.points("pod") == ["rollback"]

@@ -1,4 +1,4 @@
-"""How long a Binding without a reply may still take effect."""
+"""For how long a Binding without a reply, or a write of the previous leader, may still take effect."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,6 +41,8 @@ def request(**status: Any) -> BindRequest:
             0,
             id="the previous leader has waited before it rolled back",
         ),
+        pytest.param(request(), Absent.NOT_FOUND, INHERITED, 10, id="side effects of a previous leader need no pod"),
+        pytest.param(request(), replace(POD, uid=ObjectUID("next")), INHERITED, 10, id="nor the same pod"),
         pytest.param(request(), Absent.NOT_FOUND, UNKNOWN, 0, id="there is no pod"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, 0, id="another pod rejects it"),
         pytest.param(request(), replace(POD, deleting=True), UNKNOWN, 0, id="a deleting pod rejects it"),
@@ -48,7 +50,7 @@ def request(**status: Any) -> BindRequest:
         pytest.param(request(), replace(POD, finished=True), UNKNOWN, 0, id="an ended pod needs nothing"),
     ],
 )
-def test_how_long_a_binding_may_take_effect(
+def test_how_long_a_write_may_take_effect(
     req: BindRequest, pod: PodView | Absent, ages: tuple[timedelta | None, timedelta | None], seconds: int
 ) -> None:
     assert in_flight_for(req, pod, *ages, LIMIT) == seconds * SECOND
