@@ -90,7 +90,7 @@ async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers
         await another_leads(stage, first)
         assert plugin.terms == ["start", "cancelled", "stop"]
         worked = plugin.worked
-        await wire.mend()
+        await wire.restore()
         with pytest.raises(ConnectionFailed, match="no longer leads"):
             await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
         await until(lambda: all(r.connected_since for r in leader.parts.reflectors.values()))

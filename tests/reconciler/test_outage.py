@@ -29,7 +29,7 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
             lambda: working.sizes["transientFailures"] == 1 and not working.parts.client.availability.available
         )
         stage.clock.passed += timedelta(minutes=20)
-        await wire.mend()
+        await wire.restore()
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert "failedAttempts" not in status
@@ -46,7 +46,7 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in working.parts.informers.reflectors.values()))
         stage.clock.passed += timedelta(minutes=20)
-        await wire.mend()
+        await wire.restore()
         await until(lambda: all(r.connected_since for r in working.parts.informers.reflectors.values()))
         looks = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
@@ -74,7 +74,7 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
         await until(lambda: working.sizes["waitIndex"] == 1)
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in reflectors))
-        await wire.mend()
+        await wire.restore()
         await until(lambda: all(r.connected_since for r in reflectors))
         stage.clock.passed += timedelta(seconds=30)
         looks = len(plugin.calls)
@@ -103,7 +103,7 @@ async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Sta
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: plugin.points("pod")[-1] == "rollback")
         await until(lambda: all(r.connected_since is None for r in reflectors))
-        await wire.mend()
+        await wire.restore()
         # Contact is new: it waits for a minute more.
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
@@ -145,7 +145,7 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
             await stage.create_pod()
             await stage.request_bind()
             await until(lambda: working.sizes["transientFailures"] == 1)
-            await wire.mend()
+            await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert "failedAttempts" not in status
@@ -168,7 +168,7 @@ async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(sta
             await stage.request_bind()
             await until(lambda: working.sizes["transientFailures"] == 1)
             assert plugin.points("pod") == ["pre_bind"]
-            await wire.mend()
+            await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert status["failedAttempts"] == 1

@@ -310,7 +310,7 @@ async def test_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
     async with stage.wire() as (wire, access):
 
         async def loses_the_next_answer(ctx: BindContext) -> Status:
-            wire.lose_answers(1)
+            wire.lose_replies(1)
             return Status.skip()
 
         plugin.on_bind = loses_the_next_answer

@@ -125,7 +125,7 @@ async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
         await wire.cut()
         with pytest.raises(InfrastructureError):
             await due.round()
-        await wire.mend()
+        await wire.restore()
         assert await due.round() == 3
         assert await due.round() == 0
     assert await decisionsleft(stage) == []
