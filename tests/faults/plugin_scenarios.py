@@ -184,7 +184,7 @@ def _given_up(live: LiveCluster) -> bool:
 
 
 def _withdrawn(live: LiveCluster) -> bool:
-    return live.gone(live.request_path()) and not _held(live)
+    return live.not_found(live.request_path()) and not _held(live)
 
 
 def _held(live: LiveCluster) -> list[str]:

@@ -122,7 +122,7 @@ def _reason(live: LiveCluster) -> str:
 
 
 def _gone(live: LiveCluster) -> bool:
-    return live.gone(live.request_path()) and effects(live) == 0
+    return live.not_found(live.request_path()) and effects(live) == 0
 
 
 def _failed_cleanly(live: LiveCluster) -> bool:

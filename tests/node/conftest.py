@@ -83,7 +83,7 @@ def live(node: NodeCluster) -> Iterator[NodeLive]:
     found = NodeLive(node.cluster, f"test-{uuid.uuid4().hex[:8]}")
     node.cluster.make_namespace(found.namespace)
     account = f"/api/v1/namespaces/{found.namespace}/serviceaccounts/default"
-    found.until("the namespace has its ServiceAccount", lambda: not found.gone(account))
+    found.until("the namespace has its ServiceAccount", lambda: not found.not_found(account))
     yield found
     found.kubectl("delete", "pods,bindrequests", "--all", "--grace-period=1", "--timeout=60s")
     found.until("no device is reserved", lambda: not json.loads(found.reservations()))

@@ -345,7 +345,7 @@ def test_a_request_deleted_while_its_device_gets_ready_gives_it_back(dra: Live) 
     wait_for_device(dra)
     dra.kubectl("delete", "bindrequest", "pod", "--wait=false")
     free(dra, "one")
-    dra.until("the request is gone", lambda: dra.gone(dra.request_path()) or None)
+    dra.until("the request is gone", lambda: dra.not_found(dra.request_path()) or None)
 
 
 EXTENDED = "gpu.example.com/gpu"

@@ -166,7 +166,7 @@ def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
     shares.live.until("the pod is labelled", lambda: shares.labels("flaky") != {})
     shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
     shares.live.cluster.api.delete(shares.live.request_path("flaky"))
-    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("flaky")))
+    shares.live.until("the request is gone", lambda: shares.live.not_found(shares.live.request_path("flaky")))
     assert left(shares.live) == []
     pod = shares.live.pod("flaky")
     assert pod["metadata"]["uid"] == admitted["metadata"]["uid"]
@@ -179,7 +179,7 @@ def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> No
     shares.ask("moved", ["former"])
     shares.live.until("the pod is labelled", lambda: shares.labels("moved") != {})
     shares.live.cluster.api.delete(shares.live.request_path("moved"))
-    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("moved")))
+    shares.live.until("the request is gone", lambda: shares.live.not_found(shares.live.request_path("moved")))
     shares.ask("moved", ["latter"], node="gpu-node-1")
     shares.live.phase("moved", "Succeeded")
     # The latter's own, and perhaps the former's; a plugin from elsewhere counts as the built-ins do.

@@ -230,7 +230,7 @@ def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storag
     pair.request_bind()
     storage.asked_for()
     pair.kubectl("delete", "bindrequest", "pod")
-    assert pair.gone(pair.request_path())
+    assert pair.not_found(pair.request_path())
     # The provisioner may be at it already; its volume is there for the next decision.
     assert storage.asked_for() == "gpu-node-0"
     storage.provision()
@@ -311,7 +311,7 @@ def test_an_ephemeral_volume_is_bound_with_its_pod(pair: Live, storage: Storage)
     storage.make_class(PROVISIONER)
     pair.create_pod(volumes=ephemeral(storage))
     pair.request_bind()
-    pair.until("the claim is made", lambda: not pair.gone(storage.claim_path("pod-scratch")) or None)
+    pair.until("the claim is made", lambda: not pair.not_found(storage.claim_path("pod-scratch")) or None)
     storage.provision("pod-scratch")
     pair.phase("pod", "Succeeded")
 

@@ -290,7 +290,7 @@ def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
     live.until("it is called again", lambda: answers(live))
     # The emergency procedure must not prevent the webhook from starting again.
     cluster.api.delete(VALIDATING)
-    live.until("the gate is deleted", lambda: live.gone(VALIDATING))
+    live.until("the gate is deleted", lambda: live.not_found(VALIDATING))
     process.wait_ready(60)
     cluster.api.delete(MUTATING)
     live.until("it reports what is missing", lambda: not_ready(process, "there is no "))
