@@ -283,7 +283,7 @@ def is_leading(reconciler: Reconciler) -> bool:
 
 
 def _is_under_way(live: LiveCluster, name: str) -> bool:
-    """Whether the finalizer is on the request before and after: such a patch changes who leads."""
+    """Whether the request is in progress and keeps its finalizer: such a patch only records the leader."""
     try:
         found = live.request(name)
     except ApiError as error:
