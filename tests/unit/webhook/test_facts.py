@@ -46,7 +46,7 @@ def node(**labels: str) -> dict[str, Any]:
         pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
         pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="what is no number is none"),
         pytest.param([node(count="9" * 30)], 0, 0, id="nor is what no machine has"),
-        pytest.param([node(memory="")], 0, 0, id="an empty label says nothing"),
+        pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
     ],
 )
 def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled: int) -> None:
@@ -81,8 +81,8 @@ class Judges(Plugin):
 @pytest.mark.parametrize(
     ("inventory", "plugins", "wanted"),
     [
-        pytest.param(False, [], EnabledSources(False, False), id="nobody asks"),
-        pytest.param(True, [], EnabledSources(True, False), id="whoever runs it asks for the inventory"),
+        pytest.param(False, [], EnabledSources(False, False), id="no plugin needs any"),
+        pytest.param(True, [], EnabledSources(True, False), id="the options enable the inventory"),
         pytest.param(
             False, [Judges], EnabledSources(False, True), id="a plugin that validates bindings needs the requests"
         ),
@@ -240,11 +240,11 @@ class Reads(Plugin):
     ("old", "known"),
     [
         pytest.param({"metadata": {}, "spec": {"ephemeralContainers": [{"name": "one"}]}}, "one", id="a stored pod"),
-        pytest.param({"metadata": {}, "spec": [1]}, "nobody", id="a spec that is a list"),
+        pytest.param({"metadata": {}, "spec": [1]}, "none", id="a spec that is a list"),
         pytest.param(
             {"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "none", id="containers that are strings"
         ),
-        pytest.param({}, "nobody", id="nothing at all"),
+        pytest.param({}, "none", id="nothing at all"),
     ],
 )
 def test_plugins_never_see_an_old_pod_that_is_none(old: dict[str, Any], known: str) -> None:

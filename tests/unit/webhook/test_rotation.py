@@ -47,7 +47,7 @@ ROWS = [
     pytest.param(Observed(state(YOUNG)), None, id="one young authority"),
     pytest.param(Observed(state(NEARLY)), None, id="a minute before two thirds of its life"),
     pytest.param(Observed(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
-    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, nobody trusts it yet"),
+    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, and not trusted yet"),
     pytest.param(Observed(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
     pytest.param(Observed(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"),
     pytest.param(
@@ -82,7 +82,7 @@ ROWS = [
     pytest.param(Observed(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
     pytest.param(Observed(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"),
     pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
-    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have ended while nobody was there"),
+    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
     pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
     pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one was made by a clock ahead of ours"),
     pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),

@@ -113,7 +113,7 @@ def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="and what a configured kind makes"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
         pytest.param(owned_by("Pod", "v1"), False, id="and what belongs to a pod, which was judged itself"),
-        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="what nobody else judges is judged"),
+        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="the only validated object of its chain"),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
@@ -186,7 +186,7 @@ def group(*indexes: int) -> list[str]:
             ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
         ),
         pytest.param(ray_cluster(BAD), ray_cluster(), group(0), id="the first of a list"),
-        pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list taken away"),
+        pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list removed"),
         pytest.param(
             ray_cluster(GOOD, head=BAD),
             ray_cluster(head=BAD),
