@@ -12,7 +12,7 @@ import pytest
 
 from localcluster.errors import LocalClusterError, StartError
 from localcluster.flags import LOOPBACK
-from localcluster.ports import free_port, free_ports, ports_of_listeners, says_port_taken
+from localcluster.ports import free_port, free_ports, ports_of_listeners, reports_port_taken
 from localcluster.process import Launch, Process, ProcessRecord
 from localcluster.state import load_state, save_state, state_of
 from tests.waiting import wait_until
@@ -185,4 +185,4 @@ def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_taken_port_is_recognised(log: str, expected: bool) -> None:
-    assert says_port_taken(log) is expected
+    assert reports_port_taken(log) is expected

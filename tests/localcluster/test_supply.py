@@ -135,7 +135,7 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
 ) -> None:
     make_script(tmp_path / tool, body)
     [recipe] = recipes(tool)
-    answer = Folder(ENVTEST_SETTING, tmp_path).look(recipe)
+    answer = Folder(ENVTEST_SETTING, tmp_path).find(recipe)
     assert (answer.path is None) == bool(reason)
     assert reason in answer.reason
 
@@ -143,7 +143,7 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
 def test_a_file_that_cannot_be_run_is_no_binary(tmp_path: Path) -> None:
     (tmp_path / "etcd").write_text("text")
     [recipe] = recipes(Tool.ETCD)
-    assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).look(recipe).reason
+    assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).find(recipe).reason
     cache = Cache(tmp_path)
     cache.path(recipe).parent.mkdir()
     cache.path(recipe).write_text("text")
@@ -203,7 +203,7 @@ def test_of_two_that_miss_a_binary_one_makes_it_and_the_other_finds_it(tmp_path:
             return super().fetch(recipes, work)
 
     class Noting(Progress):
-        def say(self, text: str) -> None:
+        def report(self, text: str) -> None:
             if "waiting for it" in text:
                 second_is_waiting.set()
 
