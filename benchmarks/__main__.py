@@ -39,16 +39,16 @@ def main() -> int:
     bind.add_argument("--medium", dest="size", action="store_const", const="medium", help="in six minutes")
     claims = commands.add_parser("claims", help="pods with a volume or device claim each, beside kube-scheduler")
     claims.set_defaults(run=_claims)
-    admission = commands.add_parser("admission", help="the webhook beside a static answer, and what it costs a pod")
+    admission = commands.add_parser("admission", help="the webhook beside a static answer, and its cost per pod")
     admission.set_defaults(run=lambda size: bench_admission(QUICK_ADMISSION if size == "quick" else AdmissionSizes()))
     webhooks = commands.add_parser("webhooks", help="the webhook beside KAI-Scheduler's, a part of admission")
     webhooks.add_argument("--checkout", type=Path, metavar="FOLDER", help="another version of Bowline beside them")
     webhooks.set_defaults(
         run=lambda size: bench_webhooks(QUICK_WEBHOOKS if size == "quick" else WebhookSizes(), options.checkout)
     )
-    reviews = commands.add_parser("reviews", help="CPU time of a review by itself, for whoever changes the hot path")
+    reviews = commands.add_parser("reviews", help="CPU time of a review by itself, for changes of the hot path")
     reviews.set_defaults(run=lambda size: bench_reviews(QUICK_REVIEWS if size == "quick" else ReviewSizes()))
-    costs = commands.add_parser("costs", help="where the time of a drain goes, by process and function")
+    costs = commands.add_parser("costs", help="the CPU time of a drain, by process and function")
     costs.set_defaults(run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes()))
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda size: bench_memory(QUICK if size == "quick" else FULL))
@@ -74,7 +74,7 @@ def main() -> int:
         )
         command.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options: argparse.Namespace = parser.parse_args()
-    # A pause of the loader's own would count as the answer's time.
+    # A pause of the loader's own would count as the response's time.
     freeze_startup_objects()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         report = runner.run(options.run(options.size))
