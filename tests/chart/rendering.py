@@ -52,8 +52,7 @@ class Chart:
     def render(
         self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> Rendered:
-        """Render with these values over the chart's and the required ones. Raises CommandError with Helm's
-        message."""
+        """Render with these values over the chart's and the required ones; CommandError with Helm's message."""
         given = merged(REQUIRED, values or {})
         return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=given)))
 

@@ -47,8 +47,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault and when it is due. ``nth``: only the request of that number, from 1; ``every``: each one of that
-    many."""
+    """A fault and when it is due. ``nth``: only that request, counted from 1; ``every``: every nth request."""
 
     fault: Fault
     match: Match = field(default_factory=Match)

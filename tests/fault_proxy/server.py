@@ -39,8 +39,7 @@ _POLL_S = 0.005
 
 
 class FaultProxy:
-    """Listens within ``with``. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for rules with a
-    chance."""
+    """Listens within ``with``. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for ``chance``."""
 
     def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""

@@ -27,8 +27,7 @@ State = Mapping[str, Any]
 
 
 def state_of(live: LiveCluster) -> State:
-    """Return everything that a run may leave: pods, requests, effects, and what the plugins have created or
-    marked."""
+    """Return everything that a run may leave: pods, requests, effects, and the plugins' objects."""
     stored = read_objects(live)
     owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
     state = {

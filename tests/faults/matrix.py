@@ -3,12 +3,12 @@
 The points are counted, not listed (``points``): the undisturbed run goes through the proxy, and each of its requests
 is a point for each applicable way of disturbing.
 
-        BEFORE_REPLY  the API server has executed a write; the reconciler is killed before it receives the reply
-        READ          the reconciler is killed before it receives the reply to a read
-        AFTER_REPLY   the reconciler has the reply to a write and is killed before its next request is sent
-        LOST_REPLY    the reply to a write is lost; the reconciler continues
-        OVERLAP       a write is in flight while another reconciler takes over; it arrives when that one has finished
-        or, in case of a rollback, when that one leads: it waits for such a write before it undoes anything
+    BEFORE_REPLY  the API server has executed a write; the reconciler is killed before it receives the reply
+    READ          the reconciler is killed before it receives the reply to a read
+    AFTER_REPLY   the reconciler has the reply to a write and is killed before its next request is sent
+    LOST_REPLY    the reply to a write is lost; the reconciler continues
+    OVERLAP       a write is in flight while another reconciler takes over; it arrives when that one is done or, in
+                  case of a rollback, when that one leads: it waits for such a write before it undoes anything
 
 Two invariants are checked during a run, not at its end: no claim is false (``truth``), and no reconciler drops or
 adds the finalizer of a request while effects of it exist: the finalizer is their record. Decisions 20 and 81.
@@ -245,8 +245,7 @@ class Matrix:
         overtaken.proxy.clear()
 
     def _check_effects(self, call: Call) -> None:
-        """A request itself is patched: which effects of it exist? On the proxy's thread; the patch is blocked
-        meanwhile."""
+        """Check which effects exist when a request is patched. On the proxy's thread, which blocks the patch."""
         live = LiveCluster(self._lab.cluster, call.namespace)
         try:
             left = [] if _is_under_way(live, call.name) else left_of(live)

@@ -80,7 +80,7 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
         )
     for classes in sorted((chart / "templates" / "priorityclasses").glob("*.yaml")):
         cluster.kubectl("apply", "-f", str(classes))
-    for queue in (_queue("default"), _queue(TEAM, parentQueue="default")):
+    for queue in (_queue("parent"), _queue(TEAM, parentQueue="parent")):
         cluster.kubectl("apply", "-f", "-", input=json.dumps(queue))
     ports = free_ports(4)
     flags = {

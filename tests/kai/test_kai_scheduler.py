@@ -49,8 +49,7 @@ def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
     assert sorted(groups.values()) == [2] * 8
     devices = {group: shares.device(group) for group in groups}
     assert len(set(devices.values())) == 8
-    # The scheduler counts what the pair has bound, reservations included: there is no capacity, also not for a whole
-    # GPU.
+    # The scheduler counts what the pair has bound, reservations included: no capacity is left for a whole GPU.
     team.submit("late", annotations=HALF, **ONLY_NODE_1)
     team.does_not_fit("late")
     freed = groups_of(team, "half-7")

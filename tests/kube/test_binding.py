@@ -144,8 +144,7 @@ async def test_the_outcome_of_posts_without_a_reply_is_unknown(
         bare_cluster.resume_apiserver()
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.last_unknown is not None
-    # After the API server has resumed, a second POST shows the result: an earlier POST was executed, or this one
-    # binds.
+    # After the API server has resumed, either an earlier POST was executed, or this one binds.
     later = await bind(client, namespace, uid_of(made))
     assert later.outcome in (BindOutcome.BOUND, BindOutcome.CONFLICT)
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"

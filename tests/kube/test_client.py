@@ -233,7 +233,7 @@ async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAcces
 
 async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
     async def others() -> Authorities:
-        return Authorities(Authority("other-manager").pem.decode())
+        return Authorities(Authority("other-ca").pem.decode())
 
     trust = Trust(others)
     await trust.load()

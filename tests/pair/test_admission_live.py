@@ -190,8 +190,7 @@ class TestUpdates:
 
     def test_a_bad_old_pod_keeps_its_faults_but_may_get_no_new_ones(self, live: Live) -> None:
         webhook(live).stop()
-        # No webhook answers: the mutating hook fails open, the policy still validates, the validating hook fails
-        # closed.
+        # Without a webhook the mutating hook fails open, the policy validates, the validating hook fails closed.
         bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
         assert 'metadata.annotations[gpu-fraction]: "2": must be greater than 0' in bad.stderr
         good = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}), check=False)

@@ -76,7 +76,7 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
 
 def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
     pair.create(bind_request("orphan", uid="7e5f9a3c-0000-4000-8000-000000000000"))
-    # The garbage collector deletes a request whose owner does not exist, unless the request is Failed first.
+    # Its owner does not exist: the garbage collector may delete the request before it is Failed.
 
     def ended() -> bool:
         found = pair.cluster.api.get(pair.request_path("").rstrip("/"))["items"]

@@ -342,8 +342,7 @@ async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Cas
 
 
 async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is rolled back. 2. It is recreated. 3. Only then the watch delivers the pod's status without
-    claim."""
+    """1. A request is rolled back. 2. It is recreated. 3. The watch delivers the pod's status without claim."""
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
     assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()

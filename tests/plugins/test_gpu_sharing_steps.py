@@ -167,8 +167,7 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
 
 
 async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is rolled back, its labels removed. 2. It is recreated. 3. Only then the watch delivers the
-    removal."""
+    """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
     made = await case.client.create(PODS, case.namespace, half(case))

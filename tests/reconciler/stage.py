@@ -41,8 +41,7 @@ from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
 
-# Short, so that a rollback in a test does not wait for a Binding that was never sent; tests of that wait set their
-# own.
+# Short, so that a rollback does not wait for a Binding that was never sent; tests of that wait set their own.
 NO_FLIGHT = timedelta(milliseconds=1)
 # Long: no renewal or retry is due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
@@ -329,8 +328,7 @@ class Stage:
 
 
 class Hold:
-    """Blocks a plugin until the test continues it: ``await hold(c)`` in the plugin, ``reached``, ``go`` in the
-    test."""
+    """Blocks a plugin: ``await hold(c)`` in the plugin, ``reached`` and ``go`` in the test."""
 
     def __init__(self, answer: Status | None = None) -> None:
         self.reached = asyncio.Event()

@@ -1,5 +1,4 @@
-"""Pods that wait for their scheduler: trimmed in the cache, complete when a request names them, removed at the
-end."""
+"""Pods that wait for their scheduler: trimmed in the cache, complete when a request names them."""
 
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext

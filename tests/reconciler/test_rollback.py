@@ -423,8 +423,7 @@ async def test_an_heir_need_not_wait_for_a_pod_that_no_binding_can_reach(stage: 
 
 
 async def test_effects_of_an_attempt_that_the_webhook_did_not_announce_are_recorded_first(stage: Stage) -> None:
-    """The finalizer is stored before the plugin is called: a crash in between leaves the finalizer and no side
-    effect."""
+    """The finalizer is stored before the plugin is called: a crash in between leaves no side effect."""
     seen: list[bool] = []
 
     async def read_finalizers(ctx: BindContext) -> Status:

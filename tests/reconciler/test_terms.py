@@ -70,8 +70,7 @@ async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> Non
 
 
 async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Stage) -> None:
-    """The standby's watch hangs; a request that is new in its cache has failed terminally under the previous
-    leader."""
+    """The standby's watch hangs; a request that is new in its cache has failed under the previous leader."""
     hold = Hold(Status.fatal("never"))
     two = Scripted()
     async with stage.working(Scripted(pre_bind=hold)) as first:
@@ -194,8 +193,7 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
 async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
-    """The Binding may be in flight while the next leader prepares the request again: then the report would be
-    false."""
+    """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
         await stage.create_pod()

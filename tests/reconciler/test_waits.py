@@ -85,8 +85,7 @@ async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
 
 
 async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> None:
-    """1. The plugin reads. 2. The object changes, and the watch has delivered the event. 3. The plugin returns
-    WAIT."""
+    """1. The plugin reads. 2. The object changes, and the watch delivers the event. 3. The plugin returns WAIT."""
     plugin = needs("data")
     read = plugin.on_pre_bind
     assert read is not None

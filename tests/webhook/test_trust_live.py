@@ -349,8 +349,7 @@ def test_no_upgrade_changes_the_authority_that_the_webhook_has_written(
 def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    """The webhook has no right to create one: a component that may create Secrets can have the token of any
-    account."""
+    """The webhook has no right to create one: with it, it could have the token of any account."""
     cluster, pair = installed
     process = pair.launch_webhook()
     process.wait_ready(60)
@@ -396,8 +395,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
 def test_its_own_namespace_and_kube_system_need_no_webhook(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    """No webhook runs: covered objects are denied, and the objects that a start of the webhook needs are not
-    covered."""
+    """No webhook runs: covered objects are denied; those that a start of the webhook needs are not covered."""
     trust(live.cluster, to_pem([make_authority(datetime.now(UTC), LIFE).certificate]))
     assert not answers(live)
     for namespace in (NAMESPACE, "kube-system"):

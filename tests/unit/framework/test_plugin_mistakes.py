@@ -30,7 +30,7 @@ MISTAKES = {
     "returns True": returns(True),
     "returns a string": returns("OK"),
     "returns a status-like tuple": returns((Code.OK, "fine")),
-    "returns what only the framework reports": returning(Status(Code.CANCELLED)),
+    "returns what only the framework reports": returns(Status(Code.CANCELLED)),
     "returns a coroutine": _coroutine,
 }
 RAISING = ("raises", "exits")
@@ -122,7 +122,9 @@ async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mi
     ids=lambda status: status.code,
 )
 async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> None:
-    author = RecordingPlugin("author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returns(changed)})
+    author = RecordingPlugin(
+        "author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returning(changed)}
+    )
     run, seen = runner(author)
     assert await pre_bind(run, context()) == changed.from_plugin("author")
     assert seen.raised == []
