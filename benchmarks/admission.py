@@ -1,4 +1,4 @@
-"""Admission: the webhook by itself on one core beside a static answer, then what it costs a client that creates pods.
+"""Admission: the webhook by itself on one core beside a static answer, then its cost for a client that creates pods.
 
 The webhook is the chart's, all default plugins on. In the first part it has one core, a loader another; its figures
 are ratios to aiohttp with a static answer, called the same way in the same run. The second part,
@@ -46,7 +46,7 @@ READY_S, NOTICED_S = 60.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     seconds: float = 5.0  # of each combination
     connections: Sequence[int] = (1, 16, 64)
@@ -66,7 +66,7 @@ async def bench_admission(sizes: AdmissionSizes) -> Report:
             Pair.install, cluster, find_helm(), PairOptions(set_values={"log.level": "warning"})
         )
         cluster.make_namespace(NAMESPACE)
-        cluster.make_runtime_class()  # that of shares
+        cluster.make_runtime_class()  # for shares
         webhook = pair.launch_webhook()
         webhook.wait_ready(READY_S)
         async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
@@ -118,7 +118,7 @@ def _add(report: Report, name: str, where: str, measured: Measured) -> None:
 
 @contextmanager
 def _static() -> Iterator[tuple[int, str]]:
-    """Run the static answer on the webhook's core; gives its port and authority."""
+    """Run the static answer on the webhook's core; yields its port and CA."""
     now, life = datetime.now(UTC), timedelta(days=1)
     leaf = sign_leaf(make_authority(now, life), ["127.0.0.1"], now, life)
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +135,7 @@ def _static() -> Iterator[tuple[int, str]]:
 
 
 def _cores() -> list[int]:
-    """The cores there are; with only one, server and loader share it and the figures say little."""
+    """The available cores; with only one, server and loader share it and the figures mean little."""
     return sorted(os.sched_getaffinity(0))
 
 
@@ -156,7 +156,7 @@ async def _through_api_server(cluster: Cluster, client: KubeClient, sizes: Admis
         if removed == WEBHOOKS:
             await _until(client, mutated=False)
         if removed == POLICY:
-            await _until_nobody_refuses(client)
+            await _until_no_denial(client)
         one_by_one, _ = await _creations(client, sizes.pods // 4, 1)
         _, rate = await _creations(client, sizes.pods, sizes.at_once)
         ways[way] = (one_by_one, rate)
@@ -174,7 +174,7 @@ async def _through_api_server(cluster: Cluster, client: KubeClient, sizes: Admis
 
 
 async def _creations(client: KubeClient, count: int, at_once: int) -> tuple[list[float], float]:
-    """Create pods as dry runs; returns how long each took and how many a second there were."""
+    """Create pods as dry runs; returns the duration of each and the rate per second."""
     body = share_pod()
     await fill(client, body, REVIEW_BYTES[SHARE])
     took: list[float] = []
@@ -188,7 +188,7 @@ async def _creations(client: KubeClient, count: int, at_once: int) -> tuple[list
 
 
 async def _until(client: KubeClient, mutated: bool) -> None:
-    """Wait until the API server calls the webhook, or no longer does: it learns of changes by a watch."""
+    """Wait until the API server calls the webhook, or no longer does: it watches the configurations."""
     async with asyncio.timeout(NOTICED_S):
         while True:
             stored = await client.create(PODS, NAMESPACE, share_pod(), params=DRY_RUN)
@@ -197,8 +197,8 @@ async def _until(client: KubeClient, mutated: bool) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _until_nobody_refuses(client: KubeClient) -> None:
-    """Wait until the API server has learned of the policy's end, likewise."""
+async def _until_no_denial(client: KubeClient) -> None:
+    """Wait until the API server's watch has delivered the policy's deletion."""
     bad = share_pod()
     bad["metadata"]["annotations"][names.GPU_FRACTION] = "2"
     async with asyncio.timeout(NOTICED_S):

@@ -1,8 +1,8 @@
-"""The same pods with volumes, bound by a bare client: what API server and volume controller allow whoever binds.
+"""The same pods with volumes, bound by a bare client: the limit that API server and volume controller set.
 
-It knows all volumes and claims beforehand, looks at nothing and decides nothing. Once it makes only the two writes
-without which no pod gets to its node, the volume's claimRef and the Binding, for pods that nobody has made a request
-for; once all that Bowline writes, for requests that are created meanwhile.
+It knows all volumes and claims beforehand, reads nothing and decides nothing. Once it makes only the two writes that
+every pod with a volume needs, the volume's claimRef and the Binding, for pods without requests; once all writes of
+Bowline, for requests that are created meanwhile.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.plugins.volume_binding.volumes import read_claim, read_volume
 
 @dataclass(frozen=True, slots=True)
 class BareBinder:
-    """A client with the reconciler's rights, and what it knows. Pod, claim and volume share their number."""
+    """A client with the reconciler's rights, and its objects. Pod, claim and volume share their number."""
 
     client: KubeClient
     volumes: Sequence[Object]
@@ -32,7 +32,7 @@ class BareBinder:
     bound: Mapping[str, asyncio.Event]
 
     async def volume(self, number: int) -> None:
-        """Have the pod's claim bound to its volume."""
+        """Bind the pod's claim to its volume."""
         volume, claim = read_volume(self.volumes[number]), read_claim(self.claims[number])
         patch = claim_ref_patch(volume, claim)
         if patch is None:
@@ -43,7 +43,7 @@ class BareBinder:
 
 @asynccontextmanager
 async def bare_binder(client: KubeClient) -> AsyncIterator[BareBinder]:
-    """Read everything there is, and follow which claims get bound."""
+    """Read all objects, and watch which claims get bound."""
     volumes = _by_number(await client.list_all(PERSISTENTVOLUMES))
     claims = _by_number(await client.list_all(PERSISTENTVOLUMECLAIMS, NAMESPACE))
     bound = {claim["metadata"]["name"]: asyncio.Event() for claim in claims}
@@ -72,10 +72,10 @@ async def bind_only(binder: BareBinder, pods: Sequence[Object], nodes: int) -> N
     await each(len(pods), one)
 
 
-async def bind_and_tell(
+async def bind_and_report(
     binder: BareBinder, scheduler: KubeClient, pods: Sequence[Object], requests: Sequence[dict[str, Any]]
 ) -> None:
-    """Carry the requests out as they are created, with every write that Bowline makes."""
+    """Execute the requests as they are created, with every write that Bowline makes."""
 
     async def carry_out(number: int, request: dict[str, Any]) -> None:
         await binder.volume(number)

@@ -1,6 +1,6 @@
-"""Binding beside what the API server can do at all: throughput, latency, memory.
+"""Binding compared with the limits of the API server: throughput, latency, memory.
 
-One control plane, one run: ceilings and floors are measured with a bare client right beside the reconciler's own
+One control plane, one run: ceilings and floors are measured with a bare client next to the reconciler's own
 figures, so that a slow machine slows both. Leader election is on, all default plugins are on, the chart's
 ServiceAccount is used on both sides.
 """
@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_finished, warm_up
+from benchmarks.drain import NODES, SILENT, SPOKEN, bare_drain, drain, until_succeeded, warm_up
 from benchmarks.latency import floor_latency, our_latency, percentiles
 from benchmarks.load import clear, make, make_bound, make_nodes, make_pending
 from benchmarks.report import Figure, Report
@@ -21,7 +21,7 @@ from shared.kube.client import KubeClient
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     drain: int
     long_drain: int
@@ -35,7 +35,7 @@ class Sizes:
 
 
 FULL = Sizes(2000, 20000, 3, (20, 100, 300), 10.0, (0, 30_000, 100_000), (20_000, 50_000), 5000, 5000)
-# What fits into a coffee break: fewer repetitions, and no 100,000 pods.
+# For a quick run: fewer repetitions, and no 100,000 pods.
 MEDIUM = Sizes(2000, 5000, 2, (20, 100, 300), 5.0, (0, 30_000), (20_000,), 5000, 1000)
 QUICK = Sizes(300, 600, 2, (20, 100), 3.0, (0, 1000), (1000,), 100, 200)
 
@@ -53,7 +53,7 @@ async def bench_bind(sizes: Sizes) -> Report:
 
 
 async def bench_memory(sizes: Sizes) -> Report:
-    """Measure memory alone, which other work on the machine does not change."""
+    """Measure only memory, which other work on the machine does not change."""
     report = Report("Memory of the reconciler")
     with rig(NODES) as stage:
         async with await stage.client() as client:
@@ -84,7 +84,7 @@ async def _throughput(stage: Rig, client: KubeClient, bare: KubeClient, sizes: S
 
 
 async def _drain(stage: Rig, values: Mapping[str, object], count: int) -> float:
-    """Start the reconciler on a backlog; its rate."""
+    """Start the reconciler on a backlog; returns its rate."""
     with stage.reconciler(values) as process:
         return (await drain(process, count, began=lambda: None)).rate
 
@@ -106,7 +106,7 @@ async def _latency(stage: Rig, client: KubeClient, bare: KubeClient, sizes: Size
 
 async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) -> None:
     made, empty = 0, ""
-    # Where mount namespaces can be made, as in a pod: reading a kubeconfig takes 20 MB that no pod needs.
+    # As in a pod where mount namespaces are available: parsing a kubeconfig takes 20 MB that no pod needs.
     in_pod = has_pods_place()
     where = "in a pod" if in_pod else "with a kubeconfig"
     for bound in sizes.bound:
@@ -116,9 +116,9 @@ async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) 
         made = bound
         with stage.reconciler(SPOKEN, in_pod) as process:
             process.wait_ready(READY_S)
-            # A first bind, so that everything is loaded that a working process has.
+            # A first bind, so that every module of a working process is loaded.
             await make(client, f"memory-{bound}", 50, NODES)
-            await until_finished(process, 50)
+            await until_succeeded(process, 50)
             name = f"memory {where} at {bound} bound pods" + (f", {sizes.nodes} nodes" if bound else "")
             wanted = "<= 90 MB" if bound == 30_000 else "<= 105 MB" if bound else ""
             report.add(Figure(name, "MB", (resident_mb(process),), empty, wanted))
@@ -127,7 +127,7 @@ async def _memory(stage: Rig, client: KubeClient, sizes: Sizes, report: Report) 
 
 
 async def bench_pending(sizes: Sizes) -> Report:
-    """Measure the memory of pods that wait for their scheduler alone."""
+    """Measure only the memory of pods that wait for their scheduler."""
     report = Report("Memory of the reconciler beside pending pods")
     with rig(NODES) as stage:
         async with await stage.client() as client:
@@ -136,7 +136,7 @@ async def bench_pending(sizes: Sizes) -> Report:
 
 
 async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, report: Report) -> None:
-    """What pods without a request cost: the resident memory, and of that what each pod adds."""
+    """The cost of pods without a request: the resident memory, and the part that each pod adds."""
     where = "in a pod" if in_pod else "with a kubeconfig"
     made, empty_mb = 0, 0.0
     for pending in (0, *sizes.pending):
@@ -145,7 +145,7 @@ async def _pending(stage: Rig, client: KubeClient, sizes: Sizes, in_pod: bool, r
         with stage.reconciler(SPOKEN, in_pod) as process:
             process.wait_ready(READY_S)
             await make(client, f"pending-{pending}", 50, NODES)
-            await until_finished(process, 50)
+            await until_succeeded(process, 50)
             used_mb = resident_mb(process)
         empty_mb = empty_mb or used_mb
         if pending:

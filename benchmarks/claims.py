@@ -1,6 +1,6 @@
-"""Pods with a resource claim each: Bowline beside kube-scheduler, each with a control plane of its own.
+"""Pods with a ResourceClaim each: Bowline beside kube-scheduler, each with its own control plane.
 
-Devices, claims and pods are there before the clock starts; it starts with the first decision (for kube-scheduler:
+Devices, claims and pods exist before the clock starts; it starts with the first decision (for kube-scheduler:
 the first pod, which is when it may decide).
 """
 
@@ -25,14 +25,14 @@ RESOURCESLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSl
 
 @dataclass(frozen=True, slots=True)
 class ClaimSizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     pods: int = 400
     nodes: int = 100
 
 
 async def bench_claims(sizes: ClaimSizes) -> Report:
-    """Measure both schedulers' ways to the same end."""
+    """Measure both schedulers for the same final state."""
     report = Report("Pods with a resource claim each, one run on one machine")
     async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
         await _drain_scheduler(side, sizes)
@@ -110,7 +110,7 @@ def _requests(client: KubeClient, uids: dict[int, str], nodes: int) -> Callable[
         allocation = {"devices": {"results": [device]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
         decided = [{"name": "dev", "allocation": allocation}]
         wanted = bind_request(f"p-{number}", node, NAMESPACE, uids[number], resourceClaimAllocations=decided)
-        # As the webhook would have it, which does not run here.
+        # As the webhook would set it, which does not run here.
         wanted["metadata"]["finalizers"] = [names.FINALIZER]
         await client.create(BINDREQUESTS, NAMESPACE, wanted)
 

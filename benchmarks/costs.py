@@ -1,8 +1,8 @@
-"""Where the time of a drain goes: CPU per bind by process, and within the reconciler by who runs.
+"""The CPU time of a drain: per bind by process, and within the reconciler by package and function.
 
-On one machine a drain is as fast as the CPU that everybody takes together allows. So beside the rate stands the CPU
-time per bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
-reconciler then drains once more under py-spy, which looks at its stack many times a second.
+On one machine the CPU time of all processes together limits a drain. So beside the rate there is the CPU time per
+bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
+reconciler then drains once more under py-spy, which samples its stack many times a second.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ async def bench_costs(sizes: CostSizes) -> Report:
                 await _our_cost(stage, client, servers, events, (report, f"reconciler, {word}", sizes.pods))
             await make(client, "drain", sizes.pods, NODES)
             seen = await _spied(stage, sizes.pods)
-    _tell(report, seen, sizes.functions)
+    _add_samples(report, seen, sizes.functions)
     return report
 
 
@@ -59,10 +59,10 @@ async def _bare_cost(
 ) -> None:
     report, name, pods = what
     made = await make(client, "drain", pods, NODES)
-    everybody = {**servers, "client": os.getpid()}
-    before = cpu_s(everybody)
+    processes = {**servers, "client": os.getpid()}
+    before = cpu_s(processes)
     rate = await bare_drain(bare, made, events)
-    _add(report, name, rate, _per_bind(before, cpu_s(everybody), pods))
+    _add(report, name, rate, _per_bind(before, cpu_s(processes), pods))
     await clear(client)
 
 
@@ -72,9 +72,9 @@ async def _our_cost(
     report, name, pods = what
     await make(client, "drain", pods, NODES)
     with stage.reconciler(SPOKEN if events else SILENT) as process:
-        everybody = {**servers, "client": process.pid}
-        drained = await drain(process, pods, began=lambda: cpu_s(everybody))
-        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(everybody), drained.counted))
+        processes = {**servers, "client": process.pid}
+        drained = await drain(process, pods, began=lambda: cpu_s(processes))
+        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(processes), drained.counted))
     await clear(client)
 
 
@@ -96,11 +96,11 @@ def _add(report: Report, name: str, rate: float, costs: Mapping[str, float]) -> 
     report.add(Figure(f"{name}: CPU of all", "ms/bind", (sum(costs.values()),)))
 
 
-def _tell(report: Report, seen: stacks.Stacks, functions: int) -> None:
-    """Print where the reconciler was seen; whoever is seen most, first."""
+def _add_samples(report: Report, seen: stacks.Stacks, functions: int) -> None:
+    """Print the functions in which the reconciler was sampled, most frequent first."""
     for owner, times in seen.by_owner().most_common():
         report.add(Figure(f"reconciler's time in {owner}", "%", (100 * times / seen.total,)))
-    sys.stdout.write("\nseen in a function or in what it calls:\n")
+    sys.stdout.write("\nsamples in a function or in what it calls:\n")
     for frame, times in seen.under().most_common(functions):
         sys.stdout.write(f"{times / seen.total:6.1%} {frame}\n")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from benchmarks.load import Made, bind, clear, each, make
-from benchmarks.rig import POLL_S, READY_S, finished
+from benchmarks.rig import POLL_S, READY_S, succeeded
 from localcluster.workload import LocalProcess
 from shared.kube.client import KubeClient
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Drained(Generic[T]):
-    """Binds a second from the first bound pod seen to the last, over how many; ``began``: see ``drain``."""
+    """Binds per second from the first bound pod to the last, and their number; ``began``: see ``drain``."""
 
     rate: float
     counted: int
@@ -28,7 +28,7 @@ class Drained(Generic[T]):
 
 
 async def warm_up(client: KubeClient, bare: KubeClient) -> None:
-    """Have everything done once that is measured."""
+    """Run everything that is measured once."""
     made = await make(client, "warm", 200, NODES)
     await bare_drain(bare, made, events=True)
     await clear(client)
@@ -46,12 +46,12 @@ async def bare_drain(bare: KubeClient, made: list[Made], events: bool) -> float:
 async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Drained[T]:
     """Wait until a reconciler that has just been started has bound so many.
 
-    ``began`` is called when the first is bound: the start of the process is not what is measured.
+    ``began`` is called when the first is bound: the start of the process is not measured.
     """
     first: tuple[int, float, T] | None = None
     deadline = time.perf_counter() + READY_S + count / 50
     while True:
-        done = await finished_or_none(process)
+        done = await succeeded_or_none(process)
         now = time.perf_counter()
         if done and first is None:
             first = (done, now, began())
@@ -60,20 +60,20 @@ async def drain(process: LocalProcess, count: int, began: Callable[[], T]) -> Dr
             return Drained((done - before) / (now - since) if done > before else float("nan"), done - before, noted)
         if now > deadline:
             raise TimeoutError(f"{done} of {count} are bound:\n{process.process.tail()}")
-        # Looking takes the process a moment: often only where begin and end are told.
+        # Reading the counter costs the process time: often only where begin and end are measured.
         await asyncio.sleep(SELDOM_S if done and done < 0.8 * count else POLL_S)
 
 
-async def finished_or_none(process: LocalProcess) -> int | None:
-    """How many requests have Succeeded; None while the process is not listening yet."""
+async def succeeded_or_none(process: LocalProcess) -> int | None:
+    """The number of Succeeded requests; None while the process is not listening yet."""
     try:
-        return await finished(process)
+        return await succeeded(process)
     except OSError:
         return None
 
 
-async def until_finished(process: LocalProcess, count: int) -> None:
+async def until_succeeded(process: LocalProcess, count: int) -> None:
     """Wait until so many have Succeeded."""
     async with asyncio.timeout(READY_S):
-        while (await finished_or_none(process) or 0) < count:  # noqa: ASYNC110 - another process's counter
+        while (await succeeded_or_none(process) or 0) < count:  # noqa: ASYNC110 - another process's counter
             await asyncio.sleep(POLL_S)

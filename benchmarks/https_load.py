@@ -1,9 +1,9 @@
-"""A loader for one HTTPS server: the same POST again and again over kept connections, timed by itself.
+"""A loader for one HTTPS server: the same POST repeatedly over open connections, with its duration.
 
-A process of its own, so that it can have a core of its own: ``python -m benchmarks.https_load`` takes a ``Target`` as
-JSON on its standard input and prints a ``Measured``. Each connection sends its next request when the answer to the
-last is complete, as an API server's does over HTTP/1.1. A request costs it little: the bytes are encoded once and an
-answer is read no further than to its end. Anything but a 200 with a Content-Length ends the run: a refusal is no
+A separate process, so that it can have its own core: ``python -m benchmarks.https_load`` takes a ``Target`` as
+JSON on its standard input and prints a ``Measured``. Each connection sends its next request when the response to the
+last is complete, as an API server's does over HTTP/1.1. A request costs it little: the bytes are encoded once and a
+response is read no further than to its end. Anything but a 200 with a Content-Length ends the run: an error is no
 figure.
 """
 
@@ -28,7 +28,7 @@ _LENGTH = b"content-length:"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is called: a host that the authorities in ``ca`` vouch for. ``cpu`` is the core to run on."""
+    """The server: a host whose certificate the CAs in ``ca`` verify. ``cpu`` is the loader's core."""
 
     port: int
     ca: str
@@ -43,7 +43,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was seen. ``busy`` is the part of its core that the loader used: near 1 it measured itself."""
+    """The results. ``busy`` is the part of its core that the loader used: near 1 it measured itself."""
 
     answers: int
     seconds: float
@@ -60,7 +60,7 @@ class Measured:
 
 
 class Caller(asyncio.Protocol):
-    """One connection: sends, waits for the whole answer, notes how long it took, sends again."""
+    """One connection: sends, waits for the complete response, records its duration, sends again."""
 
     def __init__(self, request: bytes) -> None:
         self.took: list[float] = []
@@ -73,12 +73,12 @@ class Caller(asyncio.Protocol):
         self._last = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Store the transport."""
         # uvloop's transports have the methods but not the base class.
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of an answer."""
+        """Process a part of a response."""
         self._received += data
         head_end = self._received.find(_HEAD_END)
         if head_end < 0:
@@ -96,12 +96,12 @@ class Caller(asyncio.Protocol):
             self.first = self._received[head_end + len(_HEAD_END) :]
         self._received = b""
         if self._last:
-            self._settle()
+            self._complete()
         else:
             self.send()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """A server that hangs up while it is measured is not measured."""
+        """A server that closes a connection during the measurement fails it."""
         self._fail(exc or ConnectionError("the server closed the connection"))
 
     def send(self) -> None:
@@ -111,10 +111,10 @@ class Caller(asyncio.Protocol):
             self._transport.write(self._request)
 
     def stop_after_answer(self) -> None:
-        """Send nothing more; ``ended`` is done with the answer that is awaited."""
+        """Send nothing more; ``ended`` is done after the pending response."""
         self._last = True
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
         if self._transport is not None:
@@ -128,7 +128,7 @@ class Caller(asyncio.Protocol):
 
 
 async def load(target: Target) -> Measured:
-    """Call for that long. Raises ConnectionError or OSError if anything but good answers comes."""
+    """Call for that long. Raises ConnectionError or OSError for anything but successful responses."""
     loop = asyncio.get_running_loop()
     trust = ssl.create_default_context(cadata=target.ca)
     body = target.body.encode()

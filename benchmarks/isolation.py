@@ -1,7 +1,7 @@
-"""Healthy requests beside others that are rejected: 80 of one namespace whose webhook on pods/binding is down.
+"""Healthy requests beside others that are rejected: 80 in one namespace whose webhook on pods/binding is down.
 
-The webhook is a real configuration whose endpoint refuses connections. Each batch of healthy requests is measured by
-itself first, then beside the rejected ones, when each of those has been rejected at least once.
+The webhook is a real configuration whose endpoint refuses connections. Each batch of healthy requests is measured
+alone first, then beside the rejected ones, when each of those has been rejected at least once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class IsolationSizes:
-    """How many requests are rejected, and how many are healthy, so many times."""
+    """How many requests are rejected, how many are healthy, and the repetitions."""
 
     rejected: int = 80
     healthy: int = 80
@@ -55,7 +55,7 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
 
 
 async def _batch(client: KubeClient, prefix: str, count: int) -> float:
-    """Return the seconds from the first decision to the last pod on its node."""
+    """Return the seconds from the first decision to the last bound pod."""
     uids: dict[int, str] = {}
 
     async def create(number: int) -> None:
@@ -97,7 +97,7 @@ async def _reject(client: KubeClient, process: LocalProcess, count: int) -> None
         "admissionReviewVersions": ["v1"],
     }
     await client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": BROKEN}, "webhooks": [hook]})
-    # The API server learns of it by a watch.
+    # The API server watches the configurations.
     await asyncio.sleep(2)
 
     async def create(number: int) -> None:
@@ -113,7 +113,7 @@ async def _reject(client: KubeClient, process: LocalProcess, count: int) -> None
 
 
 async def _count(process: LocalProcess) -> float:
-    """Return how many Bindings have been answered 500."""
+    """Return how many Bindings got a 500."""
     _, text = await asyncio.to_thread(process.get, f"/metrics?name[]={REJECTED.partition('{')[0]}")
     line = next((line for line in text.splitlines() if line.startswith(REJECTED)), None)
     return float(line.rsplit(" ", 1)[1]) if line is not None else 0.0

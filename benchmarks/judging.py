@@ -1,8 +1,8 @@
-"""What a review costs by itself: bytes to a verdict to bytes, in this process, without any network.
+"""The cost of a review by itself: bytes to a verdict to bytes, in this process, without any network.
 
-The chain is that of all default plugins. Beside each figure stands the least that could be done with the same body in
-Python: decode it and encode it again. Both are CPU time and take turns, so that their ratio holds on a busy machine,
-too; it is what changes of the chain, the plugins and ``webhook.review`` are judged by.
+The chain is that of all default plugins. Beside each figure is the minimum for the same body in Python: decode it and
+encode it again. Both are CPU time and alternate, so that their ratio holds on a busy machine, too; changes of the
+chain, the plugins and ``webhook.review`` are measured by it.
 """
 
 import time
@@ -29,7 +29,7 @@ from webhook.review import decode_review, encode_answer, review_object
 
 @dataclass(frozen=True, slots=True)
 class ReviewSizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     turns: int = 40
     turn_bytes: int = 1_000_000  # of bodies in each turn: some 200 small ones, some 30 ms
@@ -45,7 +45,7 @@ async def bench_reviews(sizes: ReviewSizes) -> Report:
     chain = AdmissionChain(Registry(BUILTINS).build(settings), settings)
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
-        cluster.make_runtime_class()  # that of shares
+        cluster.make_runtime_class()  # for shares
         async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
             bodies = await review_bodies(client)
     for (word, kind), body in bodies.items():
@@ -69,7 +69,7 @@ def _recoded(body: bytes) -> bytes:
 
 
 def _mutated(body: bytes, chain: AdmissionChain) -> bytes:
-    """Return the review as it is after mutation: there is no webhook here that would have mutated the pod."""
+    """Return the review as it is after mutation: no webhook runs here that would have mutated the pod."""
     document, review = orjson.loads(body), decode_review(body)
     review_object(Hook.MUTATE_PODS, review, chain)  # in place
     document["request"]["object"] = review.object

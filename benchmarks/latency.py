@@ -1,7 +1,7 @@
-"""From a request's creation to its bound pod, at a steady rate: by the loading client itself, and by the reconciler.
+"""From a request's creation to its bound pod, at a steady rate: by the loading client, and by the reconciler.
 
-Both are given some seconds at that rate before anything counts: connections are made, whatever is loaded when first
-used is there, and a reconciler has looked at what it found when it began.
+Both run some seconds at that rate before measuring: connections are open, modules are loaded, and a reconciler has
+processed the existing objects.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from shared.kube.resources import BINDREQUESTS, PODS, Selection
 from shared.testing.builders import bind_request
 
 WARM_S = 3.0
-# Entered while requests come at the rate.
+# Entered while requests are created at the rate.
 During = AbstractAsyncContextManager[object]
 
 
@@ -54,7 +54,7 @@ async def floor_latency(
 
 
 async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
-    """From the answer to each request's creation to its Succeeded on a watch, in milliseconds."""
+    """From the reply to each request's creation to its Succeeded on a watch, in milliseconds."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     created: dict[str, float] = {}
     done: dict[str, float] = {}
@@ -78,13 +78,13 @@ async def our_latency(client: KubeClient, rate: int, seconds: float, during: Dur
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
-    # Bound before the creator had its answer counts as no time at all.
+    # Bound before the creator had its reply counts as zero.
     counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
     return [max(0.0, (done[name] - created[name]) * 1000) for name in counted]
 
 
 def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
-    """Return p50 and p99; with a floor, beside what the floor's are."""
+    """Return p50 and p99; with a floor, compared with the floor's."""
     return [
         Figure(
             f"{name} {label}",
@@ -110,7 +110,7 @@ async def _watch_done(
 
 
 async def _paced(count: int, rate: int, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """Start one every 1/rate seconds, whatever the others do."""
+    """Start one every 1/rate seconds, independently of the others."""
     began = time.perf_counter()
     async with asyncio.TaskGroup() as tasks:
         for number in range(count):

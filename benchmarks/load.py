@@ -1,4 +1,4 @@
-"""Objects to bind, and the bare client that does it by itself: the ceiling and the floor to compare with."""
+"""Objects to bind, and the bare client that binds them by itself: the ceiling and the floor to compare with."""
 
 import asyncio
 import random
@@ -20,9 +20,9 @@ from shared.kube.errors import InfrastructureError
 from shared.kube.resources import BINDREQUESTS, EVENTS, NODES, PODS
 from shared.testing.builders import bind_request, pod
 
-# As many calls at once as the reconciler has workers.
+# As many concurrent calls as the reconciler has workers.
 REQUEUE = 64
-# Decisions come from one scheduler, not from a crowd: what waits in its own line is not the binder's doing.
+# Decisions are from one scheduler: time in the scheduler's own queue is not the binder's.
 DECISIONS_AT_ONCE = 8
 # A real pod of a GPU cluster has about 3 KB; most of it environment.
 _ENVIRONMENT = [{"name": f"SETTING_{number}", "value": "x" * 64} for number in range(26)]
@@ -37,7 +37,7 @@ class Made:
 
 
 async def each(count: int, act: Callable[[int], Awaitable[None]], at_once: int = REQUEUE) -> float:
-    """Do something ``count`` times, so many at once; returns the seconds it took."""
+    """Do something ``count`` times, so many concurrently; returns the seconds it took."""
     numbers = iter(range(count))
     began = time.perf_counter()
 
@@ -73,7 +73,7 @@ async def make(client: KubeClient, prefix: str, count: int, nodes: int, **spec: 
 
 
 async def bind(client: KubeClient, made: Made, events: bool) -> None:
-    """What a binder must at least do for one request: the writes the reconciler does, with its bodies."""
+    """The minimum of a binder for one request: the reconciler's writes, with its bodies."""
     name, uid = made.pod["metadata"]["name"], made.pod["metadata"]["uid"]
     node = made.request["spec"]["selectedNode"]
     started = datetime.now(UTC)
@@ -87,7 +87,7 @@ async def bind(client: KubeClient, made: Made, events: bool) -> None:
 
 
 async def post_binding(client: KubeClient, pod: Object, node: str) -> None:
-    """Put a pod on a node."""
+    """Bind a pod to a node."""
     metadata = pod["metadata"]
     binding = {
         "apiVersion": "v1",
@@ -96,7 +96,7 @@ async def post_binding(client: KubeClient, pod: Object, node: str) -> None:
             "name": metadata["name"],
             "namespace": NAMESPACE,
             "uid": metadata["uid"],
-            # The second stands for the request's UID: what counts is how much is written.
+            # The second stands for the request's UID: only the size of the write counts.
             "annotations": {names.RECEIVED_RESOURCE_TYPE: "Regular", names.PREPARED_FOR: metadata["uid"]},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
@@ -121,7 +121,7 @@ def _event(name: str, uid: str, node: str) -> dict[str, Any]:
 
 
 async def clear(client: KubeClient) -> None:
-    """Remove every pod and request of the benchmark: no garbage collector runs here."""
+    """Delete every pod and request of the benchmark: no garbage collector runs here."""
     for resource in (BINDREQUESTS, PODS):
         left = await client.list_all(resource.as_metadata(), NAMESPACE)
 
@@ -132,7 +132,7 @@ async def clear(client: KubeClient) -> None:
 
 
 async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> None:
-    """Create pods that are on a node from the beginning: one write each."""
+    """Create pods that are bound from the beginning: one write each."""
 
     async def one(number: int) -> None:
         name = f"bound-{start + number}"
@@ -148,7 +148,7 @@ async def make_bound(client: KubeClient, start: int, count: int, nodes: int) -> 
 
 
 async def make_pending(client: KubeClient, start: int, count: int) -> int:
-    """Create pods of about 2 KB without a decision, no two alike; returns the size of one in bytes."""
+    """Create distinct pods of about 2 KB without a decision; returns the size of one in bytes."""
     size = 0
 
     async def one(number: int) -> None:
@@ -174,7 +174,7 @@ async def make_pending(client: KubeClient, start: int, count: int) -> int:
 
 
 async def make_nodes(client: KubeClient, count: int) -> None:
-    """Create bare nodes besides those the rig has."""
+    """Create bare nodes beside those of the rig."""
 
     async def one(number: int) -> None:
         await client.create(NODES, "", {"metadata": {"name": f"extra-{number}"}})

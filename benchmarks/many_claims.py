@@ -1,4 +1,4 @@
-"""What claims cost that nothing has to be done for: those of bound pods, and those whose volumes are not made yet.
+"""The cost of claims without work: those of bound pods, and those whose volumes are not provisioned yet.
 
 Memory is compared with the same reconciler on an empty cluster. Calls are counted by the reconciler itself, once
 every request waits: reads and writes to the API server, without the renewals of its Lease.
@@ -34,12 +34,12 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ManySizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     bound: int = 100_000  # pods on nodes, each with a resource claim
     waiting: int = 5000  # requests, each for a pod with a volume claim
     seconds: float = 60.0  # in which calls are counted
-    waited: tuple[float, ...] = (15.0, 60.0)  # from the last claim's first look until calls are counted
+    waited: tuple[float, ...] = (15.0, 60.0)  # from the last claim's first pass until calls are counted
 
 
 async def bench_many_claims(sizes: ManySizes) -> Report:
@@ -124,7 +124,7 @@ async def _waiting_pod(client: KubeClient, number: int) -> None:
 
 
 async def _until_asked(client: KubeClient, count: int) -> None:
-    """Wait until a volume is asked for on behalf of every claim."""
+    """Wait until a volume was requested for every claim."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             claims = await client.list_all(PERSISTENTVOLUMECLAIMS.as_metadata(), NAMESPACE)

@@ -1,8 +1,8 @@
-"""Plots of the benchmarks' figures, from the JSON they write.
+"""Plots of the benchmarks' figures, from their JSON files.
 
     python -m benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
-Draws what it finds figures for; nothing here measures or computes anything but what is drawn.
+Draws every plot whose figures exist; nothing here measures or computes anything but the drawing.
 """
 
 import argparse
@@ -23,14 +23,14 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def main() -> int:
-    """Draw everything there are figures for."""
+    """Draw every plot whose figures exist."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description="Plots of the benchmarks.")
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="JSON that a benchmark wrote")
     parser.add_argument("--out", type=Path, default=Path("docs/plots"), help="where to (%(default)s)")
     options = parser.parse_args()
     figures = {f["name"]: f for file in options.files for f in json.loads(file.read_text())["figures"]}
     options.out.mkdir(parents=True, exist_ok=True)
-    # The same figures give the same bytes.
+    # Equal figures give equal bytes.
     mpl.rcParams["svg.hashsalt"] = "bowline"
     mpl.rcParams["svg.fonttype"] = "none"
     for name, draw in {"drain": drain, "latency": latency, "memory": memory, "costs": costs}.items():
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def drain(axes: Axes, figures: Figures) -> bool:
-    """Binds a second: the ceilings, and what the reconciler makes of them."""
+    """Binds per second: the ceilings, and the reconciler's rates."""
     names = [name for name, figure in figures.items() if figure["unit"] == "binds/s" and ": rate" not in name]
     values = [figures[name]["median"] for name in names]
     bars = axes.barh(names, values, color=[OTHERS if name.startswith("ceiling") else OURS for name in names])

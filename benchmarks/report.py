@@ -1,4 +1,4 @@
-"""Figures as values, and how they are shown."""
+"""Figures as values, and their output."""
 
 import json
 import statistics
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured thing: the value of every repetition, and what it is compared with in the same run."""
+    """One measured figure: the value of every repetition, and the figure of the same run to compare it with."""
 
     name: str
     unit: str
@@ -35,7 +35,7 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
 
     def add(self, figure: Figure) -> None:
-        """Add a figure and show at once that it is there: a run takes minutes."""
+        """Add a figure and print a line immediately: a run takes minutes."""
         self.figures.append(figure)
         print(f"  {figure.name}: {_short(figure.median)} {figure.unit}", flush=True)
 
@@ -47,7 +47,7 @@ class Report:
         raise KeyError(name)
 
     def ratio(self, figure: Figure) -> float | None:
-        """The figure divided by what it stands against."""
+        """The figure divided by the one to compare it with."""
         return figure.median / self.value(figure.against) if figure.against else None
 
 
@@ -75,6 +75,6 @@ def as_text(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """The same for machines."""
+    """The figures as JSON."""
     figures = [asdict(f) | {"median": f.median, "noise": f.noise, "ratio": report.ratio(f)} for f in report.figures]
     return json.dumps({"title": report.title, "figures": figures}, indent=2) + "\n"

@@ -1,4 +1,4 @@
-"""The reviews that the webhook is measured with: what an API server sends of pods and of a workload with them."""
+"""The reviews of the measurements: an API server's requests for pods and for a workload with them."""
 
 import json
 from collections.abc import Mapping
@@ -12,23 +12,23 @@ from shared.testing.builders import pod
 NAMESPACE = "bench"
 DRY_RUN = {"dryRun": "All"}
 SHARE, PLAIN, LARGE = "GPU share pod, 4.6 KB", "plain pod, 4.6 KB", "pod of 200 KB"
-# Whole reviews of pods to be mutated, in bytes; a large one is large by its environment.
+# Complete reviews of pods to be mutated, in bytes; a large one is large because of its environment.
 REVIEW_BYTES = {SHARE: 4600, PLAIN: 4600, LARGE: 200_000}
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 _LABELS = {"app": "bench"}
 
 
 def share_pod() -> dict[str, Any]:
-    """Return a pod that asks for half a GPU: the one that is changed most."""
+    """Return a pod that requests half a GPU: the one with the largest patch."""
     made = pod("share", NAMESPACE)
     made["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
     return made
 
 
 async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
-    """Return the review of each kind of pod for each hook, of objects as the API server has them by then.
+    """Return the review of each kind of pod for each hook, of objects as the API server has them at that point.
 
-    It has added defaults, managedFields (a large part of a large review) and what the mutating hook changes.
+    It has added defaults, managedFields (a large part of a large review) and the mutating hook's patch.
     """
     bodies = {}
     for kind, made in {SHARE: share_pod(), PLAIN: pod("plain", NAMESPACE), LARGE: pod("large", NAMESPACE)}.items():
@@ -47,7 +47,7 @@ async def review_bodies(client: KubeClient) -> dict[tuple[str, str], bytes]:
 
 
 async def _unmutated(client: KubeClient, made: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the pod as the mutating hook sees it: another scheduler's comes back from the API server unchanged."""
+    """Return the pod as the mutating hook receives it: the API server leaves another scheduler's unchanged."""
     foreign = {**made, "spec": {**made["spec"], "schedulerName": "other"}}
     seen = await client.create(PODS, NAMESPACE, foreign, params=DRY_RUN)
     seen["spec"]["schedulerName"] = made["spec"]["schedulerName"]
@@ -67,7 +67,7 @@ async def fill(client: KubeClient, made: dict[str, Any], size: int) -> None:
 
 
 def check_answer(hook: str, kind: str, answer: str | bytes) -> None:
-    """Raise RuntimeError unless the answer is the one that is to be measured: a refusal is no figure."""
+    """Raise RuntimeError unless the response is the expected one: an error is no figure."""
     response = json.loads(answer)["response"]
     is_changed = hook == "mutate" and kind == SHARE
     if not response["allowed"] or is_changed != ("patch" in response):

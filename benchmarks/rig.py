@@ -1,7 +1,7 @@
-"""What a benchmark of binding runs on: a control plane without kubelets or controllers, and the chart's reconciler.
+"""The environment of a benchmark of binding: a control plane without kubelets or controllers, and the reconciler.
 
-Fair to both sides: the bare client has the reconciler's ServiceAccount, client code and request bodies; nothing else
-writes. The chart's webhook configurations are removed, because admission is not what is measured here.
+Fair to both sides: the bare client has the reconciler's ServiceAccount, client code and request bodies; there are no
+other writes. The chart's webhook configurations are removed, because admission is not measured here.
 """
 
 import asyncio
@@ -33,20 +33,20 @@ class Rig:
 
     @property
     def servers(self) -> dict[str, int]:
-        """The processes that everything else waits for, by name."""
+        """The processes that everything else depends on, by name."""
         return {name: self.cluster.process(name).pid for name in ("kube-apiserver", "etcd")}
 
     async def client(self) -> KubeClient:
-        """The administrator's: for setting the scene."""
+        """The administrator's client, for preparations."""
         return KubeClient(await load_access(self.cluster.kubeconfig), ClientOptions(name="bench"))
 
     async def bare(self) -> KubeClient:
-        """The reconciler's rights in a bare client: what the ceiling is measured with."""
+        """A bare client with the reconciler's rights: the ceiling is measured with it."""
         return KubeClient(await load_access(self._account), ClientOptions(name="bench"))
 
     @contextmanager
     def reconciler(self, values: Mapping[str, object] | None = None, in_pod: bool = False) -> Iterator[LocalProcess]:
-        """Run the chart's reconciler with these values until the block is left; ``in_pod``: as in a pod."""
+        """Run the chart's reconciler with these values until the block ends; ``in_pod``: as in a pod."""
         self._pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
         process = self._pair.launch_reconciler(WorkloadOptions(in_pod=in_pod))
@@ -58,7 +58,7 @@ class Rig:
 
 @contextmanager
 def rig(nodes: int, spec: ClusterSpec | None = None) -> Iterator[Rig]:
-    """Start everything; gone when the block is left."""
+    """Start everything; stopped at the end of the block."""
     with Cluster.start(spec or ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_nodes(nodes)
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values={"log.level": "warning"}))
@@ -73,8 +73,8 @@ def _without_admission(cluster: Cluster) -> None:
         cluster.kubectl("delete", kind, "--all")
 
 
-async def finished(process: LocalProcess) -> int:
-    """How many requests the reconciler says have Succeeded since it started."""
+async def succeeded(process: LocalProcess) -> int:
+    """The number of requests that the reconciler reports as Succeeded since it started."""
     status, text = await asyncio.to_thread(process.get, f"/metrics?name[]={FINISHED.partition('{')[0]}")
     if status != 200:
         raise RuntimeError(f"/metrics answered {status}")

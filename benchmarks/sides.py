@@ -1,7 +1,7 @@
-"""The two sides of a comparison, each with a control plane of its own: kube-scheduler, or Bowline's reconciler.
+"""The two sides of a comparison, each with its own control plane: kube-scheduler, or Bowline's reconciler.
 
-Controllers are the real ones, with a client as fast as a large cluster's. A pod counts when a watch shows it on its
-node, whoever bound it.
+Controllers are the real ones, with a client as fast as a large cluster's. A pod counts when a watch reports it on its
+node, whichever component bound it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ PATIENCE_S = 300.0
 
 @dataclass(slots=True)
 class Bound:
-    """When each pod was seen on its node."""
+    """The time at which each pod was observed on its node."""
 
     at: dict[str, float] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -37,7 +37,7 @@ class Bound:
         self.changed.set()
 
     async def all_of(self, count: int) -> None:
-        """Wait until so many are."""
+        """Wait until so many are observed."""
         async with asyncio.timeout(PATIENCE_S):
             while len(self.at) < count:
                 self.changed.clear()
@@ -46,7 +46,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the budgets ask of the rate and of the first pod; ``against``: the rate to compare with."""
+    """The budgets of the rate and of the first pod; ``against``: the rate to compare with."""
 
     rate: str = ""
     first: str = ""
@@ -55,9 +55,9 @@ class Wanted:
 
 @dataclass(slots=True)
 class Side:
-    """Whoever binds, as the benchmark sees it. The client is the administrator's, for setting the scene."""
+    """The component that binds. The client is the administrator's, for preparations."""
 
-    who: str
+    name: str
     client: KubeClient
     bound: Bound
     pids: Mapping[str, int]
@@ -65,28 +65,30 @@ class Side:
     spent: Mapping[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Start the clock, and note what CPU time everybody has taken so far."""
+        """Start the clock, and record the CPU time that all processes have used so far."""
         self.began, self.spent = time.perf_counter(), cpu_s(self.pids)
 
     def report(self, report: Report, what: str, pods: int, wanted: Wanted | None = None) -> str:
-        """Add how many pods a second were bound, and when the first was. Returns the rate's name."""
+        """Add the rate of bound pods, and the time of the first. Returns the rate's name."""
         wanted = wanted or Wanted()
         spent = {name: 1000 * (now - self.spent[name]) / pods for name, now in cpu_s(self.pids).items()}
         began = self.began
         taken = max(self.bound.at.values()) - began
-        rate = f"{self.who}: {pods} pods with a {what} each"
+        rate = f"{self.name}: {pods} pods with a {what} each"
         report.add(Figure(rate, "pods/s", (pods / taken,), wanted.against, wanted.rate))
         soonest = 1000 * (min(self.bound.at.values()) - began)
-        report.add(Figure(f"{self.who}: the first of them", "ms", (soonest,), wanted=wanted.first))
-        report.add(Figure(f"{self.who}: cores busy meanwhile", "cores", (sum(spent.values()) * pods / taken / 1000,)))
+        report.add(Figure(f"{self.name}: the first of them", "ms", (soonest,), wanted=wanted.first))
+        report.add(
+            Figure(f"{self.name}: cores busy meanwhile", "cores", (sum(spent.values()) * pods / taken / 1000,))
+        )
         for name, each in spent.items():
-            report.add(Figure(f"{self.who}: CPU of {name} for each", "ms", (each,)))
+            report.add(Figure(f"{self.name}: CPU of {name} for each", "ms", (each,)))
         return rate
 
 
 @asynccontextmanager
 async def kube_scheduler(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]:
-    """Start a control plane where kube-scheduler decides and binds; gone when the block is left."""
+    """Start a control plane where kube-scheduler decides and binds, until the block ends."""
     with Cluster.start(_spec(controllers, scheduler=True)) as cluster:
         cluster.make_nodes(nodes)
         cluster.make_namespace(NAMESPACE)
@@ -104,7 +106,7 @@ async def bare(how: str, nodes: int, controllers: Sequence[str]) -> AsyncIterato
 
 @asynccontextmanager
 async def bowline(nodes: int, controllers: Sequence[str]) -> AsyncIterator[Side]:
-    """Start a control plane with the chart's reconciler, which carries out what the benchmark decides."""
+    """Start a control plane with the chart's reconciler, which executes the benchmark's decisions."""
     with rig(nodes, _spec(controllers)) as stage, stage.reconciler() as process:
         process.wait_ready(READY_S)
         async with await stage.client() as client, _watched(client) as bound:

@@ -1,4 +1,4 @@
-"""What py-spy saw of a process: stacks, and whose they were. Pure, but for starting py-spy."""
+"""py-spy's samples of a process: stacks, and the packages of their frames. Pure, except for starting py-spy."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 
 RATE_HZ = 250
 THE_REST = "other libraries"
-# What a frame's file belongs to; the first that matches counts.
+# The package of a frame, by its file; the first match counts.
 _OWNERS = (
     (re.compile(r"(reconciler|shared/[a-z]+)/"), r"\1"),
     (re.compile(r"(.*/)?(asyncio/|ssl\.py|selectors\.py)"), "event loop, TLS, sockets"),
@@ -22,24 +22,24 @@ _FRAME = re.compile(r"(?P<name>.*) \((?P<file>[^():]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Stacks:
-    """Stacks, outermost frame first, and how often each was seen."""
+    """Stacks, outermost frame first, and how often each was sampled."""
 
     seen: Mapping[tuple[str, ...], int]
 
     @property
     def total(self) -> int:
-        """How often was looked."""
+        """The number of samples."""
         return sum(self.seen.values())
 
     def by_owner(self) -> Counter[str]:
-        """Looks by whom the innermost frame belongs to."""
+        """Samples by the package of the innermost frame."""
         counts: Counter[str] = Counter()
         for stack, times in self.seen.items():
             counts[owner_of(stack[-1])] += times
         return counts
 
     def under(self) -> Counter[str]:
-        """Looks by function of Bowline's: as long as it, or what it calls, runs."""
+        """Samples by function of Bowline's: while it, or what it calls, runs."""
         counts: Counter[str] = Counter()
         for stack, times in self.seen.items():
             for frame in set(stack):
@@ -68,7 +68,7 @@ def parse(text: str) -> Stacks:
 
 
 def record(pid: int, out: Path) -> "subprocess.Popen[bytes]":
-    """Look at a process until it ends, or until this is interrupted. Needs the right to trace it."""
+    """Sample a process until it ends, or until this is interrupted. Needs the right to trace it."""
     command = ["record", "--format", "raw", "--rate", str(RATE_HZ), "--output", str(out), "--pid", str(pid)]
-    # Its report of samples missed is of no interest, and goes to the same place as its errors.
+    # Its report of missed samples is not needed, and is written to the same place as its errors.
     return subprocess.Popen([Path(sys.executable).parent / "py-spy", *command], stdout=subprocess.DEVNULL)

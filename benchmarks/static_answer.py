@@ -1,4 +1,4 @@
-"""What aiohttp can do at all: the webhook's listener with nothing behind it.
+"""The limit of aiohttp: the webhook's listener without any processing.
 
 ``python -m benchmarks.static_answer PEM CPU`` reads each request's body to its end and answers the same few bytes,
 with the webhook's TLS settings and event loop, on one core. It prints its port and serves until its standard input
@@ -19,13 +19,13 @@ _ANSWER = b'{"kind":"AdmissionReview","response":{"uid":"","allowed":true}}'
 
 
 async def answer(request: web.BaseRequest) -> web.Response:
-    """Read everything, look at nothing."""
+    """Read the complete body and ignore it."""
     await request.read()
     return web.Response(body=_ANSWER, content_type="application/json")
 
 
 async def serve(pem: bytes) -> None:
-    """Serve until the parent lets go of our standard input."""
+    """Serve until the parent closes our standard input."""
     serving = ServingContext()
     serving.swap(pem)
     runner = web.ServerRunner(web.Server(answer, access_log=None))

@@ -1,6 +1,6 @@
-"""Pods that wait for volumes: Bowline beside kube-scheduler, each with a control plane of its own.
+"""Pods that wait for volumes: Bowline beside kube-scheduler, each with its own control plane.
 
-Volumes, claims and pods are there before the clock starts; it starts with the first decision (for kube-scheduler: the
+Volumes, claims and pods exist before the clock starts; it starts with the first decision (for kube-scheduler: the
 first pod, which is when it may decide).
 """
 
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.bare_volumes import bare_binder, bind_and_tell, bind_only
+from benchmarks.bare_volumes import bare_binder, bind_and_report, bind_only
 from benchmarks.load import DECISIONS_AT_ONCE, each
 from benchmarks.report import Figure, Report, percentile
 from benchmarks.rig import NAMESPACE
@@ -37,7 +37,7 @@ CONTROLLERS = ("persistentvolume-binder-controller",)
 
 @dataclass(frozen=True, slots=True)
 class VolumeSizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     pods: int = 400
     nodes: int = 100
@@ -47,16 +47,16 @@ class VolumeSizes:
 
 
 async def bench_volumes(sizes: VolumeSizes) -> Report:
-    """Measure both schedulers' ways to the same end."""
+    """Measure both schedulers for the same final state."""
     report = Report("Pods with a volume claim each, one run on one machine")
     async with kube_scheduler(sizes.nodes, CONTROLLERS) as side:
         await _drain_scheduler(side, sizes)
         side.report(report, WHAT, sizes.pods)
     async with bare("two writes", sizes.nodes, CONTROLLERS) as (side, client):
-        await _drain_bare(side, client, sizes, tell=False)
+        await _drain_bare(side, client, sizes, report=False)
         side.report(report, WHAT, sizes.pods)
     async with bare("all writes", sizes.nodes, CONTROLLERS) as (side, client):
-        await _drain_bare(side, client, sizes, tell=True)
+        await _drain_bare(side, client, sizes, report=True)
         ceiling = side.report(report, WHAT, sizes.pods)
     async with bowline(sizes.nodes, CONTROLLERS) as side:
         await _drain_reconciler(side, sizes)
@@ -100,13 +100,13 @@ async def _drain_scheduler(side: Side, sizes: VolumeSizes) -> None:
     await side.bound.all_of(sizes.pods)
 
 
-async def _drain_bare(side: Side, client: KubeClient, sizes: VolumeSizes, *, tell: bool) -> None:
+async def _drain_bare(side: Side, client: KubeClient, sizes: VolumeSizes, *, report: bool) -> None:
     await _local_storage(side.client, sizes)
     pods = await _make_pods(side.client, sizes.pods)
     async with bare_binder(client) as binder:
         side.begin()
-        if tell:
-            await bind_and_tell(binder, side.client, pods, _requests(pods, sizes.nodes))
+        if report:
+            await bind_and_report(binder, side.client, pods, _requests(pods, sizes.nodes))
         else:
             await bind_only(binder, pods, sizes.nodes)
         await side.bound.all_of(sizes.pods)
@@ -125,7 +125,7 @@ async def _drain_reconciler(side: Side, sizes: VolumeSizes) -> None:
     await side.bound.all_of(sizes.pods)
 
 
-# --- a provisioner that takes its time ---
+# --- a slow provisioner ---
 
 
 async def _late(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> list[float]:
@@ -148,7 +148,7 @@ async def _late(client: KubeClient, sizes: VolumeSizes, bound: Bound) -> list[fl
 
 @asynccontextmanager
 async def _provisioner(client: KubeClient, takes_s: float, made: dict[str, float]) -> AsyncIterator[None]:
-    """Make what claims ask for, ``takes_s`` after they ask; note when, by the name that claim and pod share."""
+    """Create the requested volumes after ``takes_s``; record the times, by the common name of claim and pod."""
     asked: set[str] = set()
     async with asyncio.TaskGroup() as tasks:
 

@@ -1,8 +1,8 @@
 """Fresh requests while thousands wait for something else, and what limits how soon they are bound.
 
-On a machine that everybody shares, a binder is as quick as the CPU left to it. So everything is measured twice:
-with the API server as it is, which every few seconds takes what it can get to collect its garbage, and with one that
-has memory enough not to. How many cores were busy says the same in another way.
+On a shared machine the free CPU limits a binder. So everything is measured twice: with the API server as it is, which
+every few seconds uses all available cores for garbage collection, and with one that has enough memory to avoid it.
+The number of busy cores is a second indication.
 """
 
 import os
@@ -21,7 +21,7 @@ from shared.kube.client import KubeClient
 
 # Fresh requests a second.
 RATE = 100
-# For Go: never collect before so much memory is used.
+# For Go: no garbage collection below this memory use.
 NO_COLLECTION = {"GOGC": "off", "GOMEMLIMIT": "6GiB"}
 
 
@@ -59,7 +59,7 @@ async def _measure(sizes: WaitingSizes, report: Report, prefix: str) -> None:
 async def beside_waiting(
     stage: Rig, client: KubeClient, sizes: WaitingSizes, report: Report, prefix: str = ""
 ) -> None:
-    """Have requests wait and measure the latency of others. The floor is in the report."""
+    """Create waiting requests and measure the latency of others. The floor is in the report."""
     await make(client, "waiting", sizes.waiting, NODES, schedulingGates=[{"name": "bench/hold"}])
     with stage.reconciler(SPOKEN) as process:
         process.wait_ready(READY_S)
@@ -81,7 +81,7 @@ def _busy(name: str, busy: list[float]) -> list[Figure]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Have processes that are started in the block find these in their environment."""
+    """Start the block's processes with these environment variables."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""Webhooks beside each other: Bowline's, KAI-Scheduler's admission and, if given, Bowline's of another checkout.
+"""Webhooks compared: Bowline's, KAI-Scheduler's admission and, if given, Bowline's of another checkout.
 
 Each has the same core, one TLS certificate and the same reviews of a GPU share; a loader has another core. They are
 called in alternating rounds, because other work on the machine changes from round to round. Besides rates and
@@ -45,7 +45,7 @@ from webhook.tls.ca import make_authority, sign_leaf, to_pem
 
 SCHEDULER = share_pod()["spec"]["schedulerName"]
 KAI, BOWLINE, OTHER = "KAI-Scheduler", "Bowline", "other checkout"
-# Wanted of Bowline's rate divided by KAI-Scheduler's, and of its 99th percentile.
+# The budgets of Bowline's rate divided by KAI-Scheduler's, and of its 99th percentile.
 BUDGETS = {"mutate": ">= 2.20", "validate": ">= 1.00"}
 LARGEST_BUDGET = "<= 50 ms"
 _HOST = "127.0.0.1"
@@ -55,7 +55,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class WebhookSizes:
-    """How much of everything."""
+    """Sizes of all parts."""
 
     seconds: float = 4.0  # of each webhook and hook in each round
     rounds: int = 7
@@ -80,7 +80,7 @@ async def bench_webhooks(sizes: WebhookSizes, checkout: Path | None = None) -> R
     report = Report("Webhooks beside each other, one run on one machine")
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         cluster.make_namespace(NAMESPACE)
-        cluster.make_runtime_class()  # that of shares
+        cluster.make_runtime_class()  # for shares
         async with KubeClient(await load_access(cluster.kubeconfig), ClientOptions(name="bench")) as client:
             bodies = await review_bodies(client)
         compare(cluster, bodies, sizes, report, checkout)
@@ -167,7 +167,7 @@ def _worst(bowline: Contestant, ca: str, sizes: WebhookSizes, report: Report) ->
 
 
 def _largest() -> Iterator[bytes]:
-    """Yield reviews that are as large as is permitted: by bytes, by values, by containers and their resources."""
+    """Yield reviews of the largest permitted size: by bytes, by values, by containers and their resources."""
     room = MAX_BODY - 4096
     yield _share_review({"note": "\U0001f600" + "x" * room}, {})
     values = MAX_VALUES - 100

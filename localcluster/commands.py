@@ -24,7 +24,7 @@ from localcluster.assets.progress import Progress
 from localcluster.assets.recipes import CLUSTER_TOOLS, KAI_TOOLS, NODE_TOOLS, Tool
 from localcluster.assets.supply import ensure_assets
 from localcluster.cluster import Cluster
-from localcluster.demo import tell
+from localcluster.demo import run_demo
 from localcluster.errors import LocalClusterError
 from localcluster.flags import Layout
 from localcluster.helm import find_helm
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 def _demo(options: argparse.Namespace) -> int:
     if options.keep:
         _remove_ended(Layout(options.data_dir))
-    tell(options.kubernetes, options.keep, options.data_dir)
+    run_demo(options.kubernetes, options.keep, options.data_dir)
     return 0
 
 

@@ -31,7 +31,7 @@ from localcluster.flags import (
     scheduler_args,
 )
 from localcluster.kubeconfig import certificate_user, kubeconfig_text, write_private
-from localcluster.ports import free_ports, says_port_taken
+from localcluster.ports import free_ports, reports_port_taken
 from localcluster.process import Launch, Process, Watchdog
 from localcluster.spec import ClusterSpec
 from localcluster.state import save_state, state_of
@@ -226,7 +226,7 @@ class ControlPlane:
         if process.alive:
             return
         tail = process.tail()
-        kind = PortTakenError if says_port_taken(tail) else StartError
+        kind = PortTakenError if reports_port_taken(tail) else StartError
         raise kind(f"{name} ended with {process.returncode} right after its start; end of {process.log}:\n{tail}")
 
 

@@ -43,11 +43,11 @@ class Stage:
         """Run kubectl, printing command and output; return the output."""
         print(f"{_DIM}${_RESET} kubectl {' '.join(args)}")
         done = self.cluster.kubectl(*args, check=False)
-        said = (done.stdout + done.stderr).rstrip()
-        print(said + "\n")
+        output = (done.stdout + done.stderr).rstrip()
+        print(output + "\n")
         if (done.returncode != 0) is not fails:
             raise StoryError(f"kubectl {' '.join(args)} ended with {done.returncode}")
-        return said
+        return output
 
     def apply(self, name: str, fails: bool = False) -> str:
         """Apply a manifest, printing command and output."""
@@ -62,20 +62,20 @@ class Stage:
             time.sleep(0.1)
 
 
-def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
+def run_demo(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
     """Run the whole demo. With ``keep`` the cluster is left running in ``data_dir``."""
     progress = Progress()
     assets = ensure_assets(CLUSTER_TOOLS, kubernetes, progress=progress)
     helm = find_helm(progress)
     began = time.monotonic()
-    _say("A real control plane", "etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
+    _title("A real control plane", "etcd, kube-apiserver, kube-controller-manager; kwok plays the kubelets.")
     spec = ClusterSpec(kubernetes=kubernetes, data_dir=data_dir if keep else None, detached=keep)
     cluster = Cluster.start(spec, assets=assets)
     try:
         print(f"Kubernetes {assets.release.kubernetes}, ready in {cluster.started_in_s:.1f} s.")
         cluster.make_nodes(NODES)
         cluster.make_runtime_class()
-        _say("Bowline, installed by Helm", "Webhook and reconciler run as the chart's ServiceAccounts.")
+        _title("Bowline, installed by Helm", "Webhook and reconciler run as the chart's ServiceAccounts.")
         options = PairOptions(set_values={"config.plugins": [{"name": "example_flaky"}]})
         print(f"{_DIM}${_RESET} helm upgrade --install {options.release} charts/bowline -n {options.namespace}")
         pair = Pair.install(cluster, helm, options)
@@ -96,19 +96,19 @@ def tell(kubernetes: str | None, keep: bool, data_dir: Path) -> None:
 
 
 def _refused_pod(stage: Stage) -> None:
-    _say("An invalid GPU request is denied immediately", "Three errors in one answer, each with its remedy.")
-    said = stage.apply("1-bad-pod.yaml", fails=True)
-    _expect(said, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
+    _title("An invalid GPU request is denied immediately", "Three errors in one answer, each with its remedy.")
+    output = stage.apply("1-bad-pod.yaml", fails=True)
+    _expect(output, "annotations[gpu-fraction]", "annotations[gpu-fraction-num-devices]", "jupyter")
 
 
 def _refused_template(stage: Stage) -> None:
-    _say("So does a workload with a bad template", "Not hours later, in an event of a ReplicaSet.")
-    said = stage.apply("2-bad-deployment.yaml", fails=True)
-    _expect(said, "spec.template.metadata.annotations[gpu-fraction]")
+    _title("So does a workload with a bad template", "Not hours later, in an event of a ReplicaSet.")
+    output = stage.apply("2-bad-deployment.yaml", fails=True)
+    _expect(output, "spec.template.metadata.annotations[gpu-fraction]")
 
 
 def _bound(stage: Stage) -> None:
-    _say("A good pod and a scheduler's decision", "The BindRequest names the node; Bowline binds the pod.")
+    _title("A good pod and a scheduler's decision", "The BindRequest names the node; Bowline binds the pod.")
     stage.apply("3-good-pod.yaml")
     _until_phase(stage, "train", "Succeeded")
     stage.show("get", "bindrequests")
@@ -116,17 +116,17 @@ def _bound(stage: Stage) -> None:
 
 
 def _missing_node(stage: Stage) -> None:
-    _say("A decision that cannot work", "Failed for good, with a reason, an event and a hint for the scheduler.")
+    _title("A decision that cannot work", "Failed for good, with a reason, an event and a hint for the scheduler.")
     stage.apply("4-missing-node.yaml")
     _until_phase(stage, "stranded", "Failed")
     stage.show("get", "bindrequest", "stranded")
     events = ("get", "events", "--field-selector=involvedObject.name=stranded,reason=BindingFailed")
-    stage.wait("the event", *events, until=lambda said: "BindingFailed" in said)
+    stage.wait("the event", *events, until=lambda output: "BindingFailed" in output)
     _expect(stage.show(*events), "NodeGone")
 
 
 def _fails_twice(stage: Stage) -> None:
-    _say("A bind that fails twice, then succeeds", "Backoff is persisted; Bound is reported only for a bound pod.")
+    _title("A bind that fails twice, then succeeds", "Backoff is persisted; Bound is reported only for a bound pod.")
     stage.apply("5-fails-twice.yaml")
     _until_phase(stage, "stubborn", "Succeeded")
     stage.show("get", "bindrequest", "stubborn")
@@ -136,12 +136,12 @@ def _fails_twice(stage: Stage) -> None:
         "--field-selector=involvedObject.name=stubborn,source!=kwok",
         "--sort-by=.metadata.name",
     )
-    stage.wait("the event", *events, until=lambda said: "bound to node" in said)
+    stage.wait("the event", *events, until=lambda output: "bound to node" in output)
     _expect(stage.show(*events), "BindingRetry", "bound to node gpu-node-1")
 
 
 def _many(stage: Stage) -> None:
-    _say(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
+    _title(f"{MANY} pods concurrently", "Requests are created as fast as the API server takes them.")
     taken = bind_many(stage.cluster, MANY, NODES)
     bound = stage.cluster.kubectl("get", "pods", "--no-headers", "--field-selector=spec.nodeName!=").stdout
     print(f"{MANY} pods bound in {taken:.1f} s: {MANY / taken:.0f} a second, making their requests included.")
@@ -152,15 +152,15 @@ def _until_phase(stage: Stage, name: str, phase: str) -> None:
     stage.wait(
         f"{name} {phase}",
         *("get", "bindrequest", name, "-o", "jsonpath={.status.phase}"),
-        until=lambda said: said == phase,
+        until=lambda output: output == phase,
     )
 
 
-def _say(title: str, meaning: str) -> None:
+def _title(title: str, meaning: str) -> None:
     print(f"\n{_BOLD}== {title}{_RESET}\n{meaning}\n", flush=True)
 
 
-def _expect(said: str, *parts: str) -> None:
-    missing = [part for part in parts if part not in said]
+def _expect(output: str, *parts: str) -> None:
+    missing = [part for part in parts if part not in output]
     if missing:
         raise StoryError(f"the output above was to contain {', '.join(missing)}")

@@ -47,7 +47,7 @@ def ports_of_listeners() -> range:
     return range(_FIRST, end)
 
 
-def says_port_taken(log: str) -> bool:
+def reports_port_taken(log: str) -> bool:
     """Whether a process ended because its port was taken."""
     return any(words in log for words in TAKEN_WORDS)
 

@@ -253,7 +253,7 @@ def _environment(
         elif (path := origin.get("fieldRef", {}).get("fieldPath")) in fields:
             env[name] = fields[path]
         else:
-            raise RenderError(f"variable {name} comes from {origin}, which has no local counterpart")
+            raise RenderError(f"variable {name} is from {origin}, which has no local counterpart")
     return env
 
 

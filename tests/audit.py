@@ -1,4 +1,4 @@
-"""What the API server's audit log says that somebody did."""
+"""The calls of a client in the API server's audit log."""
 
 import json
 from collections import Counter
@@ -29,18 +29,18 @@ def writes_about(live: Live, user: str) -> list[tuple[str, str]]:
 
 
 def counted(live: Live, user: str, expected: Calls) -> Calls:
-    """The calls in the namespace, once there are as many as expected: the log is written after the answer.
+    """The calls in the namespace, once there are as many as expected: the log is written after the reply.
 
-    Without reads of pods: two watches have no common order, so a request may be seen before its pod, which is then
-    asked for.
+    Without reads of pods: two watches have no common order, so a request may be cached before its pod, which is then
+    read live.
     """
 
-    def look() -> Calls | None:
+    def calls() -> Calls | None:
         calls: Calls = Counter(map(_what, calls_about(live, user)))
         del calls["get", "pods"]
         return calls if calls.total() >= expected.total() else None
 
-    return live.until(f"{expected.total()} calls in the audit log", look)
+    return live.until(f"{expected.total()} calls in the audit log", calls)
 
 
 def _what(event: dict[str, Any]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Builders that several modules of tests need and plugin authors do not."""
+"""Builders that several test modules need and plugin authors do not."""
 
 from typing import Any
 

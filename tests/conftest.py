@@ -1,4 +1,4 @@
-"""Fixtures of all tests: a real control plane once a session, a namespace of its own for each test.
+"""Fixtures of all tests: a real control plane per session, a namespace for each test.
 
 The state of three clusters never mixes: ``bare_cluster`` has the CRD and no controllers; ``cluster`` has controllers,
 kwok and nothing of Bowline; ``pair`` has the chart installed and webhook and reconciler running from its objects as
@@ -15,14 +15,14 @@ from localcluster.spec import ClusterSpec
 from tests.live import Live
 from tests.pairs import bare_control_plane, own_namespace, running_pair
 
-# What the tests' plugins need of the configuration; everything else is the chart's default.
+# The configuration for the tests' plugins; everything else is the chart's default.
 TEST_CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
-    # Long for kwok, which plays the agents, and short for a test in which one is silent.
+    # Long for kwok, which acts as the agents, and short for a test with a silent one.
     "config.gpuSharing": {"agentTimeout": "10s", "fakeGPUs": True},
-    # Kinds of other projects, of which tests install the CRDs; a hook for a kind that is not there costs nothing.
+    # Kinds of other projects, whose CRDs tests install; a hook for a kind that does not exist costs nothing.
     "config.workloads": [{"kind": "JobSet"}, {"kind": "PyTorchJob"}, {"kind": "RayCluster", "action": "Warn"}],
-    # Within seconds of its start a reconciler waits this long before it undoes anything, for its predecessor's sake.
+    # A reconciler waits this long after its start before the first rollback, because of its predecessor's Bindings.
     "config.binding.inFlightTimeout": "2s",
 }
 
@@ -39,7 +39,7 @@ def cluster() -> Iterator[Cluster]:
 def bare_cluster() -> Iterator[Cluster]:
     """A control plane with three nodes and the CRD; no controller changes an object.
 
-    It is shared by the folders whose tests need no more: they keep to namespaces of their own.
+    It is shared by the folders whose tests need no more: each uses its own namespaces.
     """
     with bare_control_plane() as started:
         yield started
@@ -54,6 +54,6 @@ def pair_cluster() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def pair(pair_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """The running pair, in a namespace of this test's own."""
+    """The running pair, in a namespace for this test only."""
     with own_namespace(*pair_cluster) as live:
         yield live

@@ -1,4 +1,4 @@
-"""Kinds of other projects for tests: the real group, kind and resource, and a schema that lets everything in.
+"""Kinds of other projects for tests: the real group, kind and resource, with a schema that accepts everything.
 
 The API server treats objects of these CRDs as it does those of the projects' own; no controller acts on them.
 """
@@ -29,12 +29,12 @@ def api_version(kind: str) -> str:
 
 
 def objects_path(kind: str, namespace: str) -> str:
-    """Return where objects of the kind are posted."""
+    """Return the API path of the kind's objects."""
     return f"/apis/{api_version(kind)}/namespaces/{namespace}/{known(kind).resource}"
 
 
 def crd(kind: str) -> Json:
-    """Return a CRD of the kind without a schema worth the name."""
+    """Return a CRD of the kind that accepts any fields."""
     found = known(kind)
     everything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": everything, "status": everything}}}
@@ -42,7 +42,7 @@ def crd(kind: str) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        # Kubernetes' own groups, such as *.x-k8s.io, want to see an approval, or that there is none.
+        # Kubernetes' own groups, such as *.x-k8s.io, require an annotation about their approval.
         "metadata": {
             "name": f"{found.resource}.{found.group}",
             "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
@@ -57,7 +57,7 @@ def crd(kind: str) -> Json:
 
 
 def install(cluster: Cluster, *kinds: str) -> None:
-    """Make the kinds known to the API server and wait until it serves them."""
+    """Create the CRDs and wait until the API server serves them."""
     for kind in kinds:
         cluster.api.post(_CRDS, crd(kind))
     deadline = time.monotonic() + _DEADLINE_S
@@ -68,7 +68,7 @@ def install(cluster: Cluster, *kinds: str) -> None:
 
 
 def remove(cluster: Cluster, *kinds: str) -> None:
-    """Take them away again, with all their objects."""
+    """Delete them, with all their objects."""
     for kind in kinds:
         cluster.api.delete(f"{_CRDS}/{known(kind).resource}.{known(kind).group}")
 
@@ -77,7 +77,7 @@ def _is_served(cluster: Cluster, path: str) -> bool:
     try:
         cluster.api.get(path)
     except ApiError as error:
-        if error.status not in (404, 429):  # not known yet, or its storage is being made
+        if error.status not in (404, 429):  # not served yet, or its storage is being created
             raise
         return False
     return True

@@ -1,6 +1,6 @@
-"""Pods made at random from a seed: every GPU annotation and resource, and whatever a mutation could trip over.
+"""Random pods from a seed: every GPU annotation and resource, and whatever a mutation could fail on.
 
-All of them can be decoded by the API server; whether they make sense is what tests ask. The same seed gives the same
+All of them can be decoded by the API server; whether they are valid is what the tests check. Equal seeds give equal
 pods.
 """
 
@@ -13,7 +13,7 @@ from tests.chart.policy_pods import GPU, MIG, random_pod
 
 Json = dict[str, Any]
 
-# What the API server reads but does not take, and what it takes although it looks odd.
+# What the API server parses but rejects, and unusual values that it accepts.
 QUANTITIES = (0, 1, 2, "0", "1", "3", "1k", "1000m", "0.5", "500m", "1.5", "-1", "1e3", "1Ki", "2e-1", "0.0")
 ENVIRONMENT: tuple[Json, ...] = (
     {"name": "PLAIN", "value": "x"},
@@ -46,7 +46,7 @@ def random_pods(seed: int, count: int) -> list[Json]:
 
 
 def generated_pod(dice: random.Random, number: int = 0) -> Json:
-    """Return one pod, two of three with a share that is right; the number is in its name, where that has room."""
+    """Return one pod; two of three have a valid share; the number is in its name, where that is long enough."""
     raw = random_pod(dice, dice.choice((f"pod-{number}", f"pod-{number}", *NAMES)))
     raw = {"apiVersion": "v1", "kind": "Pod", **raw}
     spec = raw["spec"]
@@ -61,20 +61,20 @@ def generated_pod(dice: random.Random, number: int = 0) -> Json:
     spec["schedulerName"] = dice.choice(("bowline",) * 5 + ("kai-scheduler", "default-scheduler"))
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         _furnish(dice, container)
-        # Of the good ones a few are spoilt again, in one place.
+        # A few of the valid ones are invalidated, in one place.
         if is_good and dice.random() < 0.9:
             container.pop("resources", None)
     for container in spec.get("initContainers", ()):
         if dice.random() < 0.4:
-            container["restartPolicy"] = "Always"  # a sidecar: it goes on running beside the others
+            container["restartPolicy"] = "Always"  # a sidecar: it runs beside the others
     if number % 17 == 3:
         spec["nodeName"] = "node-a"
-    made: Json = json.loads(json.dumps(raw))  # as from the wire: no part of it is the same object as another
+    made: Json = json.loads(json.dumps(raw))  # as from the wire: no object is shared between its parts
     return made
 
 
 def _introduce(dice: random.Random, metadata: Json, number: int) -> None:
-    """Give the pod what else the name of its ConfigMaps is made of: an owner, a name to be generated, a prefix."""
+    """Give the pod the other parts of the name of its ConfigMaps: an owner, a generated name, a prefix."""
     if dice.random() < 0.15:
         metadata["generateName"] = f"{metadata.pop('name')[:50].strip('-.')}-"
     if dice.random() < 0.1:
@@ -89,7 +89,7 @@ def _introduce(dice: random.Random, metadata: Json, number: int) -> None:
 
 
 def _good_share(dice: random.Random, spec: Json) -> Json:
-    """Return the annotations of a share that there is nothing wrong with, as far as they go."""
+    """Return the annotations of a share without errors in themselves."""
     size = dice.choice(({names.GPU_FRACTION: "0.5"}, {names.GPU_FRACTION: "0.001"}, {names.GPU_MEMORY: "4096"}))
     annotations = dict(size)
     containers = [*spec["containers"], *spec.get("initContainers", ())]
@@ -105,7 +105,7 @@ def _good_share(dice: random.Random, spec: Json) -> Json:
 
 
 def _furnish(dice: random.Random, container: Json) -> None:
-    """Give a container what our mutation may meet: variables of the names it writes, sources, odd quantities."""
+    """Give a container what our mutation may encounter: variables of the same names, sources, unusual quantities."""
     if dice.random() < 0.4:
         container["env"] = [dice.choice(ENVIRONMENT) for _ in range(dice.randint(0, 4))]
     if dice.random() < 0.3:

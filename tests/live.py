@@ -1,6 +1,6 @@
-"""A test's view of a running pair: apply, wait for what the API server says, look.
+"""A test's view of a running pair: apply objects, wait for conditions, read objects.
 
-Waiting is for conditions with a deadline; nothing here sleeps for its own sake or judges how long something took.
+Waiting is for conditions with a deadline; nothing here sleeps a fixed time or asserts durations.
 """
 
 import json
@@ -16,7 +16,7 @@ from localcluster.pair import Pair
 from shared.api import names
 from shared.testing.builders import bind_request, pod
 
-# Generous: a machine under load is slow, and a test that fails has nothing better to do.
+# Generous, for a machine under load; only a failing test waits that long.
 DEADLINE_S = 60.0
 POLL_S = 0.05
 
@@ -30,7 +30,7 @@ class LiveCluster:
     cluster: Cluster
     namespace: str
 
-    # --- acting ---
+    # --- writes ---
 
     def kubectl(self, *args: str, objects: Any = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """Run kubectl in the namespace; ``objects`` are given as JSON on its standard input."""
@@ -44,10 +44,10 @@ class LiveCluster:
 
     def create_pod(self, name: str = "pod", annotations: Mapping[str, str] | None = None, **spec: Any) -> str:
         """Create an unbound pod; returns its UID."""
-        wanted = pod(name, self.namespace, **spec)
+        made = pod(name, self.namespace, **spec)
         if annotations:
-            wanted["metadata"]["annotations"] = dict(annotations)
-        self.create(wanted)
+            made["metadata"]["annotations"] = dict(annotations)
+        self.create(made)
         return str(self.pod(name)["metadata"]["uid"])
 
     def request_bind(self, name: str = "pod", node: str = "gpu-node-0", uid: str = "", **spec: Any) -> None:
@@ -55,7 +55,7 @@ class LiveCluster:
         owner = uid or str(self.pod(name)["metadata"]["uid"])
         self.create(bind_request(name, node, self.namespace, owner, **spec))
 
-    # --- looking ---
+    # --- reads ---
 
     def pod(self, name: str = "pod") -> dict[str, Any]:
         """The pod as stored."""
@@ -68,7 +68,7 @@ class LiveCluster:
         return found
 
     def request_path(self, name: str = "pod") -> str:
-        """Where the BindRequest is served."""
+        """The API path of the BindRequest."""
         return f"/apis/{names.API_VERSION}/namespaces/{self.namespace}/{names.PLURAL}/{name}"
 
     def events(self, name: str = "pod") -> list[tuple[str, str]]:
@@ -79,8 +79,8 @@ class LiveCluster:
         mine.sort(key=lambda event: event["eventTime"])
         return [(event["reason"], event["note"]) for event in mine]
 
-    def gone(self, path: str) -> bool:
-        """Whether the API server denies the object."""
+    def not_found(self, path: str) -> bool:
+        """Whether the API server replies 404 to a GET of the path."""
         try:
             self.cluster.api.get(path)
         except ApiError as error:
@@ -92,11 +92,11 @@ class LiveCluster:
     def phase(self, name: str, *phases: str) -> dict[str, Any]:
         """Wait until the request is in one of the phases; returns it."""
 
-        def settled() -> dict[str, Any] | None:
+        def reached() -> dict[str, Any] | None:
             found = self.request(name)
             return found if (found.get("status") or {}).get("phase") in phases else None
 
-        return self.until(f"request {name} is {' or '.join(phases)}", settled)
+        return self.until(f"request {name} is {' or '.join(phases)}", reached)
 
     def event(self, name: str, reason: str) -> str:
         """Wait for an event about the object; returns its note."""
@@ -106,7 +106,7 @@ class LiveCluster:
         )
 
     def until(self, what: str, condition: Callable[[], T | None], limit_s: float = DEADLINE_S) -> T:
-        """Wait until ``look`` finds something; fails with what it was and the processes' last words."""
+        """Wait until ``condition`` returns a result; fails with ``what`` and the last log lines of the processes."""
         deadline = time.monotonic() + limit_s
         while (found := condition()) is None or found is False:
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Takes traces as a collector does, over OTLP."""
+"""Receives traces over OTLP, as a collector does."""
 
 import http.server
 import threading
@@ -10,7 +10,7 @@ import pytest
 
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Keeps what it is sent."""
+    """Stores what it receives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Take)
@@ -18,12 +18,12 @@ class Receiver(http.server.ThreadingHTTPServer):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a process needs to send its traces here, soon."""
+        """The environment with which a process sends its traces here, soon."""
         endpoint = f"http://127.0.0.1:{self.server_port}"
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
 
     def spans(self) -> Sequence[Any]:
-        """Return all spans so far. Skips the test where nobody can send any."""
+        """Return all spans so far. Skips the test if the exporter is not installed."""
         messages = pytest.importorskip(
             "opentelemetry.proto.collector.trace.v1.trace_service_pb2",
             reason="the extra bowline[tracing] is not installed",
@@ -47,12 +47,12 @@ class _Take(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has there
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def receiving() -> Iterator[Receiver]:
-    """A receiver that is there until the block is left."""
+    """A receiver that runs until the block ends."""
     with Receiver() as server:
         serving = threading.Thread(target=server.serve_forever)
         serving.start()

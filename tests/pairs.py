@@ -1,6 +1,6 @@
-"""A control plane with the chart installed and both processes running from it, and a namespace of a test's own on it.
+"""A control plane with the chart installed and both processes running from it, and a test's own namespace on it.
 
-Starting one takes seconds, so fixtures keep it for a session, and tests keep apart by namespace.
+Starting one takes seconds, so fixtures keep it for a session, and tests are separated by namespaces.
 """
 
 import uuid
@@ -20,7 +20,7 @@ def bare_control_plane() -> Iterator[Cluster]:
     """Start a control plane with three nodes and the CRD; no controller changes an object."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as started:
         started.make_nodes(3)
-        # As a chart install does it: server-side, unknown fields refused.
+        # As a chart install does it: server-side, unknown fields rejected.
         started.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=crd.as_yaml())
         started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
         yield started
@@ -28,7 +28,7 @@ def bare_control_plane() -> Iterator[Cluster]:
 
 @contextmanager
 def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Cluster, Pair]]:
-    """Start everything, the chart installed with these values; gone when the block is left."""
+    """Start everything, the chart installed with these values, until the block ends."""
     with Cluster.start(ClusterSpec(audit="Metadata")) as started:
         started.make_nodes(nodes)
         started.make_runtime_class()
@@ -39,7 +39,7 @@ def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Clu
 
 @contextmanager
 def own_namespace(cluster: Cluster, pair: Pair) -> Iterator[Live]:
-    """The pair in a new namespace, which is deleted when the block is left, but not waited for."""
+    """The pair in a new namespace, which is deleted at the end of the block, without waiting."""
     live = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
     cluster.make_namespace(live.namespace)
     try:

@@ -1,4 +1,4 @@
-"""A tracer that keeps its spans, for tests of which spans are recorded."""
+"""A tracer that stores its spans, for tests of which spans are recorded."""
 
 from datetime import UTC, datetime
 
@@ -8,7 +8,7 @@ SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Kept(Tracer):
-    """Keeps each span with its parent, and gives every span the same traceparent."""
+    """Stores each span with its parent, and gives every span the same traceparent."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[Span, str]] = []

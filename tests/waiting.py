@@ -1,4 +1,4 @@
-"""Waiting for a condition: no test sleeps for its own sake, and no test states how long something may take."""
+"""Waiting for a condition: no test sleeps a fixed time, and no test asserts a duration."""
 
 import asyncio
 import time
@@ -12,9 +12,9 @@ LIMIT_S = 60
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds; the event loop stays free meanwhile."""
+    """Wait until the condition holds, without blocking the event loop."""
     async with asyncio.timeout(LIMIT_S):
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+        while not condition():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.005)
 
 

@@ -63,7 +63,7 @@ class Cache:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                progress.say(f"another process is filling {self.root}; waiting for it")
+                progress.report(f"another process is filling {self.root}; waiting for it")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             for stale in self.root.glob(f"{_WORK_PREFIX}*"):
                 _remove(stale)

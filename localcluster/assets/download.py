@@ -26,7 +26,7 @@ from localcluster.assets.recipes import Download, Recipe
 # Enough for a slow TLS handshake; paid in full for an unreachable host.
 CONNECT_TIMEOUT_S = 6.0
 _CHUNK = 1 << 20
-_SAY_EVERY_S = 5.0
+_REPORT_EVERY_S = 5.0
 # Checksum files are a few kilobytes, the JSON of a GitHub release below one megabyte.
 _SMALL_LIMIT = 4 << 20
 
@@ -79,7 +79,7 @@ class Downloader:
         expected = published_digest(source, file_name, self._read_small(source.checksum_url))
         if expected is None:
             raise _RefusedError(f"no checksum is published for {file_name}, and an unverified binary is not used")
-        self._progress.say(f"{recipe.tool} {recipe.version}: downloading {source.url}")
+        self._progress.report(f"{recipe.tool} {recipe.version}: downloading {source.url}")
         arrived = work / file_name
         actual = self._save(source.url, arrived, str(recipe.tool))
         if actual != expected:
@@ -95,16 +95,16 @@ class Downloader:
 
     def _save(self, url: str, target: Path, label: str) -> str:
         digest = hashlib.sha256()
-        received, said = 0, time.monotonic()
+        received, reported_at = 0, time.monotonic()
         with self._opened(url) as stream, target.open("wb") as out:
             try:
                 while chunk := stream.read(_CHUNK):
                     digest.update(chunk)
                     out.write(chunk)
                     received += len(chunk)
-                    if time.monotonic() - said > _SAY_EVERY_S:
-                        said = time.monotonic()
-                        self._progress.say(f"{label}: {received >> 20} MiB so far")
+                    if time.monotonic() - reported_at > _REPORT_EVERY_S:
+                        reported_at = time.monotonic()
+                        self._progress.report(f"{label}: {received >> 20} MiB so far")
             except (OSError, HTTPException) as error:
                 raise _RefusedError(f"{url} broke off after {received >> 20} MiB: {_words(error)}") from error
         return digest.hexdigest()

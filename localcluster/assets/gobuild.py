@@ -20,7 +20,7 @@ from localcluster.assets.progress import Progress
 from localcluster.assets.providers import Answer
 from localcluster.assets.recipes import GoBuild, Recipe
 
-_SAY_EVERY_S = 20
+_REPORT_EVERY_S = 20
 _TAIL_LINES = 15
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -60,7 +60,7 @@ class GoBuilder:
         binaries.mkdir(parents=True)
         staged: list[str] = []
         if target.staged:
-            self._progress.say(f"{names} {target.version}: reading the module {target.module}")
+            self._progress.report(f"{names} {target.version}: reading the module {target.module}")
             staged = staging_modules(self._module_file(go, target, folder))
         (folder / "go.mod").write_text(module_text(target, staged))
         # The binary of a single package gets the tool's name; of several, each gets its package's name, which for
@@ -68,7 +68,7 @@ class GoBuilder:
         output = binaries if len(group) > 1 else binaries / group[0].tool
         command = [go, "build", "-ldflags", linker_flags(target), "-o", f"{output}{os.sep if len(group) > 1 else ''}"]
         command += [recipe.build.package for recipe in group]
-        self._progress.say(f"{names} {target.version}: go build (minutes on a first run)")
+        self._progress.report(f"{names} {target.version}: go build (minutes on a first run)")
         self._run(command, folder, names)
         return binaries
 
@@ -106,9 +106,9 @@ class GoBuilder:
     def _wait(self, process: subprocess.Popen[bytes], names: str) -> None:
         while True:
             try:
-                process.wait(timeout=_SAY_EVERY_S)
+                process.wait(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
-                self._progress.say(f"{names}: go is still at work")
+                self._progress.report(f"{names}: go is still at work")
             else:
                 return
 

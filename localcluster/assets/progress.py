@@ -21,7 +21,7 @@ class Progress:
         """Seconds since this object was created."""
         return time.monotonic() - self._started
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Write one line; a closed terminal is ignored."""
         if self._quiet:
             return

@@ -56,7 +56,7 @@ class Folder:
         """The setting's name, as the user writes it."""
         return f"${self.setting}"
 
-    def look(self, recipe: Recipe) -> Answer:
+    def find(self, recipe: Recipe) -> Answer:
         """Return the binary in this folder, if it exists and has the right version."""
         candidate = self.path / recipe.tool
         if not candidate.is_file():

@@ -70,7 +70,7 @@ def at_hand(tools: Iterable[Tool]) -> bool:
     release, platform, folders = release_for(None, os.environ), this_platform(), folders_of(os.environ)
     cache = Cache(cache_root(os.environ))
     recipes = (recipe_for(tool, release, platform) for tool in tools)
-    return all(cache.find(recipe) or any(folder.look(recipe).path for folder in folders) for recipe in recipes)
+    return all(cache.find(recipe) or any(folder.find(recipe).path for folder in folders) for recipe in recipes)
 
 
 def folders_of(environ: Mapping[str, str]) -> list[Folder]:
@@ -106,7 +106,7 @@ class Chain:
                 refusals[recipe.tool].append(f"cache: {self._cache.path(recipe)} is not there")
             self._fetch(missing, found, refusals)
         if missing := _without(recipes, found):
-            raise AssetsError(_nobody_has(missing, refusals))
+            raise AssetsError(_not_available(missing, refusals))
         return found
 
     def _from_folders(self, recipes: Sequence[Recipe], refusals: dict[Tool, list[str]]) -> dict[Tool, Path]:
@@ -114,7 +114,7 @@ class Chain:
         for folder in self._folders:
             faults = []
             for recipe in _without(recipes, found):
-                answer = folder.look(recipe)
+                answer = folder.find(recipe)
                 if answer.path:
                     found[recipe.tool] = answer.path
                     continue
@@ -143,18 +143,18 @@ class Chain:
                     recipe = answer.recipe
                     if answer.path:
                         found[recipe.tool] = self._cache.admit(recipe, answer.path)
-                        self._progress.say(f"{recipe.tool} {recipe.version}: ready ({fetcher.name})")
+                        self._progress.report(f"{recipe.tool} {recipe.version}: ready ({fetcher.name})")
                     else:
                         refusals[recipe.tool].append(f"{fetcher.name}: {answer.reason}")
                         first_line = answer.reason.splitlines()[0] if answer.reason else "no reason given"
-                        self._progress.say(f"{recipe.tool} {recipe.version}: no {fetcher.name}: {first_line}")
+                        self._progress.report(f"{recipe.tool} {recipe.version}: no {fetcher.name}: {first_line}")
 
 
 def _without(recipes: Sequence[Recipe], found: Mapping[Tool, Path]) -> list[Recipe]:
     return [recipe for recipe in recipes if recipe.tool not in found]
 
 
-def _nobody_has(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[str]]) -> str:
+def _not_available(missing: Sequence[Recipe], refusals: Mapping[Tool, Sequence[str]]) -> str:
     lines = ["these binaries could not be supplied:"]
     for recipe in missing:
         lines.append(f"  {recipe.tool} {recipe.version}")

@@ -1,4 +1,4 @@
-"""The supported combinations of versions (pure data and look-ups, no I/O).
+"""The supported combinations of versions (pure data and lookups, no I/O).
 
 One row per Kubernetes minor: the patch release that is downloaded or built. etcd, kwok, Helm and KAI-Scheduler are
 the same for every minor: a newer etcd serves older API servers, and one build then suffices for all rows.

@@ -47,7 +47,7 @@ class Boot:
         try:
             mount_all(self._node)
             connect_network()
-            self._say("namespaces are ready")
+            self._log("namespaces are ready")
             await self._start_all()
         except Exception:
             self._node.failed.write_text(traceback.format_exc())
@@ -64,9 +64,9 @@ class Boot:
         await self._answers([*self._plan["ctr"], "version"], "containerd")
         for archive in self._plan["images"]:
             await self._run([*self._plan["ctr"], "-n", "k8s.io", "images", "import", archive])
-        self._say("images are imported")
+        self._log("images are imported")
         await self._answers([*self._plan["kubectl"], "get", "--raw", "/readyz"], "kube-apiserver")
-        self._say("the API server is ready")
+        self._log("the API server is ready")
         for name in self._plan["processes"]:
             if name not in self._processes:
                 self._start(name)
@@ -135,7 +135,7 @@ class Boot:
             process.kill()
             await asyncio.to_thread(process.wait)
 
-    def _say(self, text: str) -> None:
+    def _log(self, text: str) -> None:
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
 

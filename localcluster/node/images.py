@@ -81,7 +81,7 @@ class Images:
         archive = self._store / f"bowline-{source_digest(CHECKOUT)}.tar"
         if not archive.is_file():
             base = self._base()
-            self._progress.say("image bowline: the Dockerfile is built")
+            self._progress.report("image bowline: the Dockerfile is built")
             former = self._entry(BOWLINE_IMAGE, "id")
             # With its layers cached, a change of Bowline's own sources does not install the dependencies again.
             arguments = ["--layers=true", f"--build-arg=PYTHON_IMAGE={base}"]
@@ -116,7 +116,7 @@ class Images:
                 "no registry answers, and the Python that runs this is the system's, which cannot be copied into an"
                 " image; use one with a prefix of its own (pyenv, uv) or load docker.io/library/python:3.13-slim"
             )
-        self._progress.say("image python: no registry answers; built from Debian packages and this Python")
+        self._progress.report("image python: no registry answers; built from Debian packages and this Python")
         with _Folder(self._store) as folder:
             root = folder / "root"
             excluded = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "locale", "man")]

@@ -52,7 +52,7 @@ def build_programs(cache: Path, progress: Progress) -> Programs:
 
 
 def _build(work: Path, progress: Progress) -> None:
-    progress.say("fake GPUs: go build")
+    progress.report("fake GPUs: go build")
     _run(["gcc", "-static", "-Os", "-o", str(work / "pause"), str(SOURCES / "pause.c")], work)
     library = ["gcc", "-shared", "-fPIC", "-Os", "-o", str(work / "libnvidia-ml.so.1"), str(SOURCES / "nvml.c")]
     _run(library, work)

@@ -1,4 +1,4 @@
-"""The shared API server without any BindRequest: the rules of the CRD are what is tested here."""
+"""The shared API server without BindRequests: the rules of the CRD are tested here."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""BindRequests as they are on the wire: what the unmodified KAI scheduler writes, and what uses Bowline's fields."""
+"""BindRequests as they are on the wire: those of the unmodified KAI scheduler, and those with Bowline's fields."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,13 +21,13 @@ GROUP = "7a7a3d5e-1111-4222-8333-944445555666"
 
 
 def spec(**fields: Any) -> dict[str, Any]:
-    """A spec as the scheduler writes one, with these fields beside or instead; None leaves one out."""
+    """A spec as the scheduler writes one, with additional or changed fields; None removes one."""
     base = {"podName": "pod", "selectedNode": "gpu-node-0", "receivedResourceType": "Regular"}
     return {key: value for key, value in {**base, **fields}.items() if value is not None}
 
 
 def bind_request(name: str, body: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
-    """The object around a spec, with the scheduler's label."""
+    """The object of a spec, with the scheduler's label."""
     labels = {"selected-node": "gpu-node-0"}
     return {
         "apiVersion": names.API_VERSION,
@@ -40,7 +40,7 @@ def bind_request(name: str, body: Mapping[str, Any], **metadata: Any) -> dict[st
 FRACTION = spec(
     receivedResourceType="Fraction", receivedGPU={"count": 1, "portion": "0.50"}, selectedGPUGroups=[GROUP]
 )
-# Every form the scheduler is known to write. None of these may ever be refused.
+# Every form the scheduler is known to write. None of these may ever be rejected.
 ON_THE_WIRE = [
     pytest.param(spec(receivedGPU={"portion": "0.00"}), id="a CPU pod: no count, portion 0.00"),
     pytest.param(spec(receivedGPU={"count": 0, "portion": "0.00"}), id="a CPU pod with a count of 0"),

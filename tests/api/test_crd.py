@@ -1,4 +1,4 @@
-"""The generated CRD as data: that it says what the models say, and nothing a structural schema cannot carry."""
+"""The generated CRD as data: it matches the models, and a structural schema can express it."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The CRD on the real API server: what it lets in, what it refuses and how it says so, what watches can select."""
+"""The CRD on the real API server: what it accepts, what it rejects with which message, what watches can select."""
 
 from typing import Any
 
@@ -40,11 +40,11 @@ REFUSED = [
     pytest.param(spec(podName=7), "spec.podName", "string", id="a pod name that is a number"),
     pytest.param(spec(receivedGPU={"count": -1}), "spec.receivedGPU.count", "0", id="a negative count"),
     pytest.param(spec(receivedGPU={"count": "1"}), "spec.receivedGPU.count", "integer", id="a count as a string"),
-    pytest.param(spec(receivedGPU={"count": 1.5}), "spec.receivedGPU.count", "integer", id="a broken count"),
+    pytest.param(spec(receivedGPU={"count": 1.5}), "spec.receivedGPU.count", "integer", id="a fractional count"),
     pytest.param(spec(receivedGPU={"count": 2**31}), "spec.receivedGPU.count", "2147483647", id="a count too large"),
     pytest.param(spec(receivedGPU={"portion": 0.5}), "spec.receivedGPU.portion", "string", id="a number"),
     pytest.param(spec(receivedGPU={"portion": "1.5"}), "spec.receivedGPU.portion", "match", id="more than a device"),
-    pytest.param(spec(receivedGPU={"portion": "-0.5"}), "spec.receivedGPU.portion", "match", id="less than nothing"),
+    pytest.param(spec(receivedGPU={"portion": "-0.5"}), "spec.receivedGPU.portion", "match", id="less than zero"),
     pytest.param(spec(receivedGPU={"portion": ".5"}), "spec.receivedGPU.portion", "match", id="no leading digit"),
     pytest.param(spec(receivedGPU={"portion": "5e-1"}), "spec.receivedGPU.portion", "match", id="an exponent"),
     pytest.param(spec(receivedGPU={"portion": "NaN"}), "spec.receivedGPU.portion", "match", id="not a number"),
@@ -155,15 +155,15 @@ RENAMED = {"gadgets": ALLOCATION["devices"]}
 CHANGED = [
     pytest.param("podName", "other", id="another pod"),
     pytest.param("podUID", "another", id="another UID"),
-    pytest.param("podUID", None, id="the UID taken away"),
+    pytest.param("podUID", None, id="the UID removed"),
     pytest.param("selectedNode", "gpu-node-1", id="another node"),
     pytest.param("receivedResourceType", "Regular", id="another type"),
-    pytest.param("receivedResourceType", None, id="the type taken away"),
+    pytest.param("receivedResourceType", None, id="the type removed"),
     pytest.param("receivedGPU", {"count": 2, "portion": "0.50"}, id="more devices"),
-    pytest.param("receivedGPU", {"count": 1}, id="the portion taken away"),
+    pytest.param("receivedGPU", {"count": 1}, id="the portion removed"),
     pytest.param("selectedGPUGroups", [GROUP, "more"], id="one more group"),
     pytest.param("selectedGPUGroups", ["other"], id="another group"),
-    pytest.param("resourceClaimAllocations", None, id="the allocations taken away"),
+    pytest.param("resourceClaimAllocations", None, id="the allocations removed"),
     pytest.param("resourceClaimAllocations", [{"name": "dev", "allocation": {}}], id="an allocation emptied"),
     pytest.param(
         "resourceClaimAllocations",
@@ -214,13 +214,13 @@ def test_the_decision_cannot_grow(crd_cluster: Cluster, field: str) -> None:
 
 ALLOWED = [
     pytest.param({"spec": {"backoffLimit": 3}}, id="the limit is set"),
-    pytest.param({"spec": {"backoffLimit": None}}, id="the limit is taken away"),
-    pytest.param({"spec": {"podName": "pod", "receivedGPU": {"count": 1}}}, id="what is there is written again"),
+    pytest.param({"spec": {"backoffLimit": None}}, id="the limit is removed"),
+    pytest.param({"spec": {"podName": "pod", "receivedGPU": {"count": 1}}}, id="an unchanged write"),
     pytest.param({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, id="labels and annotations"),
     pytest.param({"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="the finalizer"),
     pytest.param(
         {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "u"}]}},
-        id="the owner reference by which a request is pinned",
+        id="the owner reference that pins a request",
     ),
 ]
 
@@ -229,5 +229,5 @@ ALLOWED = [
 def test_what_is_not_the_decision_may_change(crd_cluster: Cluster, patch: dict[str, Any]) -> None:
     crd_cluster.api.post(ALL, bind_request("open", {**EVERYTHING, "backoffLimit": 1}))
     crd_cluster.api.patch(f"{ALL}/open", patch)
-    # A finalizer that nobody serves here would keep the object.
+    # No controller here removes a finalizer, which would keep the object.
     crd_cluster.api.patch(f"{ALL}/open", {"metadata": {"finalizers": None}})

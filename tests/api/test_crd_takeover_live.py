@@ -1,4 +1,4 @@
-"""Our definition over a laxer one that is there already, with objects in it that ours would not let in."""
+"""Our CRD over an existing one without rules, with stored objects that ours would reject."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ BAD = {
 
 
 def lax_definition() -> dict[str, Any]:
-    """A definition with our names that holds nothing: no schema, no rules, no selectable fields, no columns."""
+    """A CRD with our names and no constraints: no schema, no rules, no selectable fields, no columns."""
     definition = crd.custom_resource_definition()
     (version,) = definition["spec"]["versions"]
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -32,7 +32,7 @@ def lax_definition() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def taken_over() -> Iterator[Cluster]:
-    """A cluster with an object from before, and our definition in force."""
+    """A cluster with an object from before, and our CRD in force."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=())) as cluster:
         definition = lax_definition()
         cluster.kubectl("apply", "--server-side", "-f", "-", input=yaml.safe_dump(definition))
@@ -40,7 +40,7 @@ def taken_over() -> Iterator[Cluster]:
         cluster.wait_established(name)
         cluster.api.post(ALL, bind_request("old", BAD))
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        # A changed schema comes into force a little later; each try is a request, no sleep.
+        # A changed schema comes into force a little later; each attempt is a request, no sleep.
         while accepts(cluster):
             pass
         yield cluster
@@ -57,7 +57,7 @@ def accepts(cluster: Cluster) -> bool:
 @pytest.mark.parametrize(
     ("subresource", "patch"),
     [
-        pytest.param("/status", {"status": {"phase": "Failed", "reason": "Invalid: no pod"}}, id="how it ended"),
+        pytest.param("/status", {"status": {"phase": "Failed", "reason": "Invalid: no pod"}}, id="the result"),
         pytest.param("", {"metadata": {"finalizers": ["bowline.dev/rollback"]}}, id="a finalizer"),
         pytest.param("", {"metadata": {"finalizers": None}}, id="no finalizer"),
     ],
@@ -65,7 +65,7 @@ def accepts(cluster: Cluster) -> bool:
 def test_an_old_object_that_is_wrong_can_still_be_ended(
     taken_over: Cluster, subresource: str, patch: dict[str, Any]
 ) -> None:
-    """Faults that were there before count only for who touches them; else its failure could never be written."""
+    """Old errors count only for writes of those fields; otherwise its failure could never be written."""
     taken_over.api.patch(f"{ALL}/old{subresource}", patch)
 
 

@@ -39,13 +39,15 @@ STATUS = {
 def test_a_whole_status_is_stored_as_written(crd_cluster: Cluster) -> None:
     crd_cluster.api.post(ALL, bind_request("done", spec()))
     assert crd_cluster.api.patch(f"{ALL}/done/status{STRICT}", {"status": STATUS})["status"] == STATUS
-    assert crd_cluster.api.get(f"{ALL}/done")["metadata"]["generation"] == 1, "a status is no new decision"
+    assert crd_cluster.api.get(f"{ALL}/done")["metadata"]["generation"] == 1, (
+        "a status write does not change the generation"
+    )
 
 
 BAD_STATUS = [
     pytest.param({"phase": "Bound"}, "status.phase", id="an unknown phase"),
     pytest.param({"failedAttempts": -1}, "status.failedAttempts", id="negative attempts"),
-    pytest.param({"startTime": "yesterday"}, "status.startTime", id="a time that is none"),
+    pytest.param({"startTime": "yesterday"}, "status.startTime", id="an invalid time"),
     pytest.param({"conditions": [{"type": "Bound"}]}, "status.conditions[0].reason", id="half a condition"),
     pytest.param({"conditions": [CONDITION, CONDITION]}, "status.conditions[1]", id="two conditions of one type"),
     pytest.param(
@@ -135,7 +137,7 @@ def test_kubectl_explains_every_field(crd_cluster: Cluster) -> None:
 
 
 def test_the_api_server_keeps_all_of_the_definition(crd_cluster: Cluster) -> None:
-    """It drops what it does not know of a schema; a rule of ours would then not hold, without a word."""
+    """It drops unknown parts of a schema; a rule of ours would then silently not apply."""
     sent = crd.custom_resource_definition()
     stored = crd_cluster.api.get(
         f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{sent['metadata']['name']}"

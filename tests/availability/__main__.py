@@ -1,6 +1,6 @@
-"""``python -m tests.availability``: the table of what replacing certificates and replicas costs. Takes ten minutes.
+"""``python -m tests.availability``: a table of the cost of replacing certificates and replicas. Takes ten minutes.
 
-``--replicas 2,3`` and ``--only WORD`` choose; the exit status is 1 if a scenario has cost more than it may.
+``--replicas 2,3`` and ``--only WORD`` select; the exit status is 1 if a scenario has cost more than allowed.
 """
 
 import argparse
@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 def main() -> int:
-    """Play the scenarios and print the table."""
+    """Run the scenarios and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.availability", description=__doc__)
     parser.add_argument("--replicas", default="2,3", help="numbers of replicas (%(default)s)")
     parser.add_argument("--only", default="", help="scenarios with this word in their name")

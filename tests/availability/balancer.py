@@ -1,8 +1,8 @@
-"""A TCP balancer on this machine, in the place of a Service: round robin over the replicas that say they are ready.
+"""A TCP balancer on this machine in place of a Service: round robin over the ready replicas.
 
-It knows nothing of TLS or HTTP. As with a Service, a connection stays where it is once it is made, and readiness is
-known a moment late. Unlike one it tries the next replica when a connection is refused, so that what is measured is
-the webhook, and not how soon a dead pod is taken out of a list.
+It is independent of TLS and HTTP. As with a Service, an open connection stays with its replica, and readiness is
+observed with a delay. Unlike a Service it tries the next replica when a connection is refused, so that the webhook is
+measured, and not how soon a deleted pod is removed from a list.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-# Kubelets ask every few seconds; sooner here, so that a scenario takes seconds and not minutes.
+# Kubelets probe every few seconds; sooner here, so that a scenario takes seconds and not minutes.
 _ASK_EVERY_S = 0.1
 _ASK_TIMEOUT_S = 2.0
 _CHUNK = 65536
@@ -20,7 +20,7 @@ _CHUNK = 65536
 
 @dataclass(slots=True)
 class Backend:
-    """One replica: where it answers, where it says whether it is ready, and what it said last."""
+    """One replica: its address, the address of its readiness probe, and the last result."""
 
     listen: str
     metrics: str
@@ -29,7 +29,7 @@ class Backend:
 
 @dataclass(slots=True)
 class Balancer:
-    """Passes connections on. ``backends`` may change at any time."""
+    """Relays connections. ``backends`` may change at any time."""
 
     port: int
     backends: list[Backend] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Balancer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Listen and ask for readiness until the block is left."""
+        """Listen and probe readiness until the block ends."""
         server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
         asking = asyncio.create_task(self._ask(), name="readiness")
         try:
@@ -51,7 +51,7 @@ class Balancer:
             await asyncio.gather(asking, *self._connections, return_exceptions=True)
 
     def forget(self, listen: str) -> None:
-        """Send nobody there any more."""
+        """Open no further connections to it."""
         self.backends = [backend for backend in self.backends if backend.listen != listen]
 
     async def _ask(self) -> None:
@@ -95,7 +95,7 @@ class Balancer:
 
 
 async def _passed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass bytes on to the end, and the end too."""
+    """Relay bytes up to the end, and the end too."""
     try:
         while chunk := await reader.read(_CHUNK):
             writer.write(chunk)

@@ -1,8 +1,8 @@
-"""Pods created at a steady rate, and what became of each.
+"""Pods created at a steady rate, and the result of each.
 
-They are dry runs: the API server calls every webhook for them as for any other, and writes nothing. The rate is kept
-whatever the answers take, up to a number of pods at a time: beyond it the machine, not the webhook, is measured, and
-the rate that was reached is told.
+They are dry runs: the API server calls every webhook as for other requests, and stores nothing. The rate is kept
+independently of the replies, up to a number of pods at a time: beyond it the machine is measured, not the webhook,
+and the rate that was reached is reported.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ class Load:
 
     @property
     def in_flight(self) -> int:
-        """Return how many calls have begun and not ended."""
+        """Return how many calls are in flight."""
         return len(self._pending)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Create pods until the block is left; then wait for the last answers."""
+        """Create pods until the block ends; then wait for the last replies."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         pace = asyncio.create_task(self._pace(), name="pace")
@@ -58,7 +58,7 @@ class Load:
             await asyncio.sleep(max(0.0, due - loop.time()))
             if len(self._pending) >= AT_A_TIME:
                 await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
-            # What could not be kept is not made up for: a burst would be another load.
+            # Missed calls are not caught up: a burst would be another load.
             due = max(due, loop.time() - 1 / self.rate) + 1 / self.rate
             self.begun += 1
             task = loop.create_task(self._call(self.begun))

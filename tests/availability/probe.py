@@ -1,7 +1,8 @@
-"""Handshakes with every replica, checked as an API server would that has just read whom it is to trust.
+"""Handshakes with every replica, verified as by an API server that has just read the CA bundle.
 
-API servers keep their connections, so a moment of wrong certificates may cost no call; here it is seen. Each round
-reads the published bundle and then dials: whoever serves what that bundle does not vouch for has been too early.
+API servers keep their connections, so a short time with wrong certificates may cost no call; here it is detected.
+Each round reads the published bundle and then connects: a certificate that the bundle does not cover is served too
+early.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class Probe:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Shake hands until the block is left."""
+        """Make handshakes until the block ends."""
         task = asyncio.create_task(self._probe(), name="probe")
         try:
             yield
@@ -59,7 +60,7 @@ class Probe:
             self.refused.append(f"handshake: {error.verify_message}")
             return
         except OSError:
-            return  # it is going away, or has been killed
+            return  # it is stopping, or has been killed
         self.done += 1
         writer.close()
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Replicas of the webhook behind a balancer, called by a real API server; and what is done to them."""
+"""Replicas of the webhook behind a balancer, called by a real API server; and disturbances of them."""
 
 import asyncio
 import contextlib
@@ -19,20 +19,20 @@ from shared.kube.config import load_access
 from tests.availability import webhook
 from tests.availability.balancer import Backend, Balancer
 
-# Lives as short as they can be while the order of things stays that of years.
+# Lifetimes as short as possible while the order of events remains that of years.
 LIFETIMES, DRAIN = "20,60,2", "--drain=2s"
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRET = "bowline-ca"
 _READY_S = 60.0
-# What the API server logs of a call that got no answer, whether it lets the object through or refuses it.
+# The API server's log line of a call without a response, whether the object is allowed or denied.
 _LOST = re.compile(r"[Ff]ailed calling webhook, failing (?:open|closed) (\S+): (.*)")
-# The machine was too slow, or somebody hung: the one reason of which a loaded machine is no judge.
+# The machine was too slow, or a process hung: the one reason that a loaded machine cannot exclude.
 TIMED_OUT = "context deadline exceeded"
 
 
 @dataclass(slots=True)
 class Rig:
-    """A cluster with the chart, and replicas that come and go."""
+    """A cluster with the chart, and replicas that are started and stopped."""
 
     cluster: Cluster
     client: KubeClient
@@ -41,7 +41,7 @@ class Rig:
     drain: str = DRAIN
     replicas: list[LocalProcess] = field(default_factory=list)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
-    _gone: dict[str, float] = field(default_factory=dict)
+    _stopped: dict[str, float] = field(default_factory=dict)
 
     async def add(self) -> LocalProcess:
         """Start a replica; it is called once it is ready."""
@@ -58,13 +58,13 @@ class Rig:
         return replica
 
     async def ready(self) -> None:
-        """Wait until the balancer has seen every replica ready."""
+        """Wait until the balancer has observed every replica ready."""
         async with asyncio.timeout(_READY_S):
             while not all(backend.ready for backend in self.balancer.backends):  # noqa: ASYNC110 - polled anyway
                 await asyncio.sleep(0.05)
 
     async def scale(self, count: int) -> None:
-        """Have that many ready replicas."""
+        """Start replicas until so many are ready."""
         while len(self.replicas) > count:
             await self.stop(self.replicas[-1])
         while len(self.replicas) < count:
@@ -72,23 +72,23 @@ class Rig:
         await self.ready()
 
     async def stop(self, replica: LocalProcess) -> None:
-        """End a replica as a kubelet would."""
+        """Stop a replica as a kubelet would."""
         self._remember(replica)
-        assert await asyncio.to_thread(replica.stop, 60.0), "it did not end by itself"
+        assert await asyncio.to_thread(replica.stop, 60.0), "it did not exit by itself"
         self._removed(replica)
 
     async def kill(self, replica: LocalProcess) -> None:
-        """End a replica as a crash would."""
+        """Kill a replica, as in a crash."""
         self._remember(replica)
         await asyncio.to_thread(replica.kill)
         self._removed(replica)
 
     def total(self, series: str) -> float:
-        """Return the sum of a counter over all replicas there have been, as far as the dead could still tell."""
-        return sum(_counted(replica, series) for replica in self.replicas) + self._gone.get(series, 0.0)
+        """Return the sum of a counter over all replicas so far, with the last known values of stopped ones."""
+        return sum(_counted(replica, series) for replica in self.replicas) + self._stopped.get(series, 0.0)
 
     def lost(self) -> list[str]:
-        """Return why each call of the API server that got no answer so far got none."""
+        """Return the reason of each of the API server's calls without a response so far."""
         return [found[2] for found in _LOST.finditer(self.cluster.process("kube-apiserver").log.read_text())]
 
     def mangle(self, data: Mapping[str, Any] | None) -> None:
@@ -98,7 +98,7 @@ class Rig:
 
     def _remember(self, replica: LocalProcess) -> None:
         for series in COUNTED:
-            self._gone[series] = self._gone.get(series, 0.0) + _counted(replica, series)
+            self._stopped[series] = self._stopped.get(series, 0.0) + _counted(replica, series)
 
     def _removed(self, replica: LocalProcess) -> None:
         self.replicas.remove(replica)

@@ -1,4 +1,4 @@
-"""What is done to the webhook while pods are created through it. Each leaves as many replicas as it found."""
+"""Disturbances of the webhook while pods are created through it. Each ends with as many replicas as it began."""
 
 import asyncio
 import base64
@@ -11,14 +11,14 @@ from tests.availability.rig import RENEWALS, SWITCHES, TIMED_OUT, WEBHOOK, Rig
 
 RATE = 100.0
 JUNK = base64.b64encode(b"junk").decode()
-# Before something is done, and after: for connections to be in use, and for what it does to be seen.
+# Before and after a disturbance: for connections to be in use, and for its effects to be observed.
 LEAD_S, TAIL_S = 1.5, 3.0
-HEARD_S = 0.05
+NOTIFIED_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a scenario has cost. ``allowed`` failures are those that nothing could have prevented."""
+    """The cost of a scenario. ``allowed`` failures are those that could not be prevented."""
 
     scenario: str
     replicas: int
@@ -37,37 +37,37 @@ class Outcome:
 
     @property
     def timed_out(self) -> tuple[str, ...]:
-        """Return the lost calls that got no answer in time: of those a machine that is too slow is no judge."""
+        """Return the lost calls that timed out: on a slow machine they prove nothing."""
         return tuple(why for why in self.lost if TIMED_OUT in why)
 
     @property
     def is_good(self) -> bool:
-        """Return whether it has cost no more than it may."""
+        """Return whether it has cost no more than allowed."""
         return self.pods > 0 and self.failures <= self.allowed and len(self.lost) <= self.allowed and not self.refused
 
 
-# Does it, and returns how many failures are allowed.
-Deed = Callable[[Rig, Load], Awaitable[int]]
+# Runs the disturbance, and returns how many failures are allowed.
+Disturbance = Callable[[Rig, Load], Awaitable[int]]
 
 
 async def nothing(rig: Rig, load: Load) -> int:
-    """Nothing happens: what is lost here, the machine has lost."""
+    """No disturbance: any lost call is the machine's."""
     await asyncio.sleep(10.0)
     return 0
 
 
 async def rotation(rig: Rig, load: Load, switches: int = 3) -> int:
-    """Leaves are renewed and the CA is rotated, in real time."""
+    """Serving certificates are renewed and the CA is rotated, in real time."""
     before = rig.total(SWITCHES)
     while rig.total(SWITCHES) < before + switches:  # noqa: ASYNC110 - other processes have no event
         await asyncio.sleep(1.0)
-    # The farewell of the former authority belongs to it.
+    # It includes the removal of the former CA.
     await asyncio.sleep(22.0)
     return 0
 
 
 async def drained(rig: Rig, load: Load) -> int:
-    """A replica is told to stop, and another takes its place afterwards."""
+    """A replica is stopped, and another replaces it afterwards."""
     await rig.stop(rig.replicas[0])
     await rig.add()
     await rig.ready()
@@ -75,11 +75,11 @@ async def drained(rig: Rig, load: Load) -> int:
 
 
 async def killed(rig: Rig, load: Load) -> int:
-    """A replica is killed; the calls that were on their way to it are lost."""
+    """A replica is killed; the calls that were in flight to it are lost."""
     allowed, begun = load.in_flight, load.begun
     await rig.kill(rig.replicas[0])
-    # So are those sent on connections of whose end the API server has not heard yet: balancer and kernels pass it on.
-    await asyncio.sleep(HEARD_S)
+    # So are those sent on closed connections before the API server is notified, through balancer and kernels.
+    await asyncio.sleep(NOTIFIED_S)
     allowed += load.begun - begun
     await rig.add()
     await rig.ready()
@@ -87,7 +87,7 @@ async def killed(rig: Rig, load: Load) -> int:
 
 
 async def rolled(rig: Rig, load: Load) -> int:
-    """Every replica is replaced, one ready before another goes, as the chart's Deployment says."""
+    """Every replica is replaced, one ready before the next stops, as the chart's Deployment requires."""
     for old in list(rig.replicas):
         await rig.add()
         await rig.ready()
@@ -112,7 +112,7 @@ async def secret_mangled(rig: Rig, load: Load) -> int:
 
 
 KEYS = ("tls.crt", "tls.key", "ca.crt")
-SCENARIOS: dict[str, Deed] = {
+SCENARIOS: dict[str, Disturbance] = {
     "nothing": nothing,
     "leaves renewed, CA rotated": rotation,
     "a replica drained": drained,
@@ -123,8 +123,8 @@ SCENARIOS: dict[str, Deed] = {
 }
 
 
-async def played(rig: Rig, name: str, deed: Deed, rate: float = RATE) -> Outcome:
-    """Create pods while it is done; return what it has cost."""
+async def played(rig: Rig, name: str, deed: Disturbance, rate: float = RATE) -> Outcome:
+    """Create pods during the disturbance; return the cost."""
     replicas, lost = len(rig.replicas), len(rig.lost())
     switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
     load = Load(rig.client, rate)

@@ -1,6 +1,6 @@
-"""The short form of ``make test-availability``: the order of things, a few seconds each, on whatever machine.
+"""The short form of ``make test-availability``: the order of events, a few seconds each, on any machine.
 
-The whole, at 100 pods a second and with the CA's lives in real time, is ``python -m tests.availability``.
+The complete form, at 100 pods a second and with the CA's lifetimes in real time, is ``python -m tests.availability``.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.availability.rig import TIMED_OUT, rig_on
 from tests.availability.scenarios import played, rolled, secret_emptied
 
 RATE = 25.0
-# A CA that lives as long as the test: introduced, used and removed while the Secret is emptied.
+# A CA with the lifetime of the test: introduced, used and removed while the Secret is emptied.
 LIFETIMES = "4,3600,0.5"
 
 
@@ -23,19 +23,19 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.timeout(300)  # replicas are started one after the other, on a machine that may have much to do
+@pytest.mark.timeout(300)  # replicas are started one after the other, on a machine that may be busy
 async def test_neither_a_new_authority_nor_a_rollout_loses_a_call(cluster: Cluster) -> None:
     async with rig_on(cluster) as rig:
         rig.lifetimes, rig.drain = LIFETIMES, "--drain=1s"
         await rig.scale(2)
         emptied = await played(rig, "the Secret emptied", secret_emptied, RATE)
         rolled_over = await played(rig, "all rolled", rolled, RATE)
-    assert emptied.switches >= 1, "another authority has been switched to meanwhile"
+    assert emptied.switches >= 1, "the CA was replaced meanwhile"
     assert emptied.renewals >= 2
     for outcome in (emptied, rolled_over):
         assert outcome.pods > RATE
         assert outcome.handshakes > 0
         assert outcome.refused == ()
-        # Calls that time out are a slow machine's; the long form, on a quiet one, allows none of them either.
+        # Calls that time out are a slow machine's; the long form, on an idle one, allows none of them either.
         assert set(outcome.lost) == set(outcome.timed_out)
         assert [why for why in outcome.reasons if TIMED_OUT not in why] == []

@@ -1,6 +1,7 @@
-"""``python -m tests.availability.webhook``: the webhook, with certificates that live for seconds.
+"""``python -m tests.availability.webhook``: the webhook, with certificates that are valid for seconds.
 
-``BOWLINE_TEST_LIFETIMES`` has the seconds of a leaf, of its CA, and the grace for API servers, separated by commas.
+``BOWLINE_TEST_LIFETIMES``: the seconds of a serving certificate, of its CA, and the grace period for API servers,
+separated by commas.
 """
 
 import os

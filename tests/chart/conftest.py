@@ -18,7 +18,7 @@ def chart() -> Chart:
 
 @pytest.fixture(scope="session")
 def helm_command(chart: Chart) -> HelmCli:
-    """The helm command, for what the library behind the fallback cannot do."""
+    """The helm command, for functions that the library behind the fallback does not have."""
     if not isinstance(chart.helm, HelmCli):
         pytest.skip(f"needs the helm command; there is only {chart.helm.name}")
     return chart.helm
@@ -32,11 +32,11 @@ def rendered(chart: Chart) -> Rendered:
 
 @pytest.fixture(scope="session")
 def chart_cluster() -> Iterator[Cluster]:
-    """A control plane for installing the chart on, with the one controller that aggregates rights."""
+    """A control plane for installing the chart, with the one controller that aggregates ClusterRoles."""
     with Cluster.start(ClusterSpec(kwok=False, controllers=("clusterrole-aggregation-controller",))) as cluster:
         cluster.make_namespace(NAMESPACE)
-        # The chart makes this one and keeps it. Here it is there before, as the release's: some tests apply objects
-        # in it without installing the chart, and no controller would ever finish its deletion.
+        # The chart creates this namespace and keeps it. Here it exists before, as the release's: some tests apply
+        # objects in it without installing the chart, and no controller would ever complete its deletion.
         ours = {"meta.helm.sh/release-name": RELEASE, "meta.helm.sh/release-namespace": NAMESPACE}
         labels = {"app.kubernetes.io/managed-by": "Helm"}
         reservations = {"name": "kai-resource-reservation", "labels": labels, "annotations": ours}

@@ -1,4 +1,4 @@
-"""Pods, workloads and where they are posted: the smallest that the API server accepts."""
+"""Pods, workloads and their API paths: the smallest objects that the API server accepts."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,6 @@
-"""The chart's policies in force on a real API server, and requests judged as one user or another.
+"""The chart's policies in force on a real API server, and requests reviewed as one user or another.
 
-Nothing calls a webhook here: only roles, accounts and policies are installed.
+No webhook is called here: only roles, accounts and policies are installed.
 """
 
 import time
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 @dataclass(slots=True)
 class Judge:
-    """Sends requests as a user and returns what a policy denies."""
+    """Sends requests as a user and returns the policies' denials."""
 
     cluster: Cluster
     clients: dict[tuple[str, ...], ApiClient] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Judge:
         return self.clients[key]
 
     def denial(self, client: ApiClient, method: str, path: str, body: Any = None) -> str:
-        """Return the policy's message, empty if the request passes. Any other refusal is an error of the test."""
+        """Return the policy's message, empty if the request is allowed. Any other error fails the test."""
         kind = "application/json"
         if method == "PATCH":
             kind = "application/json-patch+json" if isinstance(body, list) else "application/merge-patch+json"
@@ -64,7 +64,7 @@ class Judge:
 @contextmanager
 def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Judge]:
     """Install accounts, roles and policies, in force inside the block."""
-    # A release that another test has installed leaves the namespace for restricted pods only; here policies decide.
+    # A release of another test leaves the namespace for restricted pods only; here policies decide.
     namespace = RESERVATIONS.rpartition("/")[0]
     cluster.api.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}})
     text = yaml.safe_dump_all(rendered.of_kind(*KINDS))
@@ -79,14 +79,14 @@ def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Judge]:
 
 
 def remove(api: ApiClient, path: str) -> None:
-    """Delete an object at once, with the finalizers that no controller would remove here."""
+    """Delete an object immediately, with the finalizers that no controller would remove here."""
     left = api.request("DELETE", path, {"gracePeriodSeconds": 0})
     if left.get("metadata", {}).get("finalizers"):
         api.patch(path, {"metadata": {"finalizers": None}})
 
 
 def _until_in_force(judge: Judge, rendered: Rendered) -> None:
-    """Each policy is read by the API server's own watch; one that is in force denies its probe."""
+    """The API server watches policies; one that is in force denies its probe."""
     reconciler, agent = judge.as_user(RECONCILER), judge.as_user(AGENT)
     share = {"metadata": {"name": "probe", "labels": {names.LABEL_GPU_SHARING: "true"}}}
     core, claims = "/api/v1/namespaces/default", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -125,7 +125,7 @@ def _until_in_force(judge: Judge, rendered: Rendered) -> None:
 
 
 def _is_denied(judge: Judge, client: ApiClient, method: str, path: str, body: Any) -> bool:
-    """Return whether a policy denies the request; False also while the user's rights are not read yet."""
+    """Return whether a policy denies the request; False also while the user's rights are not in force yet."""
     try:
         return bool(judge.denial(client, method, path, body))
     except AssertionError as error:

@@ -1,6 +1,6 @@
-"""Pods with every kind of GPU annotation, made at random from a seed, and all of them valid to the API server itself.
+"""Random pods with every kind of GPU annotation, from a seed, all of them valid to the API server itself.
 
-Only then does a refusal say what the policy thinks: validation comes before it.
+Only then a denial is the policy's: validation comes first.
 """
 
 import random
@@ -52,7 +52,7 @@ FRACTIONS = [
         "1e099",
     ),
     *("0.99999999999999999", "0.9999999999999999", "1e-323", "1e-324", "0.1e1", "0.01e1", "1E-2", "-1e999", "0.5m"),
-    # At and beyond the length up to which the policy judges the size.
+    # At and beyond the length up to which the policy checks the size.
     *("0." + "0" * 94 + "1e99", "0." + "0" * 93 + "1e99", "0." + "0" * 93 + "1e100", "0.5" + "0" * 97, "9" * 100),
     *("0.5" + "0" * 98, "9" * 101, "0." + "0" * 400 + "1", "1e" + "9" * 50, "1e-" + "9" * 50, "x" * 65, "x" * 64),
 ]
@@ -68,7 +68,7 @@ CHOICES = {
     names.GPU_FRACTION_CONTAINER: [
         *CONTAINERS,
         *INIT_CONTAINERS,
-        "nobody",
+        "none",
         "",
         "a\\b",
         'a"b',
@@ -81,7 +81,7 @@ CHOICES = {
 
 
 def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
-    """Return that many pods, the same for the same seed."""
+    """Return that many pods, equal for equal seeds."""
     dice = random.Random(seed)  # noqa: S311 - no secret
     pods = [random_pod(dice, f"pod-{number}") for number in range(count)]
     for one in pods[3::17]:
@@ -91,7 +91,7 @@ def random_pods(seed: int, count: int) -> list[dict[str, Any]]:
 
 def random_pod(dice: random.Random, name: str) -> dict[str, Any]:
     """Return one pod."""
-    # Few annotations mostly, so that each rule is met alone, too.
+    # Few annotations mostly, so that each rule is also violated alone.
     wanted = [key for key in CHOICES if dice.random() < dice.choice((0.25, 0.6))]
     spec: dict[str, Any] = {
         "schedulerName": "bowline",

@@ -1,4 +1,4 @@
-"""Values that people install with; what holds for the chart holds under each of them."""
+"""Typical values; the chart's invariants must hold with each of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The chart as parsed objects: rendered by the real Helm, looked up by kind and name."""
+"""The chart as parsed objects: rendered by the real Helm, found by kind and name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +11,13 @@ from shared.api.meta import Object
 
 CHART = Path(__file__).parents[2] / "charts" / "bowline"
 RELEASE, NAMESPACE = "bowline", "bowline-system"
-# The only value without a default that serves everyone.
+# The only value without a default.
 REQUIRED: Mapping[str, Any] = {"image": {"registry": "registry.example"}}
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Everything one rendering made, in Helm's order."""
+    """All objects of one rendering, in Helm's order."""
 
     objects: Sequence[Object]
     by_kind: Mapping[tuple[str, str], Object] = field(init=False)
@@ -28,7 +28,7 @@ class Rendered:
         object.__setattr__(self, "by_kind", by_kind)
 
     def get(self, kind: str, name: str) -> Any:
-        """Return the object; KeyError lists nothing else, so a test says which name it wanted."""
+        """Return the object; a KeyError contains the missing name."""
         return self.by_kind[kind, name]
 
     def of_kind(self, *kinds: str) -> list[Any]:
@@ -52,13 +52,13 @@ class Chart:
     def render(
         self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE, namespace: str = NAMESPACE
     ) -> Rendered:
-        """Render with these values over the chart's and the required ones. Raises CommandError with Helm's words."""
+        """Render with these values over the chart's and the required ones; CommandError with Helm's message."""
         given = merged(REQUIRED, values or {})
         return Rendered(self.helm.template(ChartRelease(release, CHART, namespace, set_values=given)))
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge values the way Helm does: maps by key, everything else replaced."""
+    """Merge values as Helm does: maps by key, everything else replaced."""
     result: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.items():

@@ -1,6 +1,6 @@
-"""What a stolen token of the reconciler or of an agent can do on a real API server: what its policies leave.
+"""What a stolen token of the reconciler or of an agent can do on a real API server, given the policies.
 
-Each request passes RBAC; a policy of the account denies it, or nothing does.
+RBAC allows each request; a policy of the account denies it, or none does.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ STORED = [
     (f"{SYSTEM}/pods", pod("share")),
     (f"{EXCLUDED}/pods", pod("share")),
     (f"{CORE}/configmaps", configmap("share-0")),
-    # As an earlier version, or another binder, has left it.
+    # As left by an earlier version or another binder.
     (f"{CORE}/configmaps", configmap("older-i0-evar", labelled=False)),
     (f"{CORE}/configmaps", configmap("spark-driver", labelled=False)),
     (f"{CORE}/configmaps", configmap("mine-0", labelled=False, owned=False)),
@@ -227,7 +227,7 @@ def test_the_reconciler_can(judge: Judge, method: str, path: str, body: Any) -> 
 @pytest.mark.parametrize(("method", "path", "body", "named"), RECONCILER_MAY_NOT)
 def test_a_stolen_token_of_the_reconciler_cannot(judge: Judge, method: str, path: str, body: Any, named: str) -> None:
     denial = judge.denial(judge.as_user(RECONCILER), method, path + DRY, body)
-    assert "the reconciler" in denial, "the request passed"
+    assert "the reconciler" in denial, "the request was allowed"
     assert named in denial
 
 
@@ -249,7 +249,7 @@ def test_an_agent_can_report_the_device_of_its_own_pod(judge: Judge, own_uid: st
 @pytest.mark.parametrize(("path", "body", "named"), AGENT_MAY_NOT)
 def test_an_agent_cannot_change(judge: Judge, own_uid: str, path: str, body: Any, named: str) -> None:
     denial = judge.denial(judge.as_user(AGENT, own_uid), "PATCH", path + DRY, body)
-    assert denial, "the request passed"
+    assert denial, "the request was allowed"
     assert named in denial
 
 

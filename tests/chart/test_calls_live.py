@@ -1,8 +1,8 @@
-"""Which requests make the API server call, and which do not: the matchConditions, evaluated by the API server.
+"""Which requests make the API server call a webhook: the matchConditions, evaluated by the API server.
 
-Every hook is made to fail closed and to point where nobody answers. A request that makes a call is then refused, and
-the refusal names the path; one that makes none goes through. A condition that cannot be evaluated would be refused,
-too. All requests are dry runs, so the objects stay as they were made before the hooks were armed.
+Every hook fails closed and has an address without a listener. A request that calls it is denied, and the denial names
+the path; one that calls none is allowed. A condition that cannot be evaluated would be a denial, too. All requests
+are dry runs, so the objects remain as they were created before the hooks.
 """
 
 import re
@@ -40,7 +40,7 @@ from tests.chart.objects import (
 )
 from tests.chart.rendering import NAMESPACE, Chart
 
-NOBODY = "https://127.0.0.1:1"
+NO_LISTENER = "https://127.0.0.1:1"
 DRY = "?dryRun=All"
 
 BEFORE: list[tuple[str, Any]] = [
@@ -50,7 +50,7 @@ BEFORE: list[tuple[str, Any]] = [
     (PODS, pod("leaving", "bowline", FRACTION, finalizers=["example.com/keep"])),
     (DEPLOYMENTS, workload("ours")),
     (DEPLOYMENTS, workload("foreign", "default-scheduler")),
-    # Half a megabyte: comparing templates must stay within what the API server lets a condition cost.
+    # Half a megabyte: the comparison of templates must be within the API server's limit on the cost of a condition.
     (DEPLOYMENTS, with_environment(workload("huge"), 4000)),
     (DEPLOYMENTS, workload("leaving", finalizers=["example.com/keep"])),
     (REPLICA_SETS, workload("of-deployment", ownerReferences=owned_by("apps/v1", "Deployment"))),
@@ -85,17 +85,17 @@ def stocked(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module", params=["mutating", "validating"])
 def armed(request: pytest.FixtureRequest, stocked: Cluster, chart: Chart) -> Iterator[tuple[str, Cluster]]:
-    """The hooks of one kind, failing closed, called where nobody answers."""
+    """The hooks of one kind, failing closed, with an address without a listener."""
     word = str(request.param)
     kind = f"{word.capitalize()}WebhookConfiguration"
-    (configuration,) = chart.render({"webhook": {"url": NOBODY}}).of_kind(kind)
+    (configuration,) = chart.render({"webhook": {"url": NO_LISTENER}}).of_kind(kind)
     configuration = deepcopy(configuration)
     for hook in configuration["webhooks"]:
         hook["failurePolicy"] = "Fail"
     path = f"/apis/admissionregistration.k8s.io/v1/{kind.lower()}s"
     stocked.api.post(f"{path}?fieldValidation=Strict", configuration)
     probe = ("POST", PODS, pod("probe", "bowline"))
-    # The API server learns of a configuration by a watch of its own; each try is a request, no sleep.
+    # The API server watches configurations; each attempt is a request, no sleep.
     while called(stocked, *probe) is None:
         pass
     yield word, stocked
@@ -105,12 +105,12 @@ def armed(request: pytest.FixtureRequest, stocked: Cluster, chart: Chart) -> Ite
 
 
 def called(cluster: Cluster, method: str, path: str, body: Any) -> str | None:
-    """Return the path of the hook that the request called; None if it went through without a call."""
+    """Return the path of the hook that the request called; None if it was allowed without a call."""
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
         cluster.api.request(method, path + DRY, body, kind)
     except ApiError as error:
-        found = re.search(rf"{NOBODY}([a-z/]+)", str(error))
+        found = re.search(rf"{NO_LISTENER}([a-z/]+)", str(error))
         if found is None:
             raise AssertionError("refused by something else than a hook") from error
         return found.group(1)
@@ -128,11 +128,13 @@ CREATES = [
         )
         for key in names.OWNED_ANNOTATIONS
     ),
-    pytest.param(PODS, MIRROR_POD, None, None, id="the picture of a static pod"),
+    pytest.param(PODS, MIRROR_POD, None, None, id="a mirror pod"),
     pytest.param(
         PODS.replace("default", "kube-system"), pod("a", "bowline", FRACTION), None, None, id="a pod in kube-system"
     ),
-    pytest.param(PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None, id="a pod beside us"),
+    pytest.param(
+        PODS.replace("default", NAMESPACE), pod("a", "bowline", FRACTION), None, None, id="a pod in our namespace"
+    ),
     pytest.param(
         REQUESTS, bind_request("a", spec()), "/mutate/bindrequests", "/validate/bindrequests", id="a BindRequest"
     ),
@@ -169,7 +171,7 @@ CREATES = [
         workload("a", ownerReferences=owned_by("apps/v1", "Deployment")),
         None,
         None,
-        id="a ReplicaSet of a Deployment, which was judged",
+        id="a ReplicaSet of a Deployment, which was validated",
     ),
     pytest.param(
         REPLICA_SETS,
@@ -183,7 +185,7 @@ CREATES = [
         workload("a", ownerReferences=owned_by("argoproj.io/v1alpha1", "Rollout")),
         None,
         "/validate/workloads",
-        id="a ReplicaSet of a kind that nobody judges",
+        id="a ReplicaSet of a kind without a hook",
     ),
     pytest.param(JOBS, job("a"), None, "/validate/workloads", id="a Job"),
     pytest.param(
@@ -196,7 +198,7 @@ CREATES = [
         "/validate/workloads",
         id="a Job of a JobSet",
     ),
-    pytest.param(JOBS, BARE_JOB, None, None, id="a Job whose template says nothing but what to run"),
+    pytest.param(JOBS, BARE_JOB, None, None, id="a Job whose template has only containers"),
     pytest.param(CRON_JOBS, cron_job("a"), None, "/validate/workloads", id="a CronJob"),
     pytest.param(CRON_JOBS, cron_job("a", "other"), None, None, id="a CronJob of another scheduler"),
 ]
@@ -222,13 +224,13 @@ UPDATES = [
     pytest.param(annotated("ours", mps="true"), "/validate/pods", id="one more of our annotations"),
     pytest.param(annotated("plain", gpu_memory=""), "/validate/pods", id="an empty one on a pod without any"),
     pytest.param(annotated("ours", gpu_fraction="0.5"), None, id="a share written again"),
-    pytest.param(annotated("ours", note="x"), None, id="somebody else's annotation"),
-    pytest.param(annotated("plain", note="x"), None, id="somebody else's annotation on a pod without any"),
+    pytest.param(annotated("ours", note="x"), None, id="a foreign annotation"),
+    pytest.param(annotated("plain", note="x"), None, id="a foreign annotation on a pod without ours"),
     pytest.param((f"{PODS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a label"),
     pytest.param((f"{PODS}/ours", {"metadata": {"finalizers": None}}), None, id="a finalizer dropped"),
     pytest.param((f"{PODS}/ours/status", {"status": {"phase": "Running"}}), None, id="a pod's status"),
     pytest.param(annotated("foreign", gpu_fraction="0.7"), None, id="a share of another scheduler's pod"),
-    pytest.param(annotated("leaving", gpu_fraction="0.7"), None, id="a share of a pod that is leaving"),
+    pytest.param(annotated("leaving", gpu_fraction="0.7"), None, id="a share of a pod being deleted"),
     pytest.param((f"{PODS}/leaving", {"metadata": {"finalizers": None}}), None, id="the last finalizer of a pod"),
     pytest.param(image_changed(f"{DEPLOYMENTS}/ours"), "/validate/workloads", id="a Deployment's template"),
     pytest.param((f"{DEPLOYMENTS}/ours", {"spec": {"replicas": 5}}), None, id="a Deployment scaled"),
@@ -238,7 +240,7 @@ UPDATES = [
     pytest.param((f"{DEPLOYMENTS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a Deployment's label"),
     pytest.param((f"{DEPLOYMENTS}/ours/status", {"status": {"replicas": 1}}), None, id="a Deployment's status"),
     pytest.param(image_changed(f"{DEPLOYMENTS}/foreign"), None, id="a foreign Deployment's template"),
-    pytest.param(image_changed(f"{DEPLOYMENTS}/leaving"), None, id="the template of a Deployment that is leaving"),
+    pytest.param(image_changed(f"{DEPLOYMENTS}/leaving"), None, id="the template of a Deployment being deleted"),
     pytest.param(image_changed(f"{REPLICA_SETS}/of-deployment"), None, id="a template that a Deployment wrote"),
     pytest.param((f"{CRON_JOBS}/ours", {"spec": {"schedule": "5 5 5 5 *"}}), None, id="a CronJob's schedule"),
     pytest.param(
@@ -253,7 +255,7 @@ UPDATES = [
     pytest.param((f"{REQUESTS}/ours", {"metadata": {"finalizers": None}}), None, id="a request's finalizer dropped"),
     pytest.param((f"{REQUESTS}/ours", {"metadata": {"labels": {"a": "b"}}}), None, id="a request's label"),
     pytest.param((f"{REQUESTS}/ours/status", {"status": {"phase": "Succeeded"}}), None, id="a request's status"),
-    pytest.param((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None, id="a request that is leaving"),
+    pytest.param((f"{REQUESTS}/leaving", {"spec": {"backoffLimit": 1}}), None, id="a request being deleted"),
 ]
 
 

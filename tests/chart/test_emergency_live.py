@@ -1,4 +1,4 @@
-"""The ways to take admission out of the path and back, played with the running pair as documented."""
+"""The documented ways to disable and re-enable admission, with the running pair."""
 
 import re
 import shlex
@@ -20,10 +20,10 @@ WRONG = {names.GPU_FRACTION: "1.5"}
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[tuple[Cluster, Pair]]:
-    """A pair of its own: what these tests do would disturb any other."""
+    """A separate pair: these tests would disturb any other."""
     values = {
         "config.gpuSharing": {"fakeGPUs": True},
-        # Within seconds of its start a reconciler waits this long before it undoes anything.
+        # A reconciler waits this long after its start before the first rollback.
         "config.binding.inFlightTimeout": "2s",
     }
     with running_pair(2, values) as started:
@@ -39,7 +39,7 @@ def live(running: tuple[Cluster, Pair]) -> Iterator[Live]:
 
 
 def switch(live: Live, mode: str) -> str:
-    """Upgrade to the mode and restart both processes, as a rollout does; Helm's notes."""
+    """Upgrade to the mode and restart both processes, as a rollout does; returns Helm's notes."""
     notes = live.pair.upgrade({"admission.mode": mode})
     live.pair.stop()
     reconciler = live.pair.launch_reconciler()
@@ -50,25 +50,25 @@ def switch(live: Live, mode: str) -> str:
 
 
 def present(live: Live) -> list[str]:
-    """What of the release can deny."""
+    """The release's objects that can deny."""
     return live.kubectl("get", ",".join(KINDS), "-l", "app.kubernetes.io/name=bowline", "-o", "name").stdout.split()
 
 
 def create(live: Live, name: str, annotations: dict[str, str]) -> tuple[bool, str]:
-    """Create a pod with kubectl; whether it was, and what kubectl says of it."""
+    """Create a pod with kubectl; returns whether it was created, and kubectl's output."""
     spec = {"schedulerName": "bowline", "containers": [{"name": "main", "image": "registry.example/app:1"}]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
     done = live.kubectl("create", "-f", "-", objects=body, check=False)
     return done.returncode == 0, done.stderr
 
 
-def until_created(live: Live, name: str, *, created: bool, says: str = "") -> None:
-    """Wait until such a pod is created, or denied: the API server reads configurations and policies by a watch."""
+def until_created(live: Live, name: str, *, created: bool, output: str = "") -> None:
+    """Wait until such a pod is created, or denied: the API server watches configurations and policies."""
     numbers = iter(range(1000))
 
     def found() -> bool:
-        was_created, said = create(live, f"{name}-{next(numbers)}", WRONG)
-        return was_created is created and says in said
+        was_created, text = create(live, f"{name}-{next(numbers)}", WRONG)
+        return was_created is created and output in text
 
     live.until(f"a wrong pod is {'created' if created else 'denied'}", found)
 
@@ -77,11 +77,11 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
     until_created(live, "before", created=False)
     notes = live.pair.upgrade()
     command = re.search(r"kubectl (delete validatingwebhookconfigurations,\S+ -l \S+)", notes)
-    assert command, "the notes have the command"
+    assert command, "the notes contain the command"
     live.cluster.kubectl(*shlex.split(command[1]))
     assert present(live) == []
     until_created(live, "without", created=True)
-    # Every other pod is bound as before; one that asks for a share was not prepared, and its request says so.
+    # Every other pod is bound as before; a sharing pod was not prepared, and its request reports that.
     live.create_pod("plain")
     live.request_bind("plain")
     live.phase("plain", "Succeeded")
@@ -90,9 +90,9 @@ def test_one_command_removes_all_that_can_deny_and_two_upgrades_restore_it(live:
     shares.ask("unprepared", ["g"])
     status = live.phase("unprepared", "Failed")["status"]
     assert status["suggestion"] == "DeletePod"
-    # Back by way of warnings, so that nothing is denied while no webhook is ready.
+    # Back through Warn, so that nothing is denied while no webhook is ready.
     switch(live, "Warn")
-    until_created(live, "warned", created=True, says="Warning: ")
+    until_created(live, "warned", created=True, output="Warning: ")
     switch(live, "Enforce")
     until_created(live, "after", created=False)
     shares.share("prepared", "g")
@@ -107,7 +107,7 @@ def test_mode_off_removes_what_can_deny_and_survives_the_next_upgrade(live: Live
     live.pair.upgrade({"log.level": "debug"})
     assert present(live) == []
     switch(live, "Warn")
-    until_created(live, "warned", created=True, says="Warning: ")
+    until_created(live, "warned", created=True, output="Warning: ")
     assert len(present(live)) > len(KINDS)
 
 
@@ -115,8 +115,8 @@ def test_warnings_do_not_depend_on_a_webhook(live: Live) -> None:
     switch(live, "Warn")
     assert live.pair.webhook is not None
     live.pair.webhook.stop()
-    # The policy of the API server itself still warns.
-    until_created(live, "warned", created=True, says="Warning: ")
+    # The API server's own policy still warns.
+    until_created(live, "warned", created=True, output="Warning: ")
 
 
 def test_a_stopped_reconciler_leaves_requests_as_they_are_until_it_is_started(live: Live) -> None:

@@ -1,4 +1,4 @@
-"""What holds shared devices, changed by tenants, agents and the reconciler on a real API server."""
+"""The objects that hold shared devices, changed by tenants, agents and the reconciler on a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +114,7 @@ def test_what_holds_a_device_cannot_be_changed_by(
     judge: Judge, user: str, method: str, path: str, body: Any, named: str
 ) -> None:
     denial = judge.denial(judge.as_user(user), method, path + DRY, body)
-    assert "only" in denial, "the request passed"
+    assert "only" in denial, "the request was allowed"
     assert named in denial
 
 

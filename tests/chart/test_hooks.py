@@ -1,4 +1,4 @@
-"""The webhook configurations, against the table of hooks and the names the code uses."""
+"""The webhook configurations, compared with the table of hooks and the names in the code."""
 
 import re
 from typing import Any
@@ -37,7 +37,7 @@ TABLE: dict[tuple[str, str], tuple[str, str, int, str | None, Any]] = {
 
 
 def table(rendered: Rendered) -> dict[tuple[str, str], tuple[str, str, int, str | None, Any]]:
-    """The hooks as the table above has them."""
+    """The hooks as in the table above."""
     found = {}
     for word, hook in rendered.hooks():
         rules = {
@@ -110,7 +110,7 @@ def test_the_service_that_is_called_is_the_charts_own(rendered: Rendered) -> Non
     assert f"--listen=:{listens[port['targetPort']]}" in only["args"]
 
 
-# --- the words of the expressions are those of the code ---
+# --- the constants in the expressions are those of the code ---
 
 
 def expressions(rendered: Rendered) -> dict[tuple[str, str, str], str]:
@@ -166,7 +166,7 @@ def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> N
         for template in ready.templates:
             for field in set(template.steps) - {"[*]", "*"}:
                 assert f".{field}" in found["validating", name, condition]
-    # What such an object makes is not judged again, by no hook of workloads.
+    # Objects created by such an object are not validated again by a hook of workloads.
     for hook_name in ("workloads", name):
         clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
         assert clause in found["validating", hook_name, "not-controlled-by-a-judged-kind"]

@@ -1,4 +1,4 @@
-"""The Dockerfile, as far as it can be judged without a container engine: pinned, not root, as the chart has it."""
+"""The Dockerfile, as far as it can be checked without a container engine: pinned, not root, as the chart expects."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def last_stage() -> list[str]:
 
 def test_every_stage_is_the_pinned_base() -> None:
     assert {re.sub(r" AS .*", "", line) for line in of("FROM")} == {"${PYTHON_IMAGE}"}
-    assert of("ARG") == ["PYTHON_IMAGE"] * 2, "a default would be a digest that goes stale, or none at all"
+    assert of("ARG") == ["PYTHON_IMAGE"] * 2, "a default would be a digest that gets outdated, or none"
 
 
 def test_dependencies_are_installed_by_hash_and_never_compiled() -> None:

@@ -24,7 +24,7 @@ BUNDLE = "Q0E="
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The chart's release on one cluster; answers with what Helm printed."""
+    """The chart's release on one cluster; returns Helm's output."""
 
     helm: Helm
     cluster: Cluster
@@ -63,7 +63,7 @@ def exists(cluster: Cluster, path: str) -> bool:
 def test_every_object_of_every_preset_is_accepted_as_it_is(
     chart: Chart, chart_cluster: Cluster, values: dict[str, Any]
 ) -> None:
-    """Server-side and strict, as Helm 4 installs: a misspelt field or a condition that is no CEL fails here."""
+    """Server-side and strict, as Helm 4 installs: a misspelt field or an invalid CEL condition fails here."""
     text = yaml.safe_dump_all(chart.render(values).objects)
     command = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
     assert chart_cluster.kubectl(*command, input=text).stderr == ""
@@ -86,13 +86,13 @@ def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(r
     assert not exists(cluster, f"{HOOKS}/bowline-webhook")
     assert not exists(cluster, "/apis/rbac.authorization.k8s.io/v1/clusterroles/bowline-reconciler")
     assert not exists(cluster, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/bowline-webhook")
-    assert exists(cluster, f"{REQUESTS}/kept"), "uninstalling deletes nobody's requests"
+    assert exists(cluster, f"{REQUESTS}/kept"), "uninstalling deletes no requests"
     release.install()
-    assert exists(cluster, f"{REQUESTS}/kept"), "a second install takes the definition over that the first one left"
+    assert exists(cluster, f"{REQUESTS}/kept"), "a second install adopts the CRD that the first one left"
 
 
 def test_an_upgrade_leaves_the_ca_alone_that_the_webhook_wrote(release: Release) -> None:
-    """A chart that renders the field would be refused it by its owner, or take it and break every call."""
+    """A chart that renders the field would conflict with its owner, or overwrite it and break every call."""
     cluster = release.cluster
     release.install()
     patch = [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": BUNDLE}]

@@ -36,7 +36,7 @@ def test_warn_denies_nothing_to_users_whether_or_not_the_webhook_answers(
     for name in OF_USERS:
         assert rendered.get(BINDING, name)["spec"]["validationActions"] == ["Warn", "Audit"]
     assert settings(rendered).admission.mode == "Warn"
-    # A stolen token is worth no more than before.
+    # A stolen token gives no additional rights.
     assert rendered.get(BINDING, "bowline-reconciler-pods")["spec"]["validationActions"] == ["Deny"]
 
 
@@ -57,7 +57,7 @@ def test_the_mode_is_given_in_one_place(chart: Chart) -> None:
 
 
 def test_every_object_that_can_deny_is_found_by_the_labels_of_the_release(chart: Chart) -> None:
-    """By these one command deletes them all."""
+    """With these one command deletes them all."""
     rendered = chart.render(merged(EVERYTHING, WITH_FAIL))
     for found in rendered.of_kind(*HOOKS, POLICY, BINDING):
         labels = found["metadata"]["labels"]

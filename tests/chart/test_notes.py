@@ -1,4 +1,4 @@
-"""What Helm says after an install: next steps, what is left alone, and the way out of an emergency."""
+"""Helm's notes after an install: next steps, excluded namespaces, and the emergency procedure."""
 
 import json
 from typing import Any
@@ -17,7 +17,9 @@ EMERGENCY = (
     "-l app.kubernetes.io/name=bowline,app.kubernetes.io/instance=bowline"
 )
 CASES = [
-    pytest.param({}, NAMESPACE, {"judges nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="as it comes"),
+    pytest.param(
+        {}, NAMESPACE, {"judges nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="the default values"
+    ),
     pytest.param(
         {},
         NAMESPACE,
@@ -55,7 +57,7 @@ CASES = [
         NAMESPACE,
         {f"system:serviceaccount:{NAMESPACE}:bowline-reconciler"},
         {ONE, "deployment/bowline-webhook", "bowline-ca"},
-        id="another release's webhook",
+        id="a webhook of another release",
     ),
     pytest.param(
         {"admission": {"mode": "Warn"}},
@@ -86,12 +88,12 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("values", "namespace", "said", "unsaid"), CASES)
+@pytest.mark.parametrize(("values", "namespace", "present", "absent"), CASES)
 def test_notes(
-    helm_command: HelmCli, values: dict[str, Any], namespace: str, said: set[str], unsaid: set[str]
+    helm_command: HelmCli, values: dict[str, Any], namespace: str, present: set[str], absent: set[str]
 ) -> None:
     given = [f"--set-json={key}={json.dumps(value)}" for key, value in merged(REQUIRED, values).items()]
     command = ["install", RELEASE, str(CHART), "--dry-run=client", f"--namespace={namespace}", *given]
     notes = helm_command.run(command).partition("\nNOTES:\n")[2]
-    assert {words for words in said if words not in notes} == set()
-    assert {words for words in unsaid if words in notes} == set()
+    assert {words for words in present if words not in notes} == set()
+    assert {words for words in absent if words in notes} == set()

@@ -1,6 +1,6 @@
-"""The chart's policy on a real API server, without the webhook: the same pods and words as the Python rules.
+"""The chart's policy on a real API server, without the webhook: the same verdicts and messages as the Python rules.
 
-``BOWLINE_POLICY_PODS=5000`` judges that many generated pods instead of a few hundred. All requests are dry runs.
+``BOWLINE_POLICY_PODS=5000`` checks that many generated pods instead of a few hundred. All requests are dry runs.
 """
 
 import os
@@ -47,7 +47,7 @@ class Armed:
     settings: Policy
 
     def refusal(self, body: Any, path: str = PODS) -> str | None:
-        """Return what the policy says of a new pod; None if it lets it through."""
+        """Return the policy's denial of a new pod; None if it is allowed."""
         return refusal(self.cluster, body, path)
 
 
@@ -64,7 +64,7 @@ def refusal(cluster: Cluster, body: Any, path: str = PODS) -> str | None:
 
 @pytest.fixture(scope="module", params=SETTINGS)
 def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) -> Iterator[Armed]:
-    """The policy alone, in force."""
+    """Only the policy, in force."""
     config, settings = SETTINGS[request.param]
     with_policy = chart.render({"config": config})
     objects = [with_policy.get(f"ValidatingAdmissionPolicy{suffix}", "bowline-pods") for suffix in ("", "Binding")]
@@ -78,15 +78,15 @@ def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) 
 
 
 def until_refused(cluster: Cluster, wanted: bool) -> None:
-    """Wait until the API server has learned of the policy, or of its end, by its own watch."""
+    """Wait until the API server's watch has delivered the policy, or its deletion."""
     deadline = time.monotonic() + DEADLINE_S
     while (refusal(cluster, pod("probe", "bowline", BAD)) is not None) != wanted:
-        assert time.monotonic() < deadline, "the API server did not take notice"
+        assert time.monotonic() < deadline, "the API server did not apply it"
         time.sleep(0.05)
 
 
 def expected(body: Any, settings: Policy) -> str | None:
-    """Return what the policy must say, from the faults the Python rules find."""
+    """Return the expected denial, from the errors of the Python rules."""
     text = {f"gpu_request/{rule.name}": rule.text for rule in policy_rules()}
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
     not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
@@ -103,7 +103,7 @@ def test_the_policy_and_the_python_rules_refuse_the_same_pods_in_the_same_words(
         wanted = expected(body, armed.settings)
         assert armed.refusal(body) == wanted, body
         refused += wanted is not None
-    assert COUNT * 0.2 < refused < COUNT * 0.98, "the pods are too much alike to tell anything"
+    assert COUNT * 0.2 < refused < COUNT * 0.98, "the pods are too similar for a meaningful result"
 
 
 def many_containers() -> Any:
@@ -154,8 +154,8 @@ PASSING = [
     pytest.param(pod("a", "other", BAD), PODS, id="another scheduler's pod"),
     pytest.param(pod("a", "", BAD), PODS, id="the default scheduler's pod"),
     pytest.param(pod("a", "bowline", BAD), PODS.replace("default", "kube-system"), id="a pod in kube-system"),
-    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", NAMESPACE), id="a pod beside the webhook"),
-    pytest.param(MIRROR_POD, PODS, id="the picture of a static pod"),
+    pytest.param(pod("a", "bowline", BAD), PODS.replace("default", NAMESPACE), id="a pod in the webhook's namespace"),
+    pytest.param(MIRROR_POD, PODS, id="a mirror pod"),
     pytest.param(pod("a", "bowline"), PODS, id="a pod without annotations"),
 ]
 

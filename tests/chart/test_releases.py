@@ -1,4 +1,4 @@
-"""Several releases in one cluster, or several times in one release: what each has for itself."""
+"""Several releases in one cluster, or several aliases in one release: what each has for itself."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) 
 
 
 def test_a_release_without_a_webhook_judges_its_own_accounts_alone(chart: Chart) -> None:
-    """Its guards would deny what the other release's reconciler writes, and the other way round."""
+    """Its guards would deny the writes of the other release's reconciler, and vice versa."""
     rendered = chart.render(SHARD, release="shard")
     found = {policy["metadata"]["name"] for policy in rendered.of_kind("ValidatingAdmissionPolicy")}
     assert {"shard-pods", "shard-devices", "shard-share-configmaps"} & found == set()
@@ -51,7 +51,7 @@ def selectors(rendered: Rendered) -> list[dict[str, str]]:
 
 
 def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) -> None:
-    """As aliases of a parent chart: one release, told apart by their names."""
+    """As aliases of a parent chart: one release, distinguished by their names."""
     one, other = (chart.render({"fullnameOverride": name}, release="platform") for name in ("one", "other"))
     for here, there in ((one, other), (other, one)):
         pods: list[Any] = [o["spec"]["template"]["metadata"]["labels"] for o in there.of_kind("Deployment")]
@@ -69,7 +69,7 @@ def test_selectors_of_a_release_without_a_name_of_its_own_stay_as_they_were(rend
         }
 
 
-# --- who may connect ---
+# --- allowed connections ---
 
 PEERS = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
 MONITORING = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
@@ -100,7 +100,7 @@ def test_a_network_policy_without_peers_leaves_only_the_webhook_open(chart: Char
     assert ingress(rendered, "reconciler") == []
 
 
-# --- what else is asked for ---
+# --- the remaining values ---
 
 
 def test_the_role_for_schedulers_is_opt_in_and_has_no_binding(chart: Chart, rendered: Rendered) -> None:

@@ -1,4 +1,4 @@
-"""What is rendered from which values: names, presets, and what holds under every one of them."""
+"""The rendered objects by values: names, presets, and the invariants under all of them."""
 
 import hashlib
 from typing import Any
@@ -14,8 +14,8 @@ from webhook.bodies import MAX_TIMEOUT_S
 from webhook.options import parse_options
 
 NAMES = [
-    pytest.param("bowline", {}, "bowline", id="the release names everything"),
-    pytest.param("bowline", {"fullnameOverride": "knot"}, "knot", id="a given name wins"),
+    pytest.param("bowline", {}, "bowline", id="the release's name"),
+    pytest.param("bowline", {"fullnameOverride": "knot"}, "knot", id="a given name has priority"),
     pytest.param("r" * 53, {}, "r" * 52, id="the longest release name is cut so that every suffix fits"),
     pytest.param("a" * 51 + "-b", {}, "a" * 51, id="a cut name does not end in a dash"),
     pytest.param("knot.prod", {}, "knot-prod", id="a Service has no dot in its name"),
@@ -40,13 +40,13 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     rendered = chart.render(values, release=release)
     names = {kind: sorted(o["metadata"]["name"] for o in rendered.of_kind(kind)) for kind, _ in rendered.by_kind}
     assert names["Deployment"] == [f"{base}-reconciler", f"{base}-webhook"]
-    # The account of reservation pods has the name under which other schedulers know it.
+    # The account of reservation pods has the name that other schedulers expect.
     assert names["ServiceAccount"] == sorted([*names["Deployment"], "kai-resource-reservation"])
     assert names["Service"] == names["MutatingWebhookConfiguration"] == [f"{base}-webhook"]
     assert names["ValidatingWebhookConfiguration"] == names["PodDisruptionBudget"] == [f"{base}-webhook"]
     parts = ("agent", "reconciler", "shares", "webhook")
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
-    # Nothing but an object of the same kind refers to a policy's name, so it may be as long as any.
+    # Only an object of the same kind refers to a policy's name, so it may have any length.
     short = {kind: found for kind, found in names.items() if not kind.startswith("ValidatingAdmissionPolicy")}
     assert all(len(name) <= 63 for found in short.values() for name in found)
     assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
@@ -112,7 +112,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
     }
 
 
-# --- what holds under every preset ---
+# --- invariants under every preset ---
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -198,7 +198,7 @@ def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered:
     assert len(set(checksums)) == 1
 
 
-# --- what single values do ---
+# --- single values ---
 
 
 def test_the_crd_is_the_generated_one_and_survives_an_uninstall(chart: Chart, rendered: Rendered) -> None:
@@ -219,7 +219,7 @@ IMAGES = [
     pytest.param(
         {"registry": "", "tag": "v2", "digest": "sha256:" + "a" * 64},
         "bowline@sha256:" + "a" * 64,
-        id="a digest wins over the tag",
+        id="a digest has priority over the tag",
     ),
 ]
 
@@ -331,7 +331,7 @@ def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, render
     drain = parse_options([], {}).drain
     assert pod["terminationGracePeriodSeconds"] > drain.total_seconds() + MAX_TIMEOUT_S + 10
     assert rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]["maxUnavailable"] == 1
-    # Replicas that serve no call do not keep their nodes from being drained.
+    # Replicas that serve no call do not prevent a drain of their nodes.
     budget = rendered.get("PodDisruptionBudget", "bowline-webhook")["spec"]
     assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert not chart.render({"webhook": {"replicas": 1}}).of_kind("PodDisruptionBudget")
@@ -352,7 +352,7 @@ def test_replicas_are_spread_over_nodes_by_default(chart: Chart, rendered: Rende
     for constraint in constraints:
         assert constraint["labelSelector"] == spec["selector"]
         assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
-        # Else the pods of the version before count, and the new ones gather where those are not.
+        # Otherwise the pods of the previous version count, and the new ones are placed apart from those.
         assert constraint["matchLabelKeys"] == ["pod-template-hash"]
     both_processes = {"matchLabels": {"app.kubernetes.io/name": "bowline"}}
     elsewhere = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}

@@ -1,4 +1,4 @@
-"""Rights: exactly those the two processes use, as a table. A new right is a new row here."""
+"""Rights: exactly those that the two processes use, as a table. A new right is a new row here."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
         ("coordination.k8s.io", "leases", ""): {"create"},
         ("coordination.k8s.io", "leases", "bowline-reconciler"): {"get", "list", "watch", "update", "delete"},
     },
-    # In the namespace of reservation pods: the reconciler's right to make them, and their own.
+    # In the namespace of reservation pods: the reconciler's right to create them, and their own.
     ("Role", "bowline-shares"): {("", "pods", ""): {"create", "delete"}},
     ("Role", "bowline-agent"): {("", "pods", ""): {"get", "patch"}},
     ("ClusterRole", "bowline-view"): {
@@ -179,7 +179,7 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
     ("values", "read"),
     [
         pytest.param({}, {"nodes"}, id="the nodes' labels, for warnings"),
-        pytest.param({"webhook": {"inventory": False}}, set(), id="nothing, if nobody is to be warned"),
+        pytest.param({"webhook": {"inventory": False}}, set(), id="nothing without warnings"),
         pytest.param(
             {"config": {"plugins": [{"name": "binding_guard"}]}}, {"nodes"}, id="no requests without the feature gate"
         ),

@@ -1,4 +1,4 @@
-"""The rights of the two ServiceAccounts and of users, as the API server judges them."""
+"""The rights of the two ServiceAccounts and of users, evaluated by the API server."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ LEASES = "coordination.k8s.io:leases"
 RESERVED = {"namespace": "kai-resource-reservation"}
 MAY = [
     pytest.param(WEBHOOK, "patch", ADMISSION, {"name": WEBHOOK}, True, id="the webhook writes its own CA"),
-    pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="but nobody else's"),
+    pytest.param(WEBHOOK, "patch", ADMISSION, {"name": "other"}, False, id="the webhook writes no other one"),
     pytest.param(WEBHOOK, "create", ADMISSION, {}, False, id="the webhook creates no configuration"),
     pytest.param(WEBHOOK, "patch", MUTATING, {"name": "other"}, False, id="the webhook patches no mutating one"),
     pytest.param(WEBHOOK, "create", MUTATING, {}, False, id="the webhook creates no mutating configuration"),
@@ -99,7 +99,7 @@ def test_what_the_accounts_may_do(
 def test_who_may_view_a_namespace_may_view_its_requests_and_no_more(installed: Cluster) -> None:
     installed.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default")
     requests = f"{names.GROUP}:{names.PLURAL}"
-    # A controller adds the right to the role "view"; each try is a request, no sleep.
+    # A controller adds the right to the role "view"; each attempt is a request, no sleep.
     while not may(installed, "viewer", "list", requests):
         pass
     assert may(installed, "viewer", "watch", requests)
@@ -109,4 +109,4 @@ def test_who_may_view_a_namespace_may_view_its_requests_and_no_more(installed: C
         installed.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}", "-n=default")
         while not may(installed, role, "list", requests):
             pass
-        assert not may(installed, role, "create", requests), "making requests is scheduler power"
+        assert not may(installed, role, "create", requests), "creating requests is a scheduler's right"

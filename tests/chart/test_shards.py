@@ -7,7 +7,7 @@ from tests.chart.rendering import Chart, Rendered
 
 
 def lease_and_shard(rendered: Rendered) -> tuple[str, str]:
-    """What the reconciler makes of the rendered command line."""
+    """The options that the reconciler parses from the rendered command line."""
     pod: Any = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     known = ("--lease-name", "--shard-label-selector")
     arguments = [text for text in pod["containers"][0]["args"] if text.partition("=")[0] in known]

@@ -1,4 +1,4 @@
-"""Values that cannot be meant are refused before anything is installed, with their place named."""
+"""Invalid values are rejected before anything is installed, with their path."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -165,7 +165,7 @@ def test_what_is_listed_twice_is_refused(chart: Chart, config: dict[str, Any], p
         chart.render({"config": config})
 
 
-# What no schema can say, or only the plugins know.
+# What no schema can express, or only the plugins know.
 FOUND_BY_LINT = [
     pytest.param({"plugins": [{"name": "no_such_plugin"}]}, "no_such_plugin", id="an unknown plugin"),
     pytest.param(
@@ -232,7 +232,7 @@ def test_every_fault_is_named_at_once(chart: Chart) -> None:
 
 
 def test_no_object_of_the_schema_is_open_by_oversight() -> None:
-    """Open are only the words of others: labels, environment, what Kubernetes and plugins define."""
+    """Only maps of others are open: labels, environment, values that Kubernetes and plugins define."""
     open_places = {
         path
         for path, node in _objects(SCHEMA)
@@ -285,7 +285,7 @@ def test_the_default_configuration_passes_the_schema_and_round_trips(chart: Char
     assert parse_settings(text) == Settings()
 
 
-# --- walking the two kinds of schema ---
+# --- traversing the two kinds of schema ---
 
 
 def _objects(node: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

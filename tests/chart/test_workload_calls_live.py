@@ -1,7 +1,7 @@
-"""Which objects of configured kinds make the API server call: their matchConditions, evaluated by the API server.
+"""Which objects of configured kinds make the API server call a webhook: their matchConditions.
 
-As in test_calls_live: the hooks fail closed and point where nobody answers, so a call is a refusal that names its
-path and a condition that cannot be evaluated is a refusal, too. All requests are dry runs.
+As in test_calls_live: the hooks fail closed and have an address without a listener, so a call is a denial that names
+its path and a condition that cannot be evaluated is a denial, too. All requests are dry runs.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ import pytest
 from localcluster.cluster import Cluster
 from tests.chart.objects import FRACTION, JOBS, job, owned_by, template
 from tests.chart.rendering import Chart
-from tests.chart.test_calls_live import NOBODY, called
+from tests.chart.test_calls_live import NO_LISTENER, called
 from tests.foreign_kinds import install, job_set, objects_path, pytorch_job, ray_cluster, remove
 
 KINDS = ("JobSet", "RayCluster", "PyTorchJob")
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 JOB_SETS, RAY_CLUSTERS, PYTORCH_JOBS = (objects_path(kind, "default") for kind in KINDS)
 OURS, FOREIGN, SHARED = template("bowline"), template("other"), template("other", FRACTION)
-JUDGED = "/validate/workloads"
+VALIDATED = "/validate/workloads"
 
 BEFORE: list[tuple[str, Any]] = [
     (JOB_SETS, job_set("ours", OURS, FOREIGN)),
@@ -38,13 +38,13 @@ def armed(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
     for path, body in BEFORE:
         chart_cluster.api.post(path, body)
     chart_cluster.api.delete(f"{JOB_SETS}/leaving")
-    values = {"webhook": {"url": NOBODY}, "config": {"workloads": [{"kind": kind} for kind in KINDS]}}
+    values = {"webhook": {"url": NO_LISTENER}, "config": {"workloads": [{"kind": kind} for kind in KINDS]}}
     (configuration,) = chart.render(values).of_kind("ValidatingWebhookConfiguration")
     configuration = deepcopy(configuration)
     for hook in configuration["webhooks"]:
         hook["failurePolicy"] = "Fail"
     chart_cluster.api.post(f"{CONFIGURATION}?fieldValidation=Strict", configuration)
-    # The API server learns of a configuration by a watch of its own; each try is a request, no sleep.
+    # The API server watches configurations; each attempt is a request, no sleep.
     while called(chart_cluster, "POST", JOB_SETS, job_set("probe", OURS)) is None:
         pass
     yield chart_cluster
@@ -57,22 +57,22 @@ def armed(chart_cluster: Cluster, chart: Chart) -> Iterator[Cluster]:
 
 JOB_SET_OWNER = owned_by("jobset.x-k8s.io/v1alpha2", "JobSet")
 CREATES = [
-    pytest.param(JOB_SETS, job_set("a", OURS), JUDGED, id="a JobSet of ours"),
-    pytest.param(JOB_SETS, job_set("a", FOREIGN, OURS), JUDGED, id="a JobSet whose second job is of ours"),
-    pytest.param(JOB_SETS, job_set("a", FOREIGN, SHARED), JUDGED, id="a JobSet whose second job asks for a share"),
+    pytest.param(JOB_SETS, job_set("a", OURS), VALIDATED, id="a JobSet of ours"),
+    pytest.param(JOB_SETS, job_set("a", FOREIGN, OURS), VALIDATED, id="a JobSet whose second job is of ours"),
+    pytest.param(JOB_SETS, job_set("a", FOREIGN, SHARED), VALIDATED, id="a JobSet whose second job asks for a share"),
     pytest.param(JOB_SETS, job_set("a", FOREIGN), None, id="a JobSet of another scheduler"),
     pytest.param(JOB_SETS, job_set("a", {}), None, id="a template without anything"),
     pytest.param(JOB_SETS, job_set("a"), None, id="a JobSet without jobs"),
-    pytest.param(JOB_SETS, {**job_set("a"), "spec": {}}, None, id="a JobSet without a word"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", OURS), JUDGED, id="a RayCluster with a head of ours"),
-    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), JUDGED, id="with a worker group of ours"),
+    pytest.param(JOB_SETS, {**job_set("a"), "spec": {}}, None, id="a JobSet with an empty spec"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", OURS), VALIDATED, id="a RayCluster with a head of ours"),
+    pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN, OURS), VALIDATED, id="with a worker group of ours"),
     pytest.param(RAY_CLUSTERS, ray_cluster("a", FOREIGN, FOREIGN), None, id="a RayCluster of another scheduler"),
-    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=OURS), JUDGED, id="a PyTorchJob"),
+    pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=OURS), VALIDATED, id="a PyTorchJob"),
     pytest.param(
-        PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN, Master=SHARED), JUDGED, id="one that asks for a share"
+        PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN, Master=SHARED), VALIDATED, id="one that asks for a share"
     ),
     pytest.param(PYTORCH_JOBS, pytorch_job("a", Worker=FOREIGN), None, id="a PyTorchJob of another scheduler"),
-    pytest.param(JOBS, job("a", ownerReferences=JOB_SET_OWNER), None, id="a Job of a JobSet, which was judged"),
+    pytest.param(JOBS, job("a", ownerReferences=JOB_SET_OWNER), None, id="a Job of a JobSet, which was validated"),
     pytest.param(
         JOBS,
         job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha9", "JobSet")),
@@ -82,14 +82,14 @@ CREATES = [
     pytest.param(
         JOBS,
         job("a", ownerReferences=owned_by("jobset.x-k8s.io/v1alpha2", "JobSet", controller=False)),
-        JUDGED,
+        VALIDATED,
         id="a Job that a JobSet owns but does not control",
     ),
     pytest.param(
-        JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), JUDGED, id="a Job of another JobSet"
+        JOBS, job("a", ownerReferences=owned_by("example.com/v1", "JobSet")), VALIDATED, id="a Job of another JobSet"
     ),
     pytest.param(
-        JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None, id="a Job of a pod, which was judged itself"
+        JOBS, job("a", ownerReferences=owned_by("v1", "Pod")), None, id="a Job of a pod, which was validated itself"
     ),
     pytest.param(
         RAY_CLUSTERS,
@@ -116,24 +116,24 @@ def groups_of(*templates: Any, replicas: int = 1) -> Any:
 
 
 UPDATES = [
-    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, JUDGED, id="a template changed"),
-    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, JUDGED, id="a job more"),
+    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, SHARED)}}, VALIDATED, id="a template changed"),
+    pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, OURS)}}, VALIDATED, id="a job more"),
     pytest.param(JOB_SETS, {"spec": {"replicatedJobs": jobs_of(OURS, FOREIGN, replicas=9)}}, None, id="jobs scaled"),
     pytest.param(JOB_SETS, {"spec": {"suspend": True}}, None, id="a JobSet suspended"),
     pytest.param(JOB_SETS, {"metadata": {"labels": {"a": "b"}}}, None, id="a label"),
     pytest.param(JOB_SETS, {"metadata": {"finalizers": ["example.com/x"]}}, None, id="a finalizer"),
     pytest.param(
-        RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, JUDGED, id="the head's template changed"
+        RAY_CLUSTERS, {"spec": {"headGroupSpec": {"template": SHARED}}}, VALIDATED, id="the head's template changed"
     ),
-    pytest.param(RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, SHARED)}}, JUDGED, id="a worker's"),
+    pytest.param(RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, SHARED)}}, VALIDATED, id="a worker's"),
     pytest.param(
         RAY_CLUSTERS, {"spec": {"workerGroupSpecs": groups_of(OURS, FOREIGN, replicas=9)}}, None, id="workers scaled"
     ),
     pytest.param(
-        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, JUDGED, id="a role's"
+        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": {"template": SHARED}}}}, VALIDATED, id="a role's"
     ),
     pytest.param(
-        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, JUDGED, id="a role more"
+        PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Chief": {"template": OURS}}}}, VALIDATED, id="a role more"
     ),
     pytest.param(PYTORCH_JOBS, {"spec": {"pytorchReplicaSpecs": {"Worker": None}}}, None, id="a role less"),
     pytest.param(
@@ -153,7 +153,7 @@ def test_which_changes_are_judged(armed: Cluster, path: str, patch: Any, call: s
         pytest.param(
             "PATCH", "foreign", {"spec": {"replicatedJobs": jobs_of({})}}, id="another scheduler's template"
         ),
-        pytest.param("PATCH", "leaving", {"spec": {"replicatedJobs": jobs_of(SHARED)}}, id="one that is leaving"),
+        pytest.param("PATCH", "leaving", {"spec": {"replicatedJobs": jobs_of(SHARED)}}, id="one being deleted"),
         pytest.param("PATCH", "leaving", {"metadata": {"finalizers": None}}, id="the last finalizer"),
         pytest.param("PATCH", "ours/status", {"status": {"restarts": 1}}, id="a status"),
         pytest.param("DELETE", "ours", None, id="a deletion"),

@@ -1,4 +1,4 @@
-"""The example manifests with the verdict that each states about itself in its first lines."""
+"""The example manifests with the verdict that each states in its first lines."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 from cli.manifests import read_manifests
 
 FOLDER = Path(__file__).parents[2] / "examples" / "manifests"
-# Kinds that no API server has without another project's CRD.
+# Kinds that an API server has only with another project's CRD.
 FOREIGN_GROUPS = frozenset({"jobset.x-k8s.io", "ray.io"})
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A file and the rules that it says will refuse it and warn about it."""
+    """A file and the rules that deny it or warn about it, as it states."""
 
     path: Path
     errors: tuple[str, ...]
@@ -23,12 +23,12 @@ class Example:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether a plain cluster does not know one of its kinds."""
+        """Whether one of its kinds is unknown to a plain cluster."""
         return any(manifest.group in FOREIGN_GROUPS for manifest in read_manifests(str(self.path)))
 
 
 def examples(folder: str) -> list[Any]:
-    """Return the examples of a folder as test parameters; none is a mistake in the folder's name."""
+    """Return the examples of a folder as test parameters; at least one."""
     found = [read_example(path) for path in sorted((FOLDER / folder).glob("*.yaml"))]
     assert found, f"no manifest in {FOLDER / folder}"
     return [pytest.param(example, id=example.path.stem) for example in found]

@@ -1,7 +1,6 @@
-"""What we say of quantities without asking is what a real API server says of them.
+"""Our offline checks of quantities have the same results as a real API server.
 
-Rows come from the tables of the unit tests, so neither can drift: a rule stricter or laxer than the API server
-turns a row red here.
+Rows are from the tables of the unit tests: a rule that is stricter or laxer than the API server fails a row here.
 """
 
 import math
@@ -29,12 +28,12 @@ def answer(cluster: Cluster, path: str, body: dict[str, Any]) -> int:
 
 
 def is_infinite(value: Any) -> bool:
-    """Return whether the value is none of JSON's: YAML has it, but it never gets as far as the API server."""
+    """Return whether the value cannot be in JSON: YAML has it, but it never reaches the API server."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def quota(quantity: Any) -> dict[str, Any]:
-    # A quota's cpu takes any quantity that is not negative: only the reading of it is tried.
+    # A quota's cpu takes any quantity that is not negative: only its parsing is tested.
     return {"metadata": {"name": "q"}, "spec": {"hard": {"cpu": quantity}}}
 
 

@@ -16,9 +16,9 @@ from tests.live import Live
 from tests.plugins.claims import served
 
 GOOD, BAD = examples("good"), examples("bad")
-# Those of other projects are tried in tests/pair/test_workloads_live.py, where the API server knows the kinds.
+# Those of other projects are tested in tests/pair/test_workloads_live.py, where the API server serves the kinds.
 KNOWN_GOOD, KNOWN_BAD = ([param for param in found if not param.values[0].is_foreign] for found in (GOOD, BAD))
-# The API server refuses these by itself; of the others it knows nothing.
+# The API server rejects these by itself; the others it does not check.
 ITS_OWN_RULES = {
     "structure/type",
     *(
@@ -26,14 +26,14 @@ ITS_OWN_RULES = {
         for rule in ("quantity-format", "quantity-integer", "request-differs", "limit-missing", "pod-level")
     ),
 }
-# Faults of reading an object: the API server answers before it asks any webhook.
+# Errors of decoding an object: the API server replies before it calls any webhook.
 UNREADABLE = {"structure/type", "gpu_request/quantity-format"}
 
 
 def bowline_speaks_first(example: Example) -> bool:
-    """Whether the pair's answer is what the user sees.
+    """Whether the user gets the pair's verdict.
 
-    The API server judges after mutating webhooks, which see pods, and before validating ones, which see workloads.
+    The API server validates after mutating webhooks, which see pods, and before validating ones, which see workloads.
     """
     errors = {*example.errors}
     is_pod = all(manifest.kind == "Pod" for manifest in read_manifests(str(example.path)))

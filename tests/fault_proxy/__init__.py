@@ -1,7 +1,7 @@
-"""A proxy between one process and the real API server, which makes faults of networks and servers happen on demand.
+"""A proxy between one process and the real API server that injects faults of networks and servers.
 
-Place: ``server.FaultProxy`` is what a test uses; ``faults`` and ``rules`` say what goes wrong and when, ``record``
-what went through. It never invents an API server: whatever is not disturbed comes from the real one.
+``server.FaultProxy`` is what a test uses; ``faults`` and ``rules`` define the faults and when they occur, ``record``
+the requests so far. It is no fake API server: undisturbed replies come from the real one.
 
     from tests.fault_proxy.faults import Answer, LoseReply
     from tests.fault_proxy.rules import Match, Rule

@@ -1,4 +1,4 @@
-"""What an HTTP request asks of the API server: verb, resource, name. Pure, by the API's own conventions for paths."""
+"""Verb, resource and name of an HTTP request, from the API's path conventions. Pure."""
 
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -11,7 +11,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "DE
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request. ``resource`` is empty for paths that are none, such as /version; ``verb`` is then the method."""
+    """One request. ``resource`` is empty for paths without one, such as /version; ``verb`` is then the method."""
 
     verb: str
     group: str = ""
@@ -22,7 +22,7 @@ class Call:
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something."""
+        """Whether the verb may change objects."""
         return self.verb in WRITE_VERBS
 
     @property
@@ -32,7 +32,7 @@ class Call:
 
 
 def parse_call(method: str, target: str, body: bytes = b"") -> Call:
-    """Return what a request asks for. The name of an object that is created is taken from its body."""
+    """Return the call of a request. The name of a created object is taken from its body."""
     url = urlsplit(target)
     parts = [unquote(part) for part in url.path.split("/") if part]
     if parts[:1] == ["api"] and len(parts) >= 3:
@@ -42,7 +42,7 @@ def parse_call(method: str, target: str, body: bytes = b"") -> Call:
     else:
         return Call(method.lower(), name=url.path)
     namespace = ""
-    # /namespaces/x alone is the object x; with more behind it, it is where the rest lives.
+    # /namespaces/x alone is the object x; a longer path is in that namespace.
     if rest[0] == "namespaces" and len(rest) >= 3 and rest[2] not in ("status", "finalize"):
         namespace, rest = rest[1], rest[2:]
     resource, name, *more = [*rest, ""] if len(rest) == 1 else rest

@@ -1,7 +1,7 @@
-"""One request through the proxy: choose its fault, forward it or not, hand back the answer or not.
+"""One request through the proxy: choose its fault, forward it or not, return the reply or not.
 
-What has been sent to the API server is carried to its end even if the sender goes away: a request that the API server
-has received is not undone by a crash of its sender. What has not been sent yet never is.
+A request that was sent to the API server is awaited even if the client disconnects: a crash of the client does not
+undo a received request. A request that was not sent yet is dropped.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ from tests.fault_proxy.record import Exchange, Record
 from tests.fault_proxy.rules import WATCH_FAULTS, RuleBook
 from tests.fault_proxy.watches import Next, Step, WatchScript, status_body
 
-# Between the two hops, not of the message; Accept-Encoding, because a compressed watch has no lines to disturb.
+# Hop-by-hop headers; and Accept-Encoding, because the lines of a compressed watch cannot be disturbed.
 _HOP = ("host", "connection", "keep-alive", "transfer-encoding", "content-length", "accept-encoding", "upgrade", "te")
-# How long a swapped event waits for its successor.
+# How long a swapped event waits for the next event.
 _SWAP_S = 0.2
 _POLL_S = 0.01
 _LINGER_NOT = struct.pack("ii", 1, 0)
@@ -46,7 +46,7 @@ _LINGER_NOT = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class _Reply:
-    """The API server's whole answer."""
+    """The API server's complete reply."""
 
     code: int
     headers: CIMultiDict[str]
@@ -64,7 +64,7 @@ class Relay:
         self._under_way: set[asyncio.Task[_Reply]] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Carry one request through. Always returns; a broken connection is answered into the void."""
+        """Handle one request. Always returns; the reply of a broken connection is discarded."""
         body = await request.read()
         call = parse_call(request.method, request.raw_path, body)
         self._rules.arrived(call)
@@ -108,7 +108,7 @@ class Relay:
         return answer
 
     async def _forwarded(self, request: web.Request, body: bytes, begun: Exchange, fault: Fault | None) -> _Reply:
-        """Return the API server's answer; if the sender goes away before, note it all the same."""
+        """Return the API server's reply; if the client disconnects earlier, record it nevertheless."""
         task = asyncio.create_task(self._exchange(request, body, fault))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -157,7 +157,7 @@ class Relay:
 
 
 def _made_up(fault: Answer | Page) -> web.Response:
-    """Return the reply that the API server has not given."""
+    """Return the injected reply."""
     if isinstance(fault, Page):
         return web.Response(status=fault.code, text=f"<html>{fault.code}</html>", content_type="text/html")
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
@@ -166,13 +166,13 @@ def _made_up(fault: Answer | Page) -> web.Response:
 
 
 async def _opened(gate: Gate) -> None:
-    """Stand before a gate until it is open."""
+    """Wait until a gate is open."""
     while not gate.arrive():  # noqa: ASYNC110 - opened from another thread
         await asyncio.sleep(_POLL_S)
 
 
 async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse, script: WatchScript) -> Next:
-    """Pass a watch on, line by line, until either side ends it; returns how it ends."""
+    """Relay a watch line by line until either side ends it; returns how it ends."""
     lines = LineSplitter()
     while True:
         try:
@@ -187,14 +187,14 @@ async def _relayed(upstream: aiohttp.ClientResponse, answer: web.StreamResponse,
         if step.data:
             await answer.write(step.data)
         if step.then is Next.STALL:
-            # Until the sender has had enough and goes away, which ends this handler.
+            # Until the client disconnects, which ends this handler.
             await asyncio.Event().wait()
         if step.then is not Next.GO_ON:
             return step.then
 
 
 def _fed(script: WatchScript, lines: list[bytes]) -> Step:
-    """Feed lines until the watch does not go on; returns all that is to be sent, and how it goes on."""
+    """Feed lines until the watch ends; returns all lines to send and how it continues."""
     sent = []
     for line in lines:
         step = script.feed(line)
@@ -213,7 +213,7 @@ def _end_to_end(headers: Mapping[str, str], added: Mapping[str, str] | None = No
 
 
 def _broken(request: web.Request, *, reset: bool = False) -> web.Response:
-    """End the connection without a word; the answer returned reaches nobody."""
+    """Close the connection without a reply; the returned response is discarded."""
     if request.transport is not None:
         raw = request.transport.get_extra_info("socket")
         if reset and raw is not None:

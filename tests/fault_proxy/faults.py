@@ -1,7 +1,7 @@
-"""What can go wrong with one request, or with one watch, as values.
+"""Faults of one request, or of one watch, as values.
 
-A fault says what happens, a rule says when. ``then`` of some faults is called at exactly that point, on the proxy's
-own thread and while the request stands still: a crash test kills its process there.
+A fault defines what happens, a rule when. ``then`` of some faults is called at exactly that point, on the proxy's
+thread and while the request is blocked: a crash test kills its process there.
 """
 
 import threading
@@ -12,7 +12,7 @@ Then = Callable[[], None]
 
 
 def _nothing() -> None:
-    """Stand-in for a test that has nothing to do at that point."""
+    """Default for tests that need no callback at that point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,64 +31,64 @@ class DropBefore:
 
 @dataclass(frozen=True, slots=True)
 class LoseReply:
-    """The API server has carried the request out; the connection is closed in place of its reply."""
+    """The API server has executed the request; the connection is closed instead of its reply."""
 
     then: Then = _nothing
 
 
 @dataclass(frozen=True, slots=True)
 class AfterReply:
-    """Nothing happens to the request; ``then`` is called when its reply has been handed to the connection."""
+    """The request is not disturbed; ``then`` is called once its reply was written to the connection."""
 
     then: Then
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """As DropBefore, but the connection is reset, not closed."""
+    """Like DropBefore, but the connection is reset, not closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The request never reaches the API server; this answer is given, in the form the API server gives it."""
+    """The request never reaches the API server; the client gets this reply, in the API server's format."""
 
     code: int
     retry_after_s: int | None = None
-    message: str = "the fault proxy says so"
+    message: str = "an injected fault"
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The request never reaches the API server; a proxy's HTML page is the reply, without a metav1.Status."""
+    """The request never reaches the API server; the reply is a proxy's HTML page, not a metav1.Status."""
 
     code: int
 
 
 @dataclass(slots=True)
 class Gate:
-    """Where requests stand until a test lets them go on."""
+    """Blocks requests until a test opens it."""
 
     _reached: threading.Event = field(default_factory=threading.Event)
     _opened: threading.Event = field(default_factory=threading.Event)
 
     def wait_reached(self, timeout_s: float) -> bool:
-        """Wait for the first request; False if none came."""
+        """Wait for the first request; False on a timeout."""
         return self._reached.wait(timeout_s)
 
     def open(self) -> None:
-        """Let everything through, now and later."""
+        """Release all requests, current and later ones."""
         self._opened.set()
 
     def arrive(self) -> bool:
-        """Stand before it; True if it is open. For the proxy."""
+        """Return whether it is open, and record the arrival. For the proxy."""
         self._reached.set()
         return self._opened.is_set()
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The request is on its way until the gate opens. If its sender goes away meanwhile, it never arrives, or, where
-    it ``outlives`` the sender, all the same: what is on the wire is not called back."""
+    """The request is delayed until the gate opens. If its client disconnects meanwhile, the request is dropped,
+    unless it ``outlives`` the client: bytes that were sent cannot be recalled."""
 
     gate: Gate
     outlives: bool = False
@@ -103,7 +103,7 @@ class CutWatch:
 
 @dataclass(frozen=True, slots=True)
 class StallWatch:
-    """After so many events nothing comes any more, and the connection stays open."""
+    """After so many events no data follows, and the connection stays open."""
 
     after: int = 0
 
@@ -125,14 +125,14 @@ class FailWatch:
 
 @dataclass(frozen=True, slots=True)
 class RepeatEvents:
-    """Every nth event comes twice."""
+    """Every nth event is sent twice."""
 
     every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SwapEvents:
-    """Every nth event comes after the one that follows it, if one follows soon."""
+    """Every nth event is sent after the following one, if one follows soon."""
 
     every: int = 2
 

@@ -1,4 +1,4 @@
-"""A kubeconfig that leads through the proxy. Pure: text in, text out."""
+"""A kubeconfig for connections through the proxy. Pure: text in, text out."""
 
 import base64
 from pathlib import Path
@@ -7,7 +7,7 @@ import yaml
 
 
 def redirected(text: str, where: Path, url: str, ca_pem: bytes) -> str:
-    """Return the document with every cluster at ``url`` and its users kept; ``where`` is the file it is from."""
+    """Return the document with ``url`` as the server of every cluster, users unchanged; ``where`` is its file."""
     document = yaml.safe_load(text)
     for entry in document["clusters"]:
         entry["cluster"] = {"server": url, "certificate-authority-data": base64.b64encode(ca_pem).decode()}

@@ -1,4 +1,4 @@
-"""What has gone through the proxy, in the order of arrival."""
+"""The requests through the proxy, in order of arrival."""
 
 import threading
 import time
@@ -9,11 +9,11 @@ from tests.fault_proxy.calls import Call
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One request and what became of it.
+    """One request and its result.
 
-    ``code`` is the real API server's answer, None if it never gave one; ``replied`` says whether any answer, real or
-    made up, was handed to the sender; ``fault`` names what was done to it. A watch counts once it has been opened.
-    ``arrived`` is when it came in, by ``time.monotonic``.
+    ``code`` is the real API server's status code, None if it sent no reply; ``replied`` states whether the client got
+    a reply, real or injected; ``fault`` names the injected fault. A watch is recorded when it is opened. ``arrived``
+    is the time of arrival, by ``time.monotonic``.
     """
 
     number: int
@@ -25,12 +25,12 @@ class Exchange:
 
     @property
     def applied(self) -> bool:
-        """Whether the API server carried it out."""
+        """Whether the API server executed it."""
         return self.code is not None and 200 <= self.code < 300
 
     @property
     def outcome(self) -> str:
-        """In words, such as ``201``, ``201, reply lost`` or ``not forwarded (DropBefore)``."""
+        """As text, such as ``201``, ``201, reply lost`` or ``not forwarded (DropBefore)``."""
         if self.code is None:
             return f"not forwarded ({self.fault})" if self.fault else "not answered"
         return f"{self.code}" if self.replied else f"{self.code}, reply lost"
@@ -53,11 +53,11 @@ class Record:
             return self._number
 
     def end(self, exchange: Exchange) -> None:
-        """Keep what became of it."""
+        """Record the result of a request."""
         with self._lock:
             self._ended.append(replace(exchange, arrived=self._arrived.pop(exchange.number)))
 
     def exchanges(self) -> list[Exchange]:
-        """Return everything that has ended, in the order of arrival."""
+        """Return all completed exchanges, in order of arrival."""
         with self._lock:
             return sorted(self._ended, key=lambda exchange: exchange.number)

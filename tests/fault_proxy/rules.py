@@ -1,8 +1,7 @@
-"""Which request meets which fault: rules in order, the first whose turn it is decides.
+"""Which request gets which fault: the first matching rule that is due decides.
 
-Counting is part of the meaning: ``nth`` and ``every`` count the requests that a rule's match covers, whether or not
-an earlier rule took them. Chance is drawn from a seeded generator, so that a run can be repeated as far as the order
-of requests is the same.
+``nth`` and ``every`` count the requests that a rule's match covers, whether or not an earlier rule applied to them.
+``chance`` uses a seeded generator, so that a run can be repeated as far as the order of requests is the same.
 """
 
 import random
@@ -22,12 +21,12 @@ from tests.fault_proxy.faults import (
 )
 
 WATCH_FAULTS = (CutWatch, StallWatch, ExpireWatch, FailWatch, RepeatEvents, SwapEvents)
-Look = Callable[[Call], None]
+Inspector = Callable[[Call], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Which requests are meant; what is left empty covers all. A ``subresource`` of "" means the object itself."""
+    """Which requests are covered; an empty field covers all. A ``subresource`` of "" means the object itself."""
 
     verbs: tuple[str, ...] = ()
     resource: str = ""
@@ -36,7 +35,7 @@ class Match:
     name: str = ""
 
     def covers(self, call: Call) -> bool:
-        """Return whether the request is one of them."""
+        """Return whether the request is covered."""
         return (
             (not self.verbs or call.verb in self.verbs)
             and self.resource in ("", call.resource)
@@ -48,7 +47,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A fault and its turn. ``nth``: only the request of that number, from 1; ``every``: each one of that many."""
+    """A fault and when it is due. ``nth``: only that request, counted from 1; ``every``: every nth request."""
 
     fault: Fault
     match: Match = field(default_factory=Match)
@@ -58,45 +57,45 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.nth < 0 or self.every < 1 or not 0 <= self.chance <= 1:
-            raise ValueError("a rule's turn: nth from 1 (0 for any), every from 1, chance from 0 to 1")
+            raise ValueError("when a rule is due: nth from 1 (0 for any), every from 1, chance from 0 to 1")
         if isinstance(self.fault, WATCH_FAULTS) and self.match.verbs != ("watch",):
             raise ValueError(f"{type(self.fault).__name__} is a fault of watches; match the verb watch alone")
 
 
 class RuleBook:
-    """The rules in force. Tests change it from their own thread."""
+    """The current rules. Tests change them from another thread."""
 
     def __init__(self, seed: int = 0) -> None:
-        self._random = random.Random(seed)  # noqa: S311 - spreads faults, guards nothing
+        self._random = random.Random(seed)  # noqa: S311 - no security purpose
         self._lock = threading.Lock()
         self._rules: tuple[Rule, ...] = ()
         self._seen: list[int] = []
-        self._looks: tuple[tuple[Match, Look], ...] = ()
+        self._inspectors: tuple[tuple[Match, Inspector], ...] = ()
 
     def add(self, *rules: Rule) -> None:
-        """Put rules behind those there are."""
+        """Append rules."""
         with self._lock:
             self._rules += rules
             self._seen += [0] * len(rules)
 
     def clear(self) -> None:
-        """Disturb nothing from now on."""
+        """Remove all rules."""
         with self._lock:
             self._rules, self._seen = (), []
 
-    def inspect(self, match: Match, look: Look) -> None:
-        """Have each such request looked at before anything is done with it, from now on; ``clear`` leaves that."""
+    def inspect(self, match: Match, inspector: Inspector) -> None:
+        """Call ``inspector`` for each such request before it is handled, until ``clear``."""
         with self._lock:
-            self._looks += ((match, look),)
+            self._inspectors += ((match, inspector),)
 
     def arrived(self, call: Call) -> None:
-        """Have a request looked at by whoever wants to."""
-        for match, look in self._looks:
+        """Call the inspectors of a request."""
+        for match, inspector in self._inspectors:
             if match.covers(call):
-                look(call)
+                inspector(call)
 
     def choose(self, call: Call) -> Fault | None:
-        """Return what is to happen to the request; None for nothing."""
+        """Return the fault of the request, None for none."""
         with self._lock:
             chosen = None
             for index, rule in enumerate(self._rules):

@@ -1,10 +1,10 @@
 """The proxy itself: TLS to the process, TLS to the API server, rules in between.
 
-One proxy stands before one process, so that what it records is that process's doing. It runs on a thread of its own
-and is used from synchronous tests and from asynchronous ones alike. The process's credentials are passed on in its
-Authorization header; a client certificate cannot be, because TLS ends here.
+Each process has its own proxy, so that the record contains only its requests. The proxy runs on its own thread and
+serves synchronous and asynchronous tests. The process's credentials are forwarded in the Authorization header; a
+client certificate cannot be forwarded, because TLS ends here.
 
-Not passed on: protocol upgrades (exec, attach, port-forward).
+Not forwarded: protocol upgrades (exec, attach, port-forward).
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from localcluster.certs import Authority, write_pair
 from tests.fault_proxy.exchange import Relay
 from tests.fault_proxy.kubeconfig import redirected
 from tests.fault_proxy.record import Exchange, Record
-from tests.fault_proxy.rules import Look, Match, Rule, RuleBook
+from tests.fault_proxy.rules import Inspector, Match, Rule, RuleBook
 
 _HOST = "127.0.0.1"
 _START_S = 30.0
-# Requests under way at the end of a test are of no use to anyone.
+# Requests that are in flight at the end of a test are discarded.
 _SHUTDOWN_S = 0.2
-# For connections to the API server to close; a loop that ends before that leaks their sockets.
+# For connections to the API server to close; a loop that ends earlier leaks their sockets.
 _GOODBYE_S = 5.0
 _MAX_BODY = 16 << 20
 _POLL_S = 0.005
 
 
 class FaultProxy:
-    """Listens from ``with`` on. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for rules by chance."""
+    """Listens within ``with``. ``server`` and ``ca_pem`` are the API server's; ``seed`` is for ``chance``."""
 
     def __init__(self, server: str, ca_pem: bytes, *, seed: int = 0) -> None:
         self.url = ""
@@ -73,19 +73,19 @@ class FaultProxy:
 
     @property
     def ca_pem(self) -> bytes:
-        """The authority that signed the proxy's certificate."""
+        """The CA that signed the proxy's certificate."""
         return self._authority.pem
 
     def rotate_authority(self) -> None:
-        """Present a certificate of a new authority to new connections; ``ca_pem`` is that one from now on."""
+        """Use a certificate of a new CA for new connections; ``ca_pem`` is that CA afterwards."""
         self._authority = Authority(f"fault-proxy-ca-{uuid.uuid4().hex[:8]}")
         if self._context is not None:
             self._present(self._context)
 
     def kubeconfig(self, original: Path, target: Path) -> Path:
-        """Write a kubeconfig that leads to the proxy with the credentials of another; returns where it is.
+        """Write a kubeconfig for the proxy with the credentials of another; returns its path.
 
-        Raises ValueError for one that identifies its user by a client certificate.
+        Raises ValueError for one whose user has a client certificate.
         """
         text = redirected(original.read_text(), original, self.url, self.ca_pem)
         target.touch(mode=0o600)
@@ -93,20 +93,20 @@ class FaultProxy:
         return target
 
     def add(self, *rules: Rule) -> None:
-        """Put rules in force, behind those there are."""
+        """Append rules."""
         self._rules.add(*rules)
 
-    def inspect(self, match: Match, look: Look) -> None:
-        """Have ``look`` called for each such request before it goes on. It stands still meanwhile, as does all else
-        that comes through this proxy; ``look`` is to note what it finds and must not raise."""
-        self._rules.inspect(match, look)
+    def inspect(self, match: Match, inspector: Inspector) -> None:
+        """Call ``inspector`` for each such request before it is forwarded. It blocks that request and all others of
+        this proxy meanwhile; it records what it finds and must not raise."""
+        self._rules.inspect(match, inspector)
 
     def clear(self) -> None:
-        """Disturb nothing from now on; what is held or stalled stays so."""
+        """Remove all rules; held and stalled requests stay so."""
         self._rules.clear()
 
     def exchanges(self) -> list[Exchange]:
-        """Return what has gone through, in the order of arrival."""
+        """Return the completed exchanges, in order of arrival."""
         return self._record.exchanges()
 
     # --- on the proxy's thread ---
@@ -114,7 +114,7 @@ class FaultProxy:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the start
+        except BaseException as error:  # noqa: BLE001 - re-raised by the caller of start
             self._failure = error
         finally:
             self._ready.set()
@@ -129,7 +129,7 @@ class FaultProxy:
         async with aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False) as session:
             app = web.Application(client_max_size=_MAX_BODY)
             app.router.add_route("*", "/{path:.*}", Relay(session, self._server, self._rules, self._record).handle)
-            # A sender that goes away ends what is done for it, as it would at the API server.
+            # A client that disconnects cancels its handler, as at the API server.
             options: dict[str, Any] = {"handler_cancellation": True, "shutdown_timeout": _SHUTDOWN_S}
             runner = web.AppRunner(app, access_log=None, handle_signals=False, **options)
             await runner.setup()
@@ -143,7 +143,7 @@ class FaultProxy:
                 await runner.cleanup()
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
-                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event
+                while any(made.fileno() >= 0 for made in self._sockets):  # noqa: ASYNC110 - aiohttp has no event for it
                     await asyncio.sleep(_POLL_S)
 
     def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
@@ -158,7 +158,7 @@ class FaultProxy:
         return context
 
     def _present(self, context: ssl.SSLContext) -> None:
-        # ssl reads a certificate and its key from files alone.
+        # ssl loads a certificate and its key only from files.
         with tempfile.TemporaryDirectory() as folder:
             pair = self._authority.server(("localhost",), (_HOST,))
             context.load_cert_chain(*write_pair(Path(folder), "proxy", pair))

@@ -1,4 +1,4 @@
-"""What a fault makes of a watch's lines. Pure: lines in; lines out and how the watch goes on."""
+"""The effect of a fault on the lines of a watch. Pure: lines in; lines out and how the watch continues."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,24 +17,24 @@ from tests.fault_proxy.faults import (
 
 
 class Next(Enum):
-    """How the watch goes on."""
+    """How the watch continues."""
 
     GO_ON = "go on"
     BREAK = "break the connection"
-    CLOSE = "end the answer as it should end"
-    STALL = "stay silent"
+    CLOSE = "end the response properly"
+    STALL = "send no more data"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is sent, and what comes then."""
+    """The bytes to send, and how the watch continues."""
 
     data: bytes
     then: Next = Next.GO_ON
 
 
 class WatchScript:
-    """One watch under one fault; without one, lines go through as they are."""
+    """One watch with one fault; without one, lines are unchanged."""
 
     def __init__(self, fault: WatchFault | None) -> None:
         self._fault = fault
@@ -43,16 +43,16 @@ class WatchScript:
 
     @property
     def holds(self) -> bool:
-        """Whether an event waits for the one after it; ``flush`` it if none comes."""
+        """Whether an event waits for the next one; ``flush`` sends it if none arrives."""
         return bool(self._held)
 
     def flush(self) -> Step:
-        """Give up waiting."""
+        """Return the held event."""
         held, self._held = self._held, b""
         return Step(held)
 
     def feed(self, line: bytes) -> Step:
-        """Take the next line, without its end."""
+        """Process the next line, without its line end."""
         self._events += 1
         step = Step(line + b"\n")
         match self._fault:
@@ -63,7 +63,7 @@ class WatchScript:
             case ExpireWatch(after) if self._events > after:
                 step = Step(expired_event(), Next.CLOSE)
             case FailWatch(after, code) if self._events > after:
-                step = Step(error_event(code, "the fault proxy says so"), Next.CLOSE)
+                step = Step(error_event(code, "an injected fault"), Next.CLOSE)
             case RepeatEvents(every) if self._events % every == 0:
                 step = Step(step.data * 2)
             case SwapEvents() if self._held:
@@ -74,7 +74,7 @@ class WatchScript:
 
 
 def status_body(code: int, message: str) -> bytes:
-    """Return a metav1.Status as the API server answers it."""
+    """Return a metav1.Status like the API server's."""
     status = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -88,12 +88,12 @@ def status_body(code: int, message: str) -> bytes:
 
 
 def expired_event() -> bytes:
-    """Return the event by which the API server says that it has forgotten the place."""
+    """Return the ERROR event of an expired resourceVersion."""
     return error_event(410, "too old resource version")
 
 
 def error_event(code: int, message: str) -> bytes:
-    """Return the event by which the API server ends a watch with an error."""
+    """Return the API server's ERROR event with this code."""
     return b'{"type":"ERROR","object":' + status_body(code, message) + b"}\n"
 
 

@@ -1,6 +1,6 @@
-"""The administrator's look at a cluster under load: own connections, answers waited for, long lists in pages.
+"""The administrator's access to a cluster under load: own connections, retries, long lists in pages.
 
-In a storm the API server gives up on requests after seconds. Whoever judges must not take that for an answer.
+In a storm the API server rejects requests after seconds because of its load. That is not a reply about the object.
 """
 
 import http.client
@@ -16,23 +16,23 @@ from localcluster.cluster import Cluster
 from localcluster.controlplane import ADMIN
 from localcluster.errors import ApiError
 
-# Distinguishes an object of a test from another that has just been created with its name.
+# Distinguishes the object of a test from one that was created later with the same name.
 _NONCE = "faults.example/nonce"
 _PAGE = 250
 _TRIES, _PAUSE_S = 60, 0.5
 
 
 class Administrator(ApiClient):
-    """Asks again where the API server had no time; what is to be made is made once."""
+    """Retries where the API server was overloaded; an object is created only once."""
 
     def get(self, path: str) -> Any:
-        """The object or list at a path; ApiError if the API server refuses."""
+        """The object or list at a path; ApiError if the API server denies it."""
         return _patiently(lambda: super(Administrator, self).get(path))
 
     def create(self, path: str, body: dict[str, Any], nonce: str) -> Any:
-        """Create an object and return it. ``nonce``: an annotation of it that is like no other's.
+        """Create an object and return it. ``nonce``: an annotation whose value is unique.
 
-        By it an object that a try has made, though it was told to have failed, is known from another by that name.
+        By it, an object that an attempt has created although the attempt failed is recognised.
         """
 
         def make() -> Any:
@@ -61,7 +61,7 @@ def _patiently(ask: Callable[[], Any]) -> Any:
 
 
 def is_busy(error: Exception) -> bool:
-    """Return whether the API server had no time for a request, as opposed to having refused it."""
+    """Return whether the API server was overloaded, as opposed to a denied request."""
     if isinstance(error, ApiError):
         return error.status == HTTPStatus.TOO_MANY_REQUESTS or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
     return True
@@ -74,7 +74,7 @@ def create_once(api: Administrator, path: str, body: dict[str, Any], annotations
 
 
 def administrator(cluster: Cluster) -> Administrator:
-    """Return a connection; whoever is given it closes it."""
+    """Return a connection; the caller closes it."""
     pki = cluster.layout.pki
     port = urlsplit(cluster.server).port or 0
     return Administrator(port, pki / "ca.crt", pki / f"{ADMIN}.crt", pki / f"{ADMIN}.key")

@@ -1,6 +1,6 @@
 """A namespace in which no pod can be bound: its webhook on pods/binding is unavailable, with failurePolicy Fail.
 
-Each of its requests has to end as Failed with the webhook in the reason, and must not keep any other from its end.
+Each of its requests must end as Failed with the webhook in the reason, and must not delay any other request.
 """
 
 import random
@@ -53,7 +53,7 @@ class BlockedNamespace:
         return True
 
     def unfinished(self) -> list[str]:
-        """Return the requests that have not ended or are held by a finalizer of ours."""
+        """Return the requests that have not ended or have a finalizer of ours."""
         return [
             request["metadata"]["name"]
             for request in listed(self.api, REQUESTS)
@@ -67,7 +67,7 @@ class BlockedNamespace:
 
 
 def judge(request: dict[str, Any]) -> str:
-    """Return the outcome of a request of the namespace, or what is untrue about it."""
+    """Return the outcome of a request of the namespace, or what is untrue in it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return "not ended"

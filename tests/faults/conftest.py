@@ -1,6 +1,6 @@
-"""A cluster of their own for tests that kill reconcilers.
+"""A separate cluster for tests that kill reconcilers.
 
-The whole crash matrix takes minutes: its tests carry the marker ``faults`` and run only where ``-m`` asks for them.
+The complete crash matrix takes minutes: its tests have the marker ``faults`` and run only with ``-m``.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from tests.faults.truth import TruthObserver
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line("markers", "faults: the whole crash matrix; run with -m faults")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the matrix out unless its marker is asked for."""
+    """Skip the matrix unless its marker is selected."""
     if "faults" in config.option.markexpr:
         return
     left_out = [item for item in items if item.get_closest_marker("faults")]
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """The cluster with the chart; reconcilers are started by the tests."""
+    """The cluster with the chart; the tests start reconcilers."""
     with open_lab(PLUGINS_CONFIG) as opened:
         yield opened
 

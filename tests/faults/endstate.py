@@ -1,10 +1,10 @@
-"""What a run has come to, in a form that two runs can be compared by: no UIDs, no times, no sentences.
+"""The final state of a run, in a form that can be compared: without UIDs, times and messages.
 
-The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared. That it is never
-falsely True, the truth observer checks.
+The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared. The truth
+observer checks that it is never falsely True.
 
-Names that are drawn are put back to what they were drawn for: a UID is shown as whose it is, a generated name as its
-beginning. ``left_of`` is the other half: what of a preparation exists for a pod that is not bound.
+Random names are replaced by what they stand for: a UID by its object, a generated name by its prefix. ``left_of`` is
+the other half: the side effects that exist for an unbound pod.
 """
 
 import json
@@ -16,19 +16,19 @@ from typing import Any
 
 from localcluster.api import ApiClient
 from localcluster.cluster import Cluster
-from tests.faults.plugin_objects import look
+from tests.faults.plugin_objects import read_objects
 from tests.faults.plugins.fault_effects import OWNER
 from tests.live import LiveCluster
 
 RECONCILER = "bowline-reconciler"
-# In place of the name of a request that is gone.
-ORPHAN = "of nobody"
+# Replaces the name of a deleted request.
+ORPHAN = "of a deleted request"
 State = Mapping[str, Any]
 
 
 def state_of(live: LiveCluster) -> State:
-    """Return all that a run may leave: pods, requests, effects, and what the plugins have made or marked."""
-    stored = look(live)
+    """Return everything that a run may leave: pods, requests, effects, and the plugins' objects."""
+    stored = read_objects(live)
     owners = {request["metadata"]["uid"]: request["metadata"]["name"] for request in stored.requests}
     state = {
         "pods": {pod["metadata"]["name"]: _pod(pod) for pod in stored.pods},
@@ -42,8 +42,8 @@ def state_of(live: LiveCluster) -> State:
 
 
 def left_of(live: LiveCluster) -> list[str]:
-    """Return what is there of the preparations of the run's pod; nothing counts once it is on a node."""
-    stored = look(live)
+    """Return the side effects for the run's pod; none count once it is bound."""
+    stored = read_objects(live)
     pod = next((one for one in stored.pods if one["metadata"]["name"] == "pod"), None)
     if pod is not None and pod["spec"].get("nodeName"):
         return []
@@ -53,7 +53,7 @@ def left_of(live: LiveCluster) -> list[str]:
 
 
 def leftovers(api: ApiClient, namespace: str, request_uid: str) -> list[str]:
-    """Return the effects of one request; the truth observer's idea of what a rollback leaves behind."""
+    """Return the effects of one request; the truth observer's definition of what a rollback leaves behind."""
     found = api.get(f"/api/v1/namespaces/{namespace}/secrets?labelSelector={OWNER}%3D{request_uid}")["items"]
     return [effect["metadata"]["name"] for effect in found]
 
@@ -80,7 +80,7 @@ def _request(request: dict[str, Any]) -> State:
     return {
         "phase": status.get("phase"),
         "reason": (status.get("reason") or "").partition(":")[0],
-        # Equal, not at most: an attempt whose end was not written is made again and then counted, once.
+        # Equal, not at most: an attempt whose end was not written is repeated and then counted once.
         "failedAttempts": status.get("failedAttempts"),
         "conditions": _conditions(request),
         "nodeName": status.get("nodeName"),
@@ -100,7 +100,7 @@ def _is_ours(kind: str) -> bool:
 
 @dataclass(slots=True)
 class Deeds:
-    """What the reconcilers have done in one namespace, by the API server's own account of what it carried out.
+    """What the reconcilers have done in one namespace, from the API server's audit log of executed requests.
 
     ``made`` and ``removed`` are by resource and name.
     """
@@ -110,7 +110,7 @@ class Deeds:
     removed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def standing(self, resource: str, name: str = "") -> int:
-        """Return how many objects must be there: those made and not removed; of one name, or of all."""
+        """Return how many objects must exist: those created and not deleted; of one name, or of all."""
         return sum(
             count if deed is self.made else -count
             for deed in (self.made, self.removed)
@@ -142,12 +142,12 @@ def deeds(cluster: Cluster) -> Mapping[str, Deeds]:
 
 
 def _lines_about(log: Path, word: str) -> Iterator[str]:
-    """Yield the lines with the word; a storm writes hundreds of megabytes, most of them not about the reconcilers."""
+    """Yield the lines with the word; a storm logs hundreds of megabytes, most of them not about the reconcilers."""
     with log.open() as lines:
         yield from filter(lambda line: word in line, lines)
 
 
 def made_by_us(objects: Iterable[Any]) -> int:
-    """Return how many of these a reconciler has made; the others are the world's, which no reconciler writes."""
+    """Return how many of these a reconciler has created; the test creates the others."""
     managers = ({entry.get("manager") for entry in one["metadata"].get("managedFields") or ()} for one in objects)
     return sum(RECONCILER in each for each in managers)

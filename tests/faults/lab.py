@@ -1,7 +1,7 @@
-"""The place where reconcilers are broken: a cluster with the chart, and reconciler processes each behind a proxy.
+"""The environment of the crash tests: a cluster with the chart, and reconciler processes, each behind a proxy.
 
-Unless a lab is asked for with it, no webhook runs and its configurations are taken away: what it would prepare at
-creation (UID, finalizer) the reconciler then does itself, which are more writes and so more places to crash.
+Unless a lab is requested with it, no webhook runs and its configurations are deleted: what it would prepare at
+creation (UID, finalizer), the reconciler then does itself, which means more writes and so more points for crashes.
 """
 
 import signal
@@ -26,14 +26,14 @@ from tests.live import DEADLINE_S, POLL_S, LiveCluster
 NAMESPACE = "bowline-system"
 ACCOUNT = "bowline-reconciler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{ACCOUNT}"
-# Modules of the plugins: this folder's, and the examples of this checkout rather than of the one that is installed.
+# Modules of the plugins: this folder's, and the examples of this checkout rather than of the installed package.
 PLUGINS = f"{Path(__file__).parent / 'plugins'}:{CHECKOUT / 'examples' / 'plugins'}"
 CONFIG: Mapping[str, object] = {
     "config.plugins": [{"name": "example_flaky"}, {"name": "fault_effects"}],
     "config.leaderElection": {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms"},
     "config.binding.backoff": {"base": "100ms", "max": "1s"},
-    # As long as the API server takes for a request at most, a new leader waits before it undoes what its predecessor
-    # may have bound. Every point would wait for it; none has a Binding under way when its sender is killed.
+    # Before a rollback a new leader waits as long as the API server processes a request at most, because of its
+    # predecessor's Bindings. Every point would wait for it; none has a Binding in flight when its sender is killed.
     "config.binding.inFlightTimeout": "500ms",
 }
 # With the plugins that are off by default and take part in a bind. The storm does without: they cost it reads.
@@ -47,7 +47,7 @@ PLUGINS_CONFIG: Mapping[str, object] = {
     ],
     "config.gpuSharing": {"fakeGPUs": True},
 }
-# What the test plugin may do, beside what the chart grants.
+# The test plugin's rights, beside those that the chart grants.
 _ROLE = "fault-effects"
 _RULES = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "create", "delete"]},
@@ -57,7 +57,7 @@ _RULES = [
 
 @dataclass(slots=True)
 class Reconciler:
-    """One reconciler behind a proxy of its own: started, killed and started again under one name."""
+    """One reconciler behind its own proxy: started, killed and restarted under one name."""
 
     lab: "Lab"
     name: str
@@ -75,14 +75,14 @@ class Reconciler:
         return self._folder / f"{self.name}.clock"
 
     def set_clock(self, seconds: int) -> None:
-        """Let the process's wall clock be off by so much from now on, also when it is started again."""
+        """Shift the process's wall clock by so much from now on, also after a restart."""
         # Renamed, not written: the process reads it at any time.
         new = self._clock.with_suffix(".new")
         new.write_text(str(seconds))
         new.replace(self._clock)
 
     def start(self) -> None:
-        """Start the process; it is not waited for."""
+        """Start the process without waiting for it."""
         kubeconfig = self.proxy.kubeconfig(self.lab.account, self._folder / self.name)
         if not self._clock.exists():
             self.set_clock(0)
@@ -98,12 +98,12 @@ class Reconciler:
         )
 
     def kill(self) -> None:
-        """End the process as a crash does, and return when it is gone."""
+        """Kill the process, and return when it has exited."""
         if self.process is not None:
             self.process.kill()
 
     def check(self) -> None:
-        """Raise if the process has ended by itself."""
+        """Raise if the process has exited by itself."""
         if self.process is not None and self.process.returncode not in (None, -signal.SIGKILL):
             raise AssertionError(f"{self.name} has ended:\n{self.tail()}")
 
@@ -112,10 +112,10 @@ class Reconciler:
         return self.process.process.tail(30) if self.process is not None else "(never started)"
 
     def restart(self) -> None:
-        """Start it anew after a crash, and free the Lease of the dead.
+        """Start it again after a crash, and release the Lease of the killed process.
 
-        That spares each point the three seconds in which the Lease runs out, in which nothing would happen; that it
-        runs out and is taken then, the tests of the Lease and the storm show.
+        That saves the three seconds per point in which the Lease would expire; the tests of the Lease and the storm
+        verify that it is taken over after it expires.
         """
         self.kill()
         self.lab.free_lease()
@@ -124,7 +124,7 @@ class Reconciler:
 
 @dataclass(slots=True)
 class Lab:
-    """A cluster and what is common to all reconcilers on it."""
+    """A cluster and what all reconcilers on it share."""
 
     cluster: Cluster
     pair: Pair
@@ -144,7 +144,7 @@ class Lab:
                 self.free_lease()
 
     def webhook(self) -> LocalProcess:
-        """The webhook, ready; started if it is not there or has been killed."""
+        """The webhook, ready; started if it does not run."""
         running = self.pair.webhook
         if running is None or running.returncode is not None:
             running = self.pair.launch_webhook(WorkloadOptions(env={"PYTHONPATH": PLUGINS}))
@@ -152,14 +152,14 @@ class Lab:
         return running
 
     def namespace(self, word: str) -> LiveCluster:
-        """A namespace of its own, for one run of one scenario."""
+        """A new namespace for one run of one scenario."""
         self._made += 1
         name = f"{word}-{self._made}"
         self.cluster.make_namespace(name)
         return LiveCluster(self.cluster, name)
 
     def free_lease(self) -> None:
-        """Delete the Lease; one that is not there will do."""
+        """Delete the Lease, if it exists."""
         try:
             self.cluster.api.delete(LEASE)
         except ApiError as error:
@@ -175,7 +175,7 @@ def open_lab(
     *,
     webhook: bool = False,
 ) -> Iterator[Lab]:
-    """Start the cluster and install the chart; no process runs yet, but the webhook if it is asked for."""
+    """Start the cluster and install the chart; no process runs yet, except the webhook if it is requested."""
     with Cluster.start(ClusterSpec(audit="Metadata", apiserver_args=apiserver_args)) as cluster:
         cluster.make_nodes(nodes)
         pair = Pair.install(cluster, find_helm(), PairOptions(set_values=config))
@@ -195,7 +195,7 @@ def open_lab(
 
 
 def _wait_served(cluster: Cluster) -> None:
-    """For a moment after a CRD is made, the API server answers lists of its kind with 429."""
+    """For a short time after a CRD is created, the API server answers lists of its kind with 429."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
         try:

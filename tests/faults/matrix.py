@@ -1,18 +1,17 @@
-"""The crash matrix: one scenario, disturbed at every point where it can be, must always come to the same end.
+"""The crash matrix: one scenario, disturbed at every possible point, must always end in the same state.
 
-The points are counted, not listed (``points``): the undisturbed run goes through the proxy, and each request that it
-made is a point for each way of disturbing that applies.
+The points are counted, not listed (``points``): the undisturbed run goes through the proxy, and each of its requests
+is a point for each applicable way of disturbing.
 
-    BEFORE_REPLY  the API server has carried a write out, the reconciler is killed before it hears of it
-    READ          the reconciler is killed before it gets what it has asked for
+    BEFORE_REPLY  the API server has executed a write; the reconciler is killed before it receives the reply
+    READ          the reconciler is killed before it receives the reply to a read
     AFTER_REPLY   the reconciler has the reply to a write and is killed before its next request is sent
-    LOST_REPLY    the reply to a write is lost, and the reconciler lives
-    OVERLAP       a write is on its way while another reconciler takes over; it arrives when that one has finished or,
-                  where something is undone, when that one leads: it waits for such a write before it undoes anything
+    LOST_REPLY    the reply to a write is lost; the reconciler continues
+    OVERLAP       a write is in flight while another reconciler takes over; it arrives when that one is done or, in
+                  case of a rollback, when that one leads: it waits for such a write before it undoes anything
 
-Two promises are held while a run is under way, by looking at the moment and not at the end: nobody claims what is not
-true (``truth``), and nobody lets go of a request, or takes hold of it, while effects of it exist: the finalizer is
-their record. Decisions 20 and 81.
+Two invariants are checked during a run, not at its end: no claim is false (``truth``), and no reconciler drops or
+adds the finalizer of a request while effects of it exist: the finalizer is their record. Decisions 20 and 81.
 """
 
 import http.client
@@ -37,22 +36,22 @@ from tests.faults.truth import TruthObserver
 from tests.live import POLL_S, LiveCluster
 from tests.plugins.storage import Storage
 
-# Restarts, a wait of five seconds that is told, retries: an undisturbed story takes up to eight seconds of an idle
-# machine, and a run that does not come to its end has nothing better to do than wait.
+# Restarts, a reported wait of five seconds, retries: an undisturbed scenario takes up to eight seconds of an idle
+# machine; only a run that fails takes the whole limit.
 _DEADLINE_S = 60.0
 # How long a point may stay unmet when all has ended: events are written in the background, reads are not.
 _MEETS_S = 10.0
 _READ_MEETS_S = 1.0
-# A write that is held back comes in the course of the story, which may wait and retry before.
+# A delayed write is sent during the scenario, which may wait and retry before.
 _REACHES_S = 30.0
-# Lists and sweeps of a process that has just begun to lead are over when nothing was asked for so long.
+# Lists and scans of a process that has just become leader are over when there was no request for so long.
 _QUIET_S = 0.5
-# The finalizer is put on and taken off by patches of the request itself.
+# Patches of the request itself add and remove the finalizer.
 _HANDLES = Match(("patch",), names.PLURAL, "")
 
 
 class Matrix:
-    """Runs scenarios with one reconciler at a time; ``spare`` is the one that overtakes, where leaders overlap."""
+    """Runs scenarios with one reconciler at a time; ``spare`` takes over where leaders overlap."""
 
     def __init__(self, lab: Lab, truth: TruthObserver, current: Reconciler, spare: Reconciler | None = None) -> None:
         self.runs: list[Run] = []
@@ -62,12 +61,12 @@ class Matrix:
         self._spare = spare
         self._unrecorded: list[str] = []
         for reconciler in filter(None, (current, spare)):
-            reconciler.proxy.inspect(_HANDLES, self._look_at_effects)
+            reconciler.proxy.inspect(_HANDLES, self._check_effects)
 
     def sweep(self, scenario: Scenario, modes: Sequence[Mode]) -> State:
         """Run the scenario undisturbed, then disturbed at every point; raises at the first wrong end.
 
-        Returns the end that all have come to.
+        Returns the common final state.
         """
         undisturbed, points = self._undisturbed(scenario, modes)
         for point in points:
@@ -77,11 +76,11 @@ class Matrix:
         return undisturbed.expected
 
     def conclude(self) -> None:
-        """Verify all runs, take them down, and say how many points there were.
+        """Verify all runs, delete their objects, and return the number of points.
 
-        Every write must have been met: a matrix that no longer disturbs anything must not pass. Two kinds of requests
-        may be absent. How often a waiting request is read again depends on time. And pod conditions are best effort:
-        the newest of each pod is written in the background, and replaces one that is still pending.
+        Every write must have been met: a matrix that disturbs nothing must not pass. Two kinds of requests may be
+        absent. How often a waiting request is read again depends on time. And pod conditions are best effort: the
+        newest of each pod is written in the background, and replaces one that is still pending.
         """
         self.verify()
         self.dissolve()
@@ -92,16 +91,16 @@ class Matrix:
         assert not missed, f"never met: {'; '.join(missed)}"
 
     def verify(self) -> None:
-        """Look once more at everything, for what came late; and count what was really done."""
+        """Read all final states once more, for late changes; and count what was really done."""
         done = deeds(self._lab.cluster)
         for run in self.runs:
             state = state_of(run.live)
-            assert state == run.expected, f"{run} has not stayed as it was: {differences(run.expected, state)}"
+            assert state == run.expected, f"{run} has changed after its end: {differences(run.expected, state)}"
             assert not (wrong := miscounts(run, done)), f"{run}: {'; '.join(wrong)}"
         self._check()
 
     def dissolve(self) -> None:
-        """Delete the pods of all runs and wait until all that was theirs is gone with them; volumes stay."""
+        """Delete the pods of all runs and wait until everything that belonged to them is deleted; volumes remain."""
         for run in self.runs:
             remove(run.live, f"/api/v1/namespaces/{run.live.namespace}/pods")
         for run in self.runs:
@@ -109,7 +108,7 @@ class Matrix:
             Storage(run.live).clean()
 
     def report(self) -> list[str]:
-        """One line a scenario and mode: points, and how many of them were met."""
+        """One line per scenario and mode: points, and how many of them were met."""
         counts: Counter[tuple[str, Mode]] = Counter()
         met: Counter[tuple[str, Mode]] = Counter()
         for run in self.runs:
@@ -123,7 +122,7 @@ class Matrix:
     def _undisturbed(self, scenario: Scenario, modes: Sequence[Mode]) -> tuple[Run, Sequence[Point]]:
         run = Run(scenario, self._lab.namespace(scenario.name))
         live, proxy = run.live, self._current.proxy
-        before = self._settled(live)
+        before = self._quiescent(live)
         scenario.play(live)
         live.until(f"{run} ends", lambda: scenario.ended(live))
         if scenario.last_event:
@@ -132,15 +131,15 @@ class Matrix:
         assert ORPHAN not in run.expected["effects"], f"{run} leaves an effect behind"
         self.runs.append(run)
         sent = [exchange for exchange in proxy.exchanges() if exchange.number > before]
-        # What is denied leaves nothing behind to disturb, and all runs would have the same result without it.
+        # A denied request leaves nothing to disturb, and all runs would have the same result without it.
         denied = [f"{one.call.kind} {one.call.name}" for one in sent if one.code == HTTPStatus.FORBIDDEN]
         assert not denied, f"{run}: the API server denies {', '.join(denied)}"
         found = [request["reason"] for request in run.expected["requests"].values()]
         assert found in ([], [scenario.reason]), f"{run} ends with {found}, not with {scenario.reason!r}"
         return run, points_of(sent, live.namespace, modes)
 
-    def _settled(self, live: LiveCluster) -> int:
-        """Wait until the process leads and is done with what it does then; returns the number of its last request."""
+    def _quiescent(self, live: LiveCluster) -> int:
+        """Wait until the process leads and has completed its initial work; returns the number of its last request."""
         live.until("it leads", lambda: is_leading(self._current))
         last, since = 0, time.monotonic()
 
@@ -188,7 +187,7 @@ class Matrix:
                 current.proxy.add(Rule(Hold(run.gate, outlives=True), match, nth=nth))
 
     def _live_through(self, run: Run, played: "Future[None]") -> None:
-        """Start the reconciler anew when it is killed, until the point has been met and all has come to its end."""
+        """Restart the reconciler when it is killed, until the point has been met and the scenario has ended."""
         assert run.point is not None
         kills = run.point.mode is not Mode.LOST_REPLY
         meets_s = _READ_MEETS_S if run.point.mode is Mode.READ else _MEETS_S
@@ -205,7 +204,7 @@ class Matrix:
                 self._current.check()
             if self._has_ended(run, played, deadline):
                 ended_at = ended_at or time.monotonic()
-                # What is done in the background, such as an event, may be met after the end.
+                # A background write, such as an event, may be met after the end.
                 if run.struck.is_set() and (is_restarted or not kills):
                     return
                 if run.gate.wait_reached(0) or time.monotonic() > ended_at + meets_s:
@@ -217,9 +216,9 @@ class Matrix:
             run.struck.set()
 
     def _overtake(self, run: Run, played: "Future[None]") -> None:
-        """Let the spare take over while a write of the current one is on its way.
+        """Let the spare take over while a write of the current one is in flight.
 
-        The Lease runs out by itself: whoever cannot renew it has stopped by then, all but what it has sent.
+        The Lease expires by itself: a leader that cannot renew it has stopped by then, except for what it has sent.
         """
         assert self._spare is not None
         if not run.gate.wait_reached(_REACHES_S):
@@ -245,12 +244,12 @@ class Matrix:
         overtaken.kill()
         overtaken.proxy.clear()
 
-    def _look_at_effects(self, call: Call) -> None:
-        """A request is patched itself: what of it exists? On the proxy's thread; the patch stands still meanwhile."""
+    def _check_effects(self, call: Call) -> None:
+        """Check which effects exist when a request is patched. On the proxy's thread, which blocks the patch."""
         live = LiveCluster(self._lab.cluster, call.namespace)
         try:
             left = [] if _is_under_way(live, call.name) else left_of(live)
-        except Exception as error:  # noqa: BLE001 - a proxy must go on; told at the next check
+        except Exception as error:  # noqa: BLE001 - the proxy must continue; raised at the next check
             left = [repr(error)]
         if left:
             self._unrecorded.append(f"{call.namespace}: the request is held or let go beside {', '.join(left)}")
@@ -267,23 +266,23 @@ class Matrix:
                 return True
             if time.monotonic() > deadline:
                 log = self._current.tail()
-                raise AssertionError(f"{run} comes to another end: {differences(run.expected, state)}\n{log}")
+                raise AssertionError(f"{run} has another final state: {differences(run.expected, state)}\n{log}")
         return False
 
 
 def is_leading(reconciler: Reconciler) -> bool:
-    """Return whether the process says that it leads."""
+    """Return whether the process leads."""
     if reconciler.process is None or reconciler.process.returncode is not None:
         return False
     try:
         _, page = reconciler.process.get("/metrics")
     except (OSError, http.client.HTTPException):
-        return False  # it has just been started, or has just died
+        return False  # the process is starting or has exited
     return "bowline_leader 1.0" in page
 
 
 def _is_under_way(live: LiveCluster, name: str) -> bool:
-    """Whether the request is held and goes on being so: what is patched then is who leads."""
+    """Whether the request is in progress and keeps its finalizer: such a patch only records the leader."""
     try:
         found = live.request(name)
     except ApiError as error:

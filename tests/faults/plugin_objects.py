@@ -1,7 +1,7 @@
-"""What the built-in plugins make, mark and take, as it is stored: read, compared, and held against an unbound pod.
+"""The objects that built-in plugins create, mark and reserve: read, compared, and checked for an unbound pod.
 
-One look reads everything that one run of a scenario can have touched: its namespace, its volumes (named after it) and
-its reservation pods (their groups are named after it, too).
+One read covers everything that one run of a scenario can have touched: its namespace, its volumes (named after it)
+and its reservation pods (their groups are named after it, too).
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,7 @@ class Stored:
     reservations: list[Any]
 
     def plugins_state(self) -> dict[str, Any]:
-        """Return what plugins have come to, before drawn names are replaced."""
+        """Return the state of the plugins' objects, with generated names."""
         return {
             "claims": {one["metadata"]["name"]: _claim(one) for one in self.claims},
             "volumeClaims": {one["metadata"]["name"]: _volume_claim(one) for one in self.volume_claims},
@@ -44,7 +44,7 @@ class Stored:
         }
 
     def aliases(self) -> Mapping[str, str]:
-        """Return what stands for everything that is drawn: UIDs, generated names, the run's own namespace."""
+        """Return the replacement of everything that is random: UIDs, generated names, the run's own namespace."""
         found = {self.namespace: "<run>"}
         for kind, objects in (
             ("pod", self.pods),
@@ -64,7 +64,7 @@ class Stored:
         return found
 
     def held_by(self, pod: Any) -> list[str]:
-        """Return what the pod holds by the work of plugins, in words; volumes are kept, whatever becomes of it."""
+        """Return what plugins hold for the pod, as texts; volumes are kept in any case."""
         return [*self._held_claims(pod), *self._held_shares(pod)]
 
     def _held_claims(self, pod: Any) -> Iterator[str]:
@@ -89,8 +89,8 @@ class Stored:
                 yield f"reservation {one['metadata']['name']}"
 
 
-def look(live: LiveCluster) -> Stored:
-    """Read everything of the run."""
+def read_objects(live: LiveCluster) -> Stored:
+    """Read all objects of the run."""
     api, namespace = live.cluster.api, live.namespace
     core = f"/api/v1/namespaces/{namespace}"
     volumes = api.get("/api/v1/persistentvolumes")["items"]
@@ -109,7 +109,7 @@ def look(live: LiveCluster) -> Stored:
 
 
 def _shown(obj: Any) -> str:
-    """Return what an object is called in every run alike."""
+    """Return the name of an object that is equal in all runs."""
     generated = obj["metadata"].get("generateName")
     return f"{generated}*" if generated else str(obj["metadata"]["name"])
 

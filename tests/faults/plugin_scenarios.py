@@ -1,7 +1,7 @@
-"""Stories of pods that the built-in plugins prepare: volumes, devices, shares of a GPU, each bound and given up.
+"""Scenarios of pods that built-in plugins prepare: volumes, devices, shares of a GPU, each bound and released.
 
-The world here is kube-controller-manager's controllers, kwok's agents and, in ``play``, users, schedulers and a
-provisioner. A group and a volume are named after the run's namespace, so that no two runs meet.
+Beside them run kube-controller-manager's controllers, kwok's agents and, in ``play``, users, schedulers and a
+provisioner. A group and a volume are named after the run's namespace, so that runs do not affect each other.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from shared.plugins.gpu_sharing.admission import prepare
 from shared.plugins.gpu_sharing.reservation import DeviceRequest
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.testing.builders import pod
-from tests.faults.plugin_objects import look
+from tests.faults.plugin_objects import read_objects
 from tests.faults.scenarios import FLAKY, NODE, Scenario, in_phase, make_pod, make_request, post_pod, remove
 from tests.live import LiveCluster
 from tests.plugins.claims import API, decided, extended, publish, template
@@ -21,7 +21,7 @@ from tests.plugins.sharing import HALF, RESERVATIONS, SILENT, device_of
 from tests.plugins.storage import PROVISIONER, Storage, mounts
 
 GIVEN_UP = {FLAKY: "99"}
-# Bound before the story begins.
+# Bound before the scenario begins.
 HOLDER = "holder"
 # Of devices, in one run.
 GROUPS = ("a", "b")
@@ -48,7 +48,7 @@ def _is_refused_a_volume(live: LiveCluster) -> None:
     storage = _ask_for_a_volume(live)
 
     def refused() -> bool:
-        # As often as it is asked: a new leader does not know what its predecessor was told.
+        # Repeatedly: a new leader does not know what was reported to its predecessor.
         if names.SELECTED_NODE in (storage.claim()["metadata"].get("annotations") or {}):
             storage.refuse()
         return in_phase("Failed")(live)
@@ -65,7 +65,7 @@ def _ask_for_a_volume(live: LiveCluster) -> Storage:
 
 
 def _bound_with_its_volume(live: LiveCluster) -> bool:
-    stored = look(live)
+    stored = read_objects(live)
     everything = [*stored.volume_claims, *stored.volumes]
     return in_phase("Succeeded")(live) and all(one["status"]["phase"] == "Bound" for one in everything)
 
@@ -109,21 +109,21 @@ def _make_with_extended(live: LiveCluster, *, given_up: bool = False) -> None:
 
 
 def make_share(live: LiveCluster, *groups: str, admitted: bool = False, given_up: bool = False) -> None:
-    """Create a sharing pod and its request; ``admitted``: the webhook prepares them, nobody else."""
+    """Create a sharing pod and its request; ``admitted``: the webhook prepares them, else the test."""
     body = share_body(live)
     body["metadata"]["annotations"] |= GIVEN_UP if given_up else {}
     ask_for_share(live, post_share(live, body, admitted=admitted), *groups, given_up=given_up)
 
 
 def share_body(live: LiveCluster, **spec: Any) -> dict[str, Any]:
-    """Return the pod that asks for half a GPU."""
+    """Return the pod that requests half a GPU."""
     body = pod("pod", live.namespace, **spec)
     body["metadata"]["annotations"] = dict(HALF)
     return body
 
 
 def post_share(live: LiveCluster, body: dict[str, Any], *, admitted: bool = False) -> str:
-    """Create a pod, prepared as the webhook prepares it where there is none; returns its UID."""
+    """Create a pod, prepared as the webhook prepares it where none runs; returns its UID."""
     if not admitted:
         prepare(MutablePod(body), live.namespace)
     return post_pod(live, body)
@@ -158,7 +158,7 @@ def _joins_a_device(live: LiveCluster) -> None:
     )
     wanted = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1", fake=True)
     live.cluster.api.post(RESERVATIONS, reservation_object(claim, wanted))
-    live.until("its device is known", lambda: any(device_of(one) for one in look(live).reservations))
+    live.until("its device is known", lambda: any(device_of(one) for one in read_objects(live).reservations))
     holder = pod(HOLDER, live.namespace, nodeName=NODE)
     holder["metadata"]["labels"] = {names.LABEL_GPU_GROUP: group, names.LABEL_GPU_SHARING: "true"}
     post_pod(live, holder)
@@ -171,7 +171,7 @@ def _gives_two_devices_back(live: LiveCluster) -> None:
 
 def _is_withdrawn_while_agents_are_silent(live: LiveCluster) -> None:
     ask_for_share(live, post_share(live, share_body(live, tolerations=SILENT)), *GROUPS)
-    live.until("devices are reserved", lambda: len(look(live).reservations) == 2)
+    live.until("devices are reserved", lambda: len(read_objects(live).reservations) == 2)
     remove(live, live.request_path())
 
 
@@ -184,11 +184,11 @@ def _given_up(live: LiveCluster) -> bool:
 
 
 def _withdrawn(live: LiveCluster) -> bool:
-    return live.gone(live.request_path()) and not _held(live)
+    return live.not_found(live.request_path()) and not _held(live)
 
 
 def _held(live: LiveCluster) -> list[str]:
-    stored = look(live)
+    stored = read_objects(live)
     return [one for each in stored.pods for one in stored.held_by(each)]
 
 

@@ -1,8 +1,8 @@
-"""Where a run can be disturbed: points are counted in what the undisturbed run has sent, never listed by hand.
+"""The points at which a run can be disturbed: counted in the requests of the undisturbed run, never listed by hand.
 
-What one run sends goes to its namespace, to the reservation namespace and to objects that belong to no namespace.
-Only one run is under way at a time, so all of it is its own; the name of a run's own volumes begins with its
-namespace, which is put in for each run anew.
+The requests of one run are for its namespace, the reservation namespace and cluster-scoped objects. Only one run is
+active at a time, so all of them are its own; the name of a run's own volumes begins with its namespace, which is
+replaced in each run.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tests.fault_proxy.record import Exchange
 from tests.fault_proxy.rules import Match
 
 RESERVATIONS = names.RESERVATION_APP
-# In a point, in place of the namespace of the run.
+# In a point, replaces the namespace of the run.
 _RUN = "{run}"
 
 
@@ -31,7 +31,7 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The nth request of its kind, and what is done to it."""
+    """The nth request of its kind, and how it is disturbed."""
 
     mode: Mode
     match: Match
@@ -42,12 +42,12 @@ class Point:
         return f"{self.mode.value}: {self.match.verbs[0]} {what} #{self.nth}"
 
     def within(self, namespace: str) -> Match:
-        """The requests that count, in one run."""
+        """The requests that are counted in one run."""
         return _within(self.match, namespace)
 
 
 def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mode]) -> list[Point]:
-    """Return the points of a run, which has sent these requests."""
+    """Return the points of a run that has sent these requests."""
     points = []
     for index, exchange in enumerate(exchanges):
         call = exchange.call
@@ -66,7 +66,7 @@ def is_certain(point: Point) -> bool:
 
 
 def all_of_run(namespace: str) -> list[Match]:
-    """Return what covers whatever a run may send next."""
+    """Return the matches for all requests that a run may send next."""
     everywhere = ("persistentvolumes", "nodes")
     return [Match(namespace=namespace), Match(namespace=RESERVATIONS), *(Match(resource=one) for one in everywhere)]
 
@@ -81,7 +81,7 @@ def _is_of_run(call: Call, namespace: str) -> bool:
 
 
 def _kind(call: Call, namespace: str) -> Match:
-    """Return the requests of the same kind: by name only where no namespace tells runs apart."""
+    """Return the requests of the same kind: by name only where no namespace separates runs."""
     where = _RUN if call.namespace == namespace else call.namespace
     name = "" if call.namespace else call.name.replace(namespace, _RUN)
     return Match((call.verb,), call.resource, call.subresource, where, name)

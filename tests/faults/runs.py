@@ -1,4 +1,4 @@
-"""One run of a scenario: what it is, how its end differs from another's, what was done in it, what is left of it."""
+"""One run of a scenario: its identity, differences of final states, the executed writes, the leftovers."""
 
 import threading
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from shared.plugins.gpu_sharing.reservation import reservation_name
 from tests.fault_proxy.faults import Gate
 from tests.faults.endstate import Deeds, State, made_by_us
 from tests.faults.lab import Reconciler
-from tests.faults.plugin_objects import look
+from tests.faults.plugin_objects import read_objects
 from tests.faults.plugin_scenarios import GROUPS, HOLDER, group_name
 from tests.faults.points import RESERVATIONS, Point
 from tests.faults.scenarios import NODE, Scenario
@@ -33,15 +33,15 @@ class Run:
 
 
 def differences(expected: State, found: State) -> str:
-    """Return what differs, kind by kind."""
+    """Return the differences, kind by kind."""
     return "; ".join(
         f"{kind}: {expected[kind]} became {found[kind]}" for kind in expected if expected[kind] != found[kind]
     )
 
 
 def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
-    """Return where what was carried out for a run does not add up to what there is."""
-    stored, did, elsewhere = look(run.live), done[run.live.namespace], done.get(RESERVATIONS, Deeds())
+    """Return where the executed writes of a run do not match the existing objects."""
+    stored, did, elsewhere = read_objects(run.live), done[run.live.namespace], done.get(RESERVATIONS, Deeds())
     groups = [group_name(run.live, group) for group in GROUPS]
     bound = [pod for pod in stored.pods if pod["spec"].get("nodeName") and pod["metadata"]["name"] != HOLDER]
     extended = [
@@ -63,13 +63,13 @@ def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
 
 
 def left_behind(live: LiveCluster) -> list[str]:
-    """Return what is there that belonged to pods; where these are deleted, all of it is to go."""
-    stored = look(live)
+    """Return the existing objects that belong to pods; after these are deleted, all of them must be deleted."""
+    stored = read_objects(live)
     mine = [one for one in stored.maps if one["metadata"].get("ownerReferences")]
     return [one["metadata"]["name"] for one in (*stored.pods, *stored.claims, *stored.reservations, *mine)]
 
 
 def answered_late(overtaken: Reconciler) -> int:
-    """Return how many writes that were held back the API server has answered."""
+    """Return how many delayed writes the API server has answered."""
     held = [e for e in overtaken.proxy.exchanges() if e.fault == "Hold" and e.call.resource != "leases"]
     return sum(e.code is not None for e in held)

@@ -1,8 +1,8 @@
-"""What users, schedulers and controllers do around one pod, and how it is to end.
+"""The actions of users, schedulers and controllers around one pod, and the end of each scenario.
 
-``play`` is the outside world: it acts, waits for what the API server shows, acts again, and never looks at whether
-the reconciler is alive. ``ended`` says when the undisturbed run is over; what it has come to then is what every
-disturbed run must come to.
+``play`` acts from outside: it writes, waits for states in the API, writes again, and never checks whether the
+reconciler runs. ``ended`` defines when the undisturbed run is over; its final state then is the expected state of
+every disturbed run.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ NODE = "gpu-node-0"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A short story. ``last_event``: the last event about the pod, if there is one; ``undoes``: whether something is
-    rolled back in it; ``reason``: of the request's status in the end, if the request fails."""
+    """A short scenario. ``last_event``: the last event about the pod, if any; ``undoes``: whether it contains a
+    rollback; ``reason``: of the request's status in the end, if the request fails."""
 
     name: str
     play: Callable[[LiveCluster], None]
@@ -46,25 +46,25 @@ def post_pod(live: LiveCluster, wanted: dict[str, Any]) -> str:
 def make_request(
     live: LiveCluster, uid: str, annotations: Mapping[str, str] | None = None, *, owned: bool = True, **spec: Any
 ) -> None:
-    """Create the pod's request; one that is not ``owned`` by it names it by its UID alone."""
+    """Create the pod's request; one that is not ``owned`` by it names it only by its UID."""
     wanted = bind_request("pod", NODE, live.namespace, uid if owned else "", podUID=uid, **spec)
     wanted["metadata"]["annotations"] = dict(annotations or {})
     live.cluster.api.post(live.request_path().rpartition("/")[0], wanted)
 
 
 def make_gate(live: LiveCluster, name: str = "gate") -> None:
-    """Create what requests wait for."""
+    """Create the object that requests wait for."""
     body = {"metadata": {"name": name, "labels": {WAKES: "pod"}}}
     live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/configmaps", body)
 
 
 def effects(live: LiveCluster) -> int:
-    """How many effects there are."""
+    """The number of effects."""
     return len(live.cluster.api.get(f"/api/v1/namespaces/{live.namespace}/secrets?labelSelector={OWNER}")["items"])
 
 
 def remove(live: LiveCluster, path: str) -> None:
-    """Delete an object; one that is gone already will do."""
+    """Delete an object, if it exists."""
     try:
         live.cluster.api.request("DELETE", path, {"gracePeriodSeconds": 0})
     except ApiError as error:
@@ -73,7 +73,7 @@ def remove(live: LiveCluster, path: str) -> None:
 
 
 def in_phase(phase: str) -> Callable[[LiveCluster], bool]:
-    """Return whether the request has come to this, and nothing holds it any more."""
+    """Return whether the request has this phase, and no finalizer is left."""
 
     def ended(live: LiveCluster) -> bool:
         found: dict[str, Any] = live.request()
@@ -92,7 +92,7 @@ def _fails_twice(live: LiveCluster) -> None:
 
 def _waits(live: LiveCluster) -> None:
     make_request(live, make_pod(live), {EFFECT: "yes", GATE: "gate"})
-    live.until("the wait is told", lambda: _reason(live).startswith("Waiting"))
+    live.until("the wait is reported", lambda: _reason(live).startswith("Waiting"))
     make_gate(live)
 
 
@@ -107,7 +107,7 @@ def _deleted_while_waiting(live: LiveCluster) -> None:
 
 
 def _recreated(live: LiveCluster) -> None:
-    # Without an owner: who is first, garbage collector or reconciler, would be another story each time.
+    # Without an owner: the order of garbage collector and reconciler would vary.
     make_request(live, make_pod(live), {EFFECT: "yes", GATE: "never"}, owned=False)
     live.until("the effect is there", lambda: effects(live) > 0)
     remove(live, f"/api/v1/namespaces/{live.namespace}/pods/pod")
@@ -121,8 +121,8 @@ def _reason(live: LiveCluster) -> str:
     return str((live.request().get("status") or {}).get("reason", ""))
 
 
-def _gone(live: LiveCluster) -> bool:
-    return live.gone(live.request_path()) and effects(live) == 0
+def _deleted(live: LiveCluster) -> bool:
+    return live.not_found(live.request_path()) and effects(live) == 0
 
 
 def _failed_cleanly(live: LiveCluster) -> bool:
@@ -136,6 +136,6 @@ SCENARIOS = (
     Scenario("fails-twice", _fails_twice, in_phase("Succeeded"), "Bound"),
     Scenario("waits", _waits, in_phase("Succeeded"), "Bound"),
     REFUSED,
-    Scenario("deleted-waiting", _deleted_while_waiting, _gone, undoes=True),
+    Scenario("deleted-waiting", _deleted_while_waiting, _deleted, undoes=True),
     Scenario("pod-recreated", _recreated, in_phase("Succeeded"), "Bound", undoes=True),
 )

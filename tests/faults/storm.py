@@ -1,17 +1,18 @@
-"""The storm: thousands of pods while calls fail, leaders die, nodes vanish, pods and requests are remade.
+"""The storm: thousands of pods while calls fail, leaders are killed, nodes are deleted, pods and requests recreated.
 
     python -m tests.faults.storm --pods 10000
 
-In the end every request is Succeeded with its pod on its node, or Failed with a reason that is true; nothing was done
-twice, nothing is left over, and nobody ever said Bound of a pod that was not. Printed as a table; exits with 1 if
-anything in it is not as it must be.
+At the end every request is Succeeded with its pod on its node, or Failed with a true reason; no write was repeated,
+no object is left over, and Bound was never reported for an unbound pod. Printed as a table; exits with 1 on any
+violation.
 
-Calls fail and leaders die until all is done but two things that need a leader and its connection for longer. They
-end after the storm: a wait for a gate that never opens, after a minute of contact with the API server; and requests
-whose webhook is unavailable, which counts after ten seconds in which other calls succeed. A short outage resets both.
+Calls fail and leaders are killed until all requests have ended except two kinds that need a leader and its connection
+for longer. They end after the storm: a wait for a gate that never opens, after a minute of contact with the API
+server; and requests whose webhook is unavailable, after ten seconds in which other calls succeed. A short outage
+resets both.
 
-Two disturbances last throughout it: the wall clock of each reconciler is set, again and again, to be right or wrong
-by ten minutes in either direction, and in one namespace the webhook on pods/binding is unavailable (``blocked``).
+Two disturbances last throughout: the wall clock of each reconciler is set repeatedly, to be right or wrong by ten
+minutes in either direction, and in one namespace the webhook on pods/binding is unavailable (``blocked``).
 """
 
 import argparse
@@ -45,15 +46,15 @@ from tests.faults.world import (
     World,
 )
 
-# Of the API server, and so the time for which a new leader undoes nothing. Leaders must live longer than that, or no
+# Of the API server, and so the time before a new leader's first rollback. Leaders must live longer than that, or no
 # failure would ever end.
 REQUEST_TIMEOUT_S = 3
 LEADER_LIVES_S = (8, 14)
 # How often the leader's age is checked.
-_LOOK_S = (0.2, 0.4)
-# From a request's creation. No wait ends by it before the storm is over, and by then all gates that open are open.
+_CHECK_S = (0.2, 0.4)
+# From a request's creation. No wait reaches it before the storm is over, and by then all gates that open are open.
 WAIT_TIMEOUT_S = 30
-# Pods and requests are remade for so long after the last of them was submitted.
+# Pods and requests are recreated for so long after the last of them was submitted.
 _RESTLESS_S = 10
 _UNENDED = "fieldSelector=status.phase!=Succeeded,status.phase!=Failed"
 _FAILED = "fieldSelector=status.phase=Failed"
@@ -63,12 +64,12 @@ _SHOWN = 10
 def unfinished(api: Administrator, *, waiting: bool) -> list[str]:
     """Return some requests that have not ended or are still held by something of ours; empty if there are none.
 
-    ``waiting``: those count as well that wait for what never comes. A few will do: this is asked every second while
-    there are thousands.
+    ``waiting``: also those that wait for what never exists. A few suffice: this is called every second while there
+    are thousands.
     """
     among = _UNENDED if waiting else f"{_UNENDED}&labelSelector=!{NEVER_ENDS}"
     left = [request["metadata"]["name"] for request in islice(listed(api, REQUESTS, among, _SHOWN), _SHOWN)]
-    # One look after the other: as long as there are some of the first kind, the second need not be known.
+    # One query after the other: if there are some of the first kind, the second is not needed.
     return left or [
         request["metadata"]["name"]
         for request in listed(api, REQUESTS, _FAILED)
@@ -77,9 +78,9 @@ def unfinished(api: Administrator, *, waiting: bool) -> list[str]:
 
 
 def judge(
-    request: Mapping[str, Any], asked: Asked, gone_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
+    request: Mapping[str, Any], asked: Asked, deleted_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    """Return what a finished request has come to: Succeeded, its reason, or what is untrue about it."""
+    """Return the end of a request: Succeeded, its reason, or what is untrue about it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):
         return "not ended"
@@ -91,7 +92,7 @@ def judge(
         return "Succeeded" if is_true else "UNTRUE Succeeded"
     reason = str(status["reason"]).partition(":")[0]
     truth = {
-        "NodeGone": asked.node in gone_nodes and node != asked.node,
+        "NodeGone": asked.node in deleted_nodes and node != asked.node,
         "PodGone": not is_there,
         "Rejected": asked.refused and node != asked.node,
         "BoundElsewhere": node not in ("", asked.node),
@@ -102,13 +103,13 @@ def judge(
 
 
 def examine(world: World, truth: TruthObserver) -> Counter[str]:
-    """Look at everything there is in the end."""
+    """Check all objects at the end."""
     api = world.api
     pods = {item["metadata"]["name"]: item for item in listed(api, PODS)}
     table: Counter[str] = Counter()
     for request in listed(api, REQUESTS):
         asked = world.asked[request["metadata"]["uid"]]
-        table[judge(request, asked, world.gone_nodes, pods)] += 1
+        table[judge(request, asked, world.deleted_nodes, pods)] += 1
         table["leftover finalizers"] += bool(request["metadata"].get("finalizers"))
     bound = truth.bound()
     for effect in listed(api, EFFECTS, f"labelSelector={OWNER}"):
@@ -120,7 +121,7 @@ def examine(world: World, truth: TruthObserver) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """How many pods, drawn from which seed, and when to give up."""
+    """How many pods, from which seed, and the time limit."""
 
     count: int
     seed: int
@@ -130,11 +131,11 @@ class Storm:
 def rage(
     world: World, blocked: BlockedNamespace, pair: Sequence[Reconciler], truth: TruthObserver, storm: Storm
 ) -> Mapping[str, int]:
-    """Let the storm rage until nothing is left that could end in it; returns what it has done, by name."""
+    """Run the storm until no request is left that could end in it; returns the counts of what it did, by name."""
     for reconciler in pair:
         reconciler.proxy.add(*storm_rules())
     with Weather(storm.seed) as weather, Weather(storm.seed + 1) as people:
-        weather.every(_LOOK_S, "leaders killed", leader_killer(pair, LEADER_LIVES_S))
+        weather.every(_CHECK_S, "leaders killed", leader_killer(pair, LEADER_LIVES_S))
         weather.every((2, 6), "clocks set", clock_setter(pair))
         people.every((0.2, 0.6), "pods whose webhook is unavailable", blocked.submit)
         people.every((1, 4), "nodes vanished", world.vanish_node)
@@ -146,7 +147,7 @@ def rage(
         submitting_s = round(time.monotonic() - began)
         pause(_RESTLESS_S)
         people.calm()
-        world.open_gates(random.Random(storm.seed))  # noqa: S311 - it draws nothing
+        world.open_gates(random.Random(storm.seed))  # noqa: S311 - not used
         awaited(lambda: unfinished(world.api, waiting=False), truth, storm.deadline)
         weather.calm()
     for reconciler in pair:
@@ -166,13 +167,13 @@ def awaited(left: Callable[[], list[str]], truth: TruthObserver, deadline: float
 
 
 def run(count: int, seed: int, patience_s: float) -> bool:
-    """Raise a storm, wait it out, print what has come of it; returns whether all is well."""
+    """Run a storm, wait for its end, print the results; returns whether they are all correct."""
     config = {
         **CONFIG,
         "config.binding.inFlightTimeout": f"{REQUEST_TIMEOUT_S}s",
         "config.binding.waitTimeout": f"{WAIT_TIMEOUT_S}s",
     }
-    # Bindings are counted in one audit log: by default it begins a new file after 100 MB.
+    # Bindings are counted in one audit log: by default it is rotated at 100 MB.
     flags = (f"--request-timeout={REQUEST_TIMEOUT_S}s", "--audit-log-maxsize=100000")
     with open_lab(config, NODES, flags) as lab, ExitStack() as stack:
         lab.cluster.make_nodes(VANISHING, prefix="vanishing")
@@ -222,7 +223,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of everything that is left to chance (%(default)s)")
     parser.add_argument("--patience", type=float, default=3600, help="seconds until it must be over (%(default)s)")
     given = parser.parse_args()
-    # The proxies share this process with threads that ask in thousands, and the Lease is renewed through them.
+    # The proxies share this process with busy threads, and the Lease is renewed through them.
     sys.setswitchinterval(0.0005)
     sys.exit(0 if run(given.pods, given.seed, given.patience) else 1)
 

@@ -1,8 +1,8 @@
-"""The webhook in the loop: what it prepares at creation, or could not, makes no difference to how a request ends.
+"""The webhook in the loop: its preparations at creation, complete or not, do not change how a request ends.
 
-A share of a GPU needs it most: the container's environment, the names of its ConfigMaps and the runtime class are put
-on the pod; UID and finalizer on the request. The pod has to be admitted, so the webhook is killed after that at the
-soonest; its hooks for requests give way (failurePolicy Ignore), and the reconciler does the rest.
+A share of a GPU needs most of them: the container's environment, the names of its ConfigMaps and the runtime class in
+the pod; UID and finalizer in the request. The pod must be admitted, so the webhook is killed later; its hooks for
+requests fail open (failurePolicy Ignore), and the reconciler does the rest.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from tests.live import LiveCluster
 
 @pytest.fixture(scope="module")
 def admitting_lab() -> Iterator[Lab]:
-    """A cluster where the webhook runs and its configurations are in force."""
+    """A cluster where the webhook runs and its configurations exist."""
     with open_lab(PLUGINS_CONFIG, webhook=True) as opened:
         yield opened
 
@@ -37,7 +37,7 @@ def truth(admitting_lab: Lab) -> Iterator[TruthObserver]:
 
 @pytest.fixture
 def webhook(admitting_lab: Lab) -> LocalProcess:
-    """The webhook, alive: a test before may have killed it."""
+    """The webhook, running: an earlier test may have killed it."""
     return admitting_lab.webhook()
 
 
@@ -53,7 +53,7 @@ ADMITTED = Scenario("admitted", _admitted, in_phase("Succeeded"), "Bound")
 
 
 def killing(webhook: LocalProcess, *, before_request: bool) -> Scenario:
-    """The same story, in which the webhook dies between its pod and its request, or after both."""
+    """The same scenario, with the webhook killed between its pod and its request, or after both."""
 
     def play(live: LiveCluster) -> None:
         uid = post_share(live, share_body(live), admitted=True)

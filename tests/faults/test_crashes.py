@@ -1,6 +1,6 @@
-"""Wherever a reconciler is killed, whatever reply is lost: the same end, each effect once, nothing left over.
+"""Wherever a reconciler is killed, whatever reply is lost: the same final state, each effect once, nothing left over.
 
-The short form runs with all tests; the marker ``faults`` has the whole matrix.
+The short form runs with all tests; the marker ``faults`` has the complete matrix.
 """
 
 import pytest

@@ -1,7 +1,7 @@
-"""Two leaders that overlap: what the overtaken one has sent arrives when the other has finished, and changes nothing.
+"""Two overlapping leaders: a late write of the former one arrives when the new one has finished, and changes nothing.
 
-Where something is undone the write comes while the other one waits for such writes, as long as it says. Here that is
-long enough for a slow machine to let it come in time; on a real cluster it is the API server's own limit on requests.
+In case of a rollback the write arrives while the new leader still waits for such writes. Here that wait is long
+enough for a slow machine; on a real cluster it is the API server's own limit on requests.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ IN_FLIGHT = "4s"
 
 @pytest.fixture(scope="module")
 def patient_lab() -> Iterator[Lab]:
-    """A cluster where a new leader waits so long before it undoes what its predecessor may still be doing."""
+    """A cluster where a new leader waits so long before a rollback that its predecessor's writes have arrived."""
     with open_lab({**PLUGINS_CONFIG, "config.binding.inFlightTimeout": IN_FLIGHT}) as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""The fault proxy before the real API server: what its client sees, and what the API server has really done."""
+"""The fault proxy in front of the real API server: what its client receives, and what the API server has done."""
 
 import asyncio
 import uuid
@@ -46,7 +46,7 @@ WATCHES = Match(("watch",), "configmaps")
 
 @pytest.fixture(scope="module")
 def account(cluster: Cluster) -> Path:
-    """A ServiceAccount that may do with ConfigMaps what it likes."""
+    """A ServiceAccount with all rights on ConfigMaps."""
     name = f"proxied-{uuid.uuid4().hex[:8]}"
     cluster.kubectl("create", "serviceaccount", name, "--namespace=default")
     cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=edit", f"--serviceaccount=default:{name}")
@@ -88,7 +88,7 @@ async def names_in(client: KubeClient, namespace: str) -> list[str]:
 
 
 async def watched(client: KubeClient, namespace: str, cluster: Cluster, count: int) -> list[str]:
-    """Open a watch, create three objects behind the proxy's back, return the names of the first events."""
+    """Open a watch, create three objects without the proxy, return the names of the first events."""
     version = (await client.list(CONFIGMAPS, namespace))["metadata"]["resourceVersion"]
     opened = asyncio.Event()
     seen = []
@@ -126,7 +126,7 @@ async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: Faul
     [
         pytest.param(DropBefore(), NoResponse, "not forwarded (DropBefore)", id="dropped before it arrived"),
         pytest.param(Reset(), NoResponse, "not forwarded (Reset)", id="reset before it arrived"),
-        pytest.param(LoseReply(), NoResponse, "201, reply lost", id="carried out, reply lost"),
+        pytest.param(LoseReply(), NoResponse, "201, reply lost", id="executed, reply lost"),
         pytest.param(Answer(409), Conflict, "not forwarded (Answer)", id="409 instead"),
         pytest.param(Answer(410), Expired, "not forwarded (Answer)", id="410 instead"),
         pytest.param(Answer(429, 7), TooManyRequests, "not forwarded (Answer)", id="429 instead"),
@@ -137,7 +137,7 @@ async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: Faul
 async def test_what_the_client_sees_and_what_is_done(
     client: KubeClient, proxy: FaultProxy, namespace: str, fault: Fault, error: type[Exception], outcome: str
 ) -> None:
-    # The connection stands already, as it does in a running process.
+    # The connection is already open, as in a running process.
     assert await names_in(client, namespace) == []
     proxy.add(Rule(fault, CREATES, nth=1))
     with pytest.raises(error) as raised:
@@ -170,7 +170,7 @@ async def test_a_lost_reply_is_detected_and_not_replaced(
     verb: str,
     call: Callable[[KubeClient, str], Awaitable[object]],
 ) -> None:
-    """HTTP libraries send these verbs once more by themselves; then a caller would be told of the second alone."""
+    """HTTP libraries repeat these verbs by themselves; then a caller would see only the second reply."""
     await client.create(CONFIGMAPS, namespace, config_map("x"))
     proxy.add(Rule(LoseReply(), Match((verb,), "configmaps"), nth=1))
     with pytest.raises(NoResponse):
@@ -287,8 +287,8 @@ async def test_events_are_disturbed(
     ("fault", "error"),
     [
         pytest.param(CutWatch(1), NoResponse, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(1), NoResponse, id="silent until the client's limit"),
-        pytest.param(ExpireWatch(1), Expired, id="expired under way"),
+        pytest.param(StallWatch(1), NoResponse, id="silent until the client's timeout"),
+        pytest.param(ExpireWatch(1), Expired, id="expired during the watch"),
         pytest.param(Answer(503), ServerError, id="not opened at all"),
     ],
 )
@@ -306,9 +306,9 @@ async def test_watches_end_badly(
 
 
 async def test_an_api_server_that_is_away_is_seen_as_such(cluster: Cluster, account: Path, tmp_path: Path) -> None:
-    # A port where nobody listens: the proxy's own once it is gone.
-    with FaultProxy(cluster.server, cluster.ca_pem) as gone:
-        address = gone.url
+    # A port without a listener: the proxy's own after its end.
+    with FaultProxy(cluster.server, cluster.ca_pem) as closed:
+        address = closed.url
     with FaultProxy(address, cluster.ca_pem) as proxy:
         access = await load_access(proxy.kubeconfig(account, tmp_path / "kubeconfig"))
         async with KubeClient(access) as client:

@@ -1,7 +1,7 @@
-"""429 with Retry-After under a bind: the API server is left alone for as long as it asks, at no cost to the request.
+"""429 with Retry-After for a call of a bind: the call is not repeated earlier, at no cost to the request.
 
-When the proxy answers 429, the same request must not come again before its time; that it then comes at all is seen in
-the end. How late it comes is the machine's affair.
+When the proxy replies 429, the same call must not be repeated before that time; that it is repeated at all follows
+from the end. How much later depends on the machine.
 """
 
 from dataclasses import replace
@@ -16,23 +16,23 @@ from tests.faults.plugin_scenarios import DEVICE
 from tests.faults.scenarios import PLAIN, Scenario
 from tests.faults.truth import TruthObserver
 
-# Longer than any first wait of the reconciler's own.
+# Longer than any first backoff of the reconciler.
 ASKED_S = 3
 
 
 @pytest.mark.parametrize(
-    ("scenario", "turned_away"),
+    ("scenario", "rejected"),
     [
         pytest.param(PLAIN, Match(("create",), "pods", "binding"), id="the Binding"),
-        pytest.param(PLAIN, Match(("patch",), "bindrequests", "status"), id="the verdict"),
+        pytest.param(PLAIN, Match(("patch",), "bindrequests", "status"), id="the status"),
         pytest.param(DEVICE, Match(("update",), "resourceclaims", "status"), id="a plugin's write"),
     ],
 )
-def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, turned_away: Match) -> None:
+def test_retry_after_is_honoured(lab: Lab, truth: TruthObserver, scenario: Scenario, rejected: Match) -> None:
     live = lab.namespace("busy")
     with lab.reconciler("busy") as reconciler:
-        # Requests that other tests have left behind are processed as well.
-        here = replace(turned_away, namespace=live.namespace)
+        # Requests of other tests are processed as well.
+        here = replace(rejected, namespace=live.namespace)
         reconciler.proxy.add(Rule(Answer(429, retry_after_s=ASKED_S), here, nth=1))
 
         def exchanges() -> list[Exchange]:

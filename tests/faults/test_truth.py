@@ -1,4 +1,4 @@
-"""The observer of truth is itself tested by lies: each kind of false claim must be found out."""
+"""The truth observer is tested with false claims: it must find each kind."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ from tests.live import LiveCluster
 
 
 def bind(live: LiveCluster, node: str = "gpu-node-0") -> None:
-    """Bind the pod as a scheduler of its own would."""
+    """Bind the pod as another scheduler would."""
     target = {"metadata": {"name": "pod"}, "target": {"apiVersion": "v1", "kind": "Node", "name": node}}
     live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/pods/pod/binding", target)
 
 
-def say_bound(live: LiveCluster, uid: str) -> None:
+def claim_bound(live: LiveCluster, uid: str) -> None:
     """Publish the event Bound."""
     event = {
         "metadata": {"name": f"pod.{uuid.uuid4().hex}", "namespace": live.namespace},
@@ -37,18 +37,18 @@ def say_bound(live: LiveCluster, uid: str) -> None:
     live.cluster.api.post(f"/apis/events.k8s.io/v1/namespaces/{live.namespace}/events", event)
 
 
-def say_status(live: LiveCluster, **status: Any) -> None:
+def claim_status(live: LiveCluster, **status: Any) -> None:
     """Write the request's status."""
     live.cluster.api.patch(f"{live.request_path()}/status", {"status": status})
 
 
 def condition(kind: str) -> dict[str, Any]:
-    """A condition that is true, whether it is or not."""
+    """Return a condition with status True, whether true or not."""
     since = "2026-01-01T00:00:00Z"
     return {"type": kind, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": since}
 
 
-def say_pod_bound(live: LiveCluster, _: str) -> None:
+def claim_pod_bound(live: LiveCluster, _: str) -> None:
     """Write the pod's condition."""
     path = f"/api/v1/namespaces/{live.namespace}/pods/pod/status"
     body = {"status": {"conditions": [condition(names.CONDITION_POD_BOUND)]}}
@@ -56,34 +56,34 @@ def say_pod_bound(live: LiveCluster, _: str) -> None:
 
 
 def leave_effect(live: LiveCluster, _: str) -> None:
-    """Say that all is undone while something is left."""
+    """Claim that all is undone while an effect is left."""
     owner = live.request()["metadata"]["uid"]
     body = {"metadata": {"name": "effect", "labels": {OWNER: owner}}}
     live.cluster.api.post(f"/api/v1/namespaces/{live.namespace}/secrets", body)
-    say_status(live, phase="Failed", conditions=[condition("RolledBack")])
+    claim_status(live, phase="Failed", conditions=[condition("RolledBack")])
 
 
 def bound_elsewhere(live: LiveCluster, uid: str) -> None:
-    """Say the wrong node."""
+    """Claim the wrong node."""
     bind(live, "gpu-node-1")
-    say_bound(live, uid)
+    claim_bound(live, uid)
 
 
-def gone_unbound(live: LiveCluster, uid: str) -> None:
-    """Say it of a pod that was never bound and can no longer be asked."""
+def deleted_unbound(live: LiveCluster, uid: str) -> None:
+    """Claim it for a pod that was never bound and no longer exists."""
     live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-    say_bound(live, uid)
+    claim_bound(live, uid)
 
 
 Lie = Callable[[LiveCluster, str], None]
-LIES: list[tuple[Lie, str]] = [
-    (say_bound, "event Bound, but pod {} is on no node"),
+FALSE_CLAIMS: list[tuple[Lie, str]] = [
+    (claim_bound, "event Bound, but pod {} is on no node"),
     (bound_elsewhere, "event Bound, but pod {} is on gpu-node-1"),
-    (gone_unbound, "event Bound, but pod {} is on no node"),
-    (say_pod_bound, "PodBound=True, but pod {} is on no node"),
-    (lambda live, _: say_status(live, phase="Succeeded"), "Succeeded, but pod {} is on no node"),
+    (deleted_unbound, "event Bound, but pod {} is on no node"),
+    (claim_pod_bound, "PodBound=True, but pod {} is on no node"),
+    (lambda live, _: claim_status(live, phase="Succeeded"), "Succeeded, but pod {} is on no node"),
     (
-        lambda live, _: say_status(live, phase="Pending", conditions=[condition("Bound")]),
+        lambda live, _: claim_status(live, phase="Pending", conditions=[condition("Bound")]),
         "Bound=True, but pod {} is on no node",
     ),
     (leave_effect, "RolledBack=True, but left are effect"),
@@ -99,10 +99,10 @@ def with_request(live: LiveCluster) -> str:
     return uid
 
 
-def tell(
+def make_claims(
     lies: Sequence[tuple[Lie, str]], places: Sequence[LiveCluster], uids: list[str], observer: TruthObserver
 ) -> None:
-    """Tell every lie in a place of its own, while it is watched; notes the pods' UIDs."""
+    """Make every false claim in its own namespace while it is observed; stores the pods' UIDs."""
     with observer:
         for live, (lie, _) in zip(places, lies, strict=True):
             uids.append(with_request(live))
@@ -110,16 +110,16 @@ def tell(
 
 
 def test_every_kind_of_lie_is_found_out(lab: Lab) -> None:
-    # The lies stay; nobody works on this cluster while they are told, and what stood before is not judged later.
-    places = [lab.namespace("truth") for _ in LIES]
+    # The false claims remain; no component works on this cluster, and earlier claims are not checked.
+    places = [lab.namespace("truth") for _ in FALSE_CLAIMS]
     observer = TruthObserver(lab.cluster, leftovers)
     uids: list[str] = []
     with pytest.raises(AssertionError) as raised:
-        tell(LIES, places, uids, observer)
+        make_claims(FALSE_CLAIMS, places, uids, observer)
     found = sorted(line.partition(": ")[2] for line in str(raised.value).splitlines())
     assert found == sorted(
         words.format(f"{live.namespace}/pod ({uid})")
-        for live, uid, (_, words) in zip(places, uids, LIES, strict=True)
+        for live, uid, (_, words) in zip(places, uids, FALSE_CLAIMS, strict=True)
     )
 
 
@@ -128,9 +128,9 @@ def test_a_true_claim_about_a_deleted_pod_passes(lab: Lab) -> None:
     with TruthObserver(lab.cluster, leftovers) as observer:
         uid = with_request(live)
         bind(live)
-        say_bound(live, uid)
-        say_status(live, phase="Succeeded", conditions=[condition("Bound")])
+        claim_bound(live, uid)
+        claim_status(live, phase="Succeeded", conditions=[condition("Bound")])
         live.until("it is checked", lambda: observer.checked.get("Bound=True") or None)
         live.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-        say_bound(live, uid)
+        claim_bound(live, uid)
     assert observer.checked["event Bound"] == 2

@@ -1,13 +1,13 @@
-"""An observer that believes nothing: it checks every claim of the reconciler when it is made.
+"""An independent observer: it checks every claim of the reconciler when it is made.
 
 Claims are the event Bound, the pod condition PodBound=True, the request's phase Succeeded and conditions Bound=True
-and RolledBack=True. Watches of different resources have no common order, so a claim is not held against what another
-watch has shown, but against a live GET; only of a pod that is gone, against the observer's own history of all pods.
+and RolledBack=True. Watches of different resources have no common order, so a claim is not compared with events of
+another watch, but with a live GET; only for a deleted pod, with the observer's own history of all pods.
 
-One thread follows each watch and does nothing else, or it would fall so far behind in a storm that the API server
-forgets its place; others do the asking. ``slowest_s`` says how long a claim has stood before it was checked.
+One thread follows each watch and does nothing else; otherwise its resourceVersion would expire in a storm. Other
+threads send the GETs. ``slowest_s`` is the longest time from a claim to its check.
 
-Independent of Bowline's code on purpose: its own connections, straight to the API server, and the standard library.
+Independent of Bowline's code on purpose: its own connections, direct to the API server, and the standard library.
 """
 
 import http.client
@@ -43,27 +43,27 @@ from tests.faults.claims import (
 PODS = "/api/v1/pods"
 REQUESTS = f"/apis/{names.API_VERSION}/{names.PLURAL}"
 EVENTS = "/apis/events.k8s.io/v1/events"
-# A watch ends so often, to see whether the observer is to stop; it goes on where it was.
+# A watch ends so often, to check whether the observer must stop; the next continues where it ended.
 _WATCH_S = 1
 _HISTORY_S = 30.0
-# Of the claims of a pod that is gone each waits for the watch of pods; the others go on meanwhile.
+# A claim about a deleted pod waits for the watch of pods; the other threads continue meanwhile.
 _JUDGES = 4
 
-# What is left of a request's effects, by its namespace and UID; for RolledBack.
+# The remaining effects of a request, by its namespace and UID; for RolledBack.
 Leftovers = Callable[[ApiClient, str, str], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the observer's own watch has last shown of a pod."""
+    """The last state of a pod in the observer's own watch."""
 
     node: str
-    gone: bool
+    deleted: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What one object says for the first time, and when that was seen."""
+    """The new claims of one object, and when they were observed."""
 
     claims: Sequence[AnyClaim]
     seen_at: float
@@ -72,7 +72,7 @@ class Statement:
 class TruthObserver:
     """Watches from ``with`` on; ``check`` raises at the first false claim.
 
-    Claims that stood before are not judged: what they were about may have gone unseen.
+    Earlier claims are not checked: their subjects may have been deleted unobserved.
     """
 
     def __init__(self, cluster: Cluster, leftovers: Leftovers) -> None:
@@ -102,7 +102,7 @@ class TruthObserver:
             judge.start()
         for thread, ready in zip(self._followers, self._ready, strict=True):
             thread.start()
-            assert ready.wait(_HISTORY_S), f"{thread.name} did not begin"
+            assert ready.wait(_HISTORY_S), f"{thread.name} did not start"
         return self
 
     def __exit__(
@@ -119,11 +119,11 @@ class TruthObserver:
             self.check()
 
     def check(self) -> None:
-        """Raise if anything false has been said so far, or the observer itself has failed."""
+        """Raise if a claim was false, or the observer itself has failed."""
         assert not self._false, "\n".join(self._false)
 
     def bound(self) -> dict[str, str]:
-        """Return the node of every pod ever seen on one, by UID."""
+        """Return the node of every pod that was ever observed on one, by UID."""
         return {uid: sighting.node for uid, sighting in list(self._history.items()) if sighting.node}
 
     # --- watching ---
@@ -135,33 +135,33 @@ class TruthObserver:
                 found = api.get(path)
                 version = found["metadata"]["resourceVersion"]
                 for item in found["items"]:
-                    self._note(path, item, gone=False)
+                    self._note(path, item, deleted=False)
                     self._judged.update(claims(item))
                 ready.set()
                 while not self._stop.is_set():
                     for event in self._watch(path, version):
                         if event["type"] == "ERROR":
-                            # An expired place would be a hole in the history: better no verdict than a wrong one.
+                            # An expired version would be a gap in the history: better no result than a wrong one.
                             raise RuntimeError(f"the watch of {path} was lost: {event['object']}")
                         version = event["object"]["metadata"]["resourceVersion"]
                         if event["type"] != "BOOKMARK":
-                            self._take(path, event["object"], claims, gone=event["type"] == "DELETED")
-                # What the last watch has not shown any more is still stored.
+                            self._take(path, event["object"], claims, deleted=event["type"] == "DELETED")
+                # Objects of which the last watch delivered no event are still stored.
                 for item in listed(api, path):
-                    self._take(path, item, claims, gone=False)
+                    self._take(path, item, claims, deleted=False)
             finally:
                 api.close()
-        except Exception as error:  # noqa: BLE001 - an observer that has failed has seen nothing
+        except Exception as error:  # noqa: BLE001 - a failed observer must fail the test
             self._false.append(f"the observer of {path} has failed: {error!r}")
             ready.set()
 
-    def _note(self, path: str, item: dict[str, Any], *, gone: bool) -> None:
+    def _note(self, path: str, item: dict[str, Any], *, deleted: bool) -> None:
         if path == PODS:
-            self._history[item["metadata"]["uid"]] = Sighting(item["spec"].get("nodeName", ""), gone)
+            self._history[item["metadata"]["uid"]] = Sighting(item["spec"].get("nodeName", ""), deleted)
 
-    def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, gone: bool) -> None:
-        self._note(path, item, gone=gone)
-        # Each object's claims come from one watch, so that no two threads take the same one for new.
+    def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, deleted: bool) -> None:
+        self._note(path, item, deleted=deleted)
+        # Each object's claims come from one watch, so that no two threads process the same one.
         new = [claim for claim in claims(item) if claim not in self._judged]
         if new:
             self._judged.update(new)
@@ -178,13 +178,13 @@ class TruthObserver:
             connection.request("GET", f"{path}?{urlencode(query)}", headers={"Accept": "application/json"})
             response = connection.getresponse()
             if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status == HTTPStatus.TOO_MANY_REQUESTS:
-                return  # it has no time for another watch; nothing is missed by coming back
+                return  # overloaded; the next watch continues at the same version
             while line := response.readline():
                 yield json.loads(line)
         finally:
             connection.close()
 
-    # --- judging ---
+    # --- checking ---
 
     def _judge_all(self) -> None:
         api = administrator(self._cluster)
@@ -195,13 +195,13 @@ class TruthObserver:
                     self._false += faults
                     self.checked.update(claim.kind for claim in statement.claims)
                     self.slowest_s = max(self.slowest_s, time.monotonic() - statement.seen_at)
-        except Exception as error:  # noqa: BLE001 - what is not judged must not pass for true
+        except Exception as error:  # noqa: BLE001 - an unchecked claim must not count as true
             self._false.append(f"a judge has failed: {error!r}")
         finally:
             api.close()
 
     def _faults(self, api: ApiClient, claims: Sequence[AnyClaim]) -> list[str]:
-        """Return what is wrong with the claims of one object. Those of the same pod need one look."""
+        """Return what is wrong with the claims of one object. Those of the same pod need one GET."""
         faults = []
         seen: dict[str, str] = {}
         for claim in claims:
@@ -213,11 +213,11 @@ class TruthObserver:
                     seen[claim.uid] = self._node_of(api, claim)
                 fault = _fault(claim, seen[claim.uid])
             if fault:
-                faults.append(f"{claim.who}: {claim.kind}, but {fault}")
+                faults.append(f"{claim.source}: {claim.kind}, but {fault}")
         return faults
 
     def _node_of(self, api: ApiClient, claim: Claim) -> str:
-        """Return where the pod is or, if it is gone, was; empty for nowhere."""
+        """Return the pod's node, also of a deleted pod; empty for none."""
         try:
             pod = api.get(f"/api/v1/namespaces/{claim.namespace}/pods/{claim.pod}")
         except ApiError as error:
@@ -226,9 +226,9 @@ class TruthObserver:
         else:
             if pod["metadata"]["uid"] == claim.uid:
                 return str(pod["spec"].get("nodeName", ""))
-        # Gone: our own watch will show its end, and with that all that was ever true of it.
+        # Deleted: the observer's own watch will deliver the deletion, and with it the complete history.
         deadline = time.monotonic() + _HISTORY_S
-        while not (sighting := self._history.get(claim.uid, Sighting("", gone=False))).gone:
+        while not (sighting := self._history.get(claim.uid, Sighting("", deleted=False))).deleted:
             if time.monotonic() > deadline:
                 return ""
             time.sleep(0.01)
@@ -236,7 +236,7 @@ class TruthObserver:
 
 
 def _fault(claim: Claim, node: str) -> str:
-    """Return what is wrong with a claim about a pod that is, or was, on that node; empty if nothing is."""
+    """Return what is wrong with a claim about a pod that is, or was, on that node; empty if it is true."""
     if node and node == (claim.node or node):
         return ""
     return f"pod {claim.namespace}/{claim.pod} ({claim.uid}) is on {node or 'no node'}"

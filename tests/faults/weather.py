@@ -1,4 +1,4 @@
-"""What goes wrong in a storm: calls, leaders, nodes, pods and requests. Everything is drawn from one seed."""
+"""The disturbances of a storm: calls, leaders, nodes, pods and requests. Everything is derived from one seed."""
 
 import http.client
 import random
@@ -30,7 +30,7 @@ from tests.faults.matrix import is_leading
 
 JUMP_S = 600
 CALLS = ("get", "list", "create", "update", "patch", "delete")
-# Of every hundred calls ten: those that hurt most are those that may have been carried out.
+# Ten of every hundred calls, mostly those whose execution is uncertain.
 _OF_CALLS: Sequence[tuple[Fault, float]] = (
     (LoseReply(), 0.03),
     (DropBefore(), 0.02),
@@ -51,18 +51,18 @@ _OF_WATCHES: Sequence[tuple[Fault, float]] = (
 
 
 def storm_rules() -> list[Rule]:
-    """Return what happens to calls: ten in a hundred fail, four watches in ten are disturbed."""
+    """Return the faults of calls: ten in a hundred fail, four watches in ten are disturbed."""
     rules = [Rule(fault, Match(CALLS), chance=chance) for fault, chance in _OF_CALLS]
     rules.append(Rule(_CONFLICTS[0], Match(("create", "update", "patch")), chance=_CONFLICTS[1]))
     return rules + [Rule(fault, Match(("watch",)), chance=chance) for fault, chance in _OF_WATCHES]
 
 
 class Weather:
-    """Runs its troubles on threads within ``with``. A trouble is done again and again after a random pause."""
+    """Runs disturbances on threads within ``with``. Each is repeated after a random pause."""
 
     def __init__(self, seed: int) -> None:
         self.counts: Counter[str] = Counter()
-        self._random = random.Random(seed)  # noqa: S311 - a storm that can be repeated
+        self._random = random.Random(seed)  # noqa: S311 - repeatable
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
         self._failures: list[BaseException] = []
@@ -73,18 +73,18 @@ class Weather:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Whatever has gone wrong: nobody must start a reconciler on a cluster that is gone.
+        # After any failure: no reconciler may be started on a deleted cluster.
         self._end()
 
     def every(self, seconds: tuple[float, float], what: str, trouble: Callable[[random.Random], bool]) -> None:
-        """Do it again and again; it says whether it has done anything."""
+        """Repeat it; it returns whether it has done anything."""
         own = random.Random(self._random.random())  # noqa: S311 - as above; threads share no generator
         thread = threading.Thread(target=self._run, args=(seconds, what, trouble, own), name=what, daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def calm(self) -> None:
-        """End it; raises what a trouble has raised."""
+        """End it; raises the first error of a disturbance."""
         self._end()
         if self._failures:
             raise self._failures[0]
@@ -103,7 +103,7 @@ class Weather:
     ) -> None:
         try:
             while not self._over.wait(own.uniform(*seconds)):
-                # Somebody else may have been faster, or the API server busy; there are more where that came from.
+                # The object may have changed meanwhile, or the API server may be busy; the next repetition follows.
                 with suppress(ApiError, OSError, http.client.HTTPException):
                     self.counts[what] += trouble(own)
         except BaseException as error:  # noqa: BLE001 - raised again by calm()
@@ -111,10 +111,10 @@ class Weather:
 
 
 def leader_killer(reconcilers: Sequence[Reconciler], lives_s: tuple[float, float]) -> Callable[[random.Random], bool]:
-    """Return what kills a leader that has led for a random time and starts it again; the Lease expires by itself.
+    """Return a function that kills a leader after a random time and restarts it; the Lease expires by itself.
 
     Called several times a second. The time counts from when it leads: on a slow machine its start takes longer, and
-    one that never leads long enough to roll back would keep requests from ending.
+    one that never leads long enough for a rollback would prevent requests from ending.
     """
     leader: Reconciler | None = None
     dies_at = 0.0
@@ -135,7 +135,7 @@ def leader_killer(reconcilers: Sequence[Reconciler], lives_s: tuple[float, float
 
 
 def clock_setter(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random], bool]:
-    """Return what sets the wall clock of one process to be right, or wrong by ten minutes in either direction."""
+    """Return a function that sets the wall clock of one process to be right, or wrong by ten minutes either way."""
 
     def set_one(rng: random.Random) -> bool:
         rng.choice(reconcilers).set_clock(rng.choice((-JUMP_S, 0, JUMP_S)))
@@ -145,12 +145,12 @@ def clock_setter(reconcilers: Sequence[Reconciler]) -> Callable[[random.Random],
 
 
 def pause(seconds: float) -> None:
-    """Let the storm rage; what it does meanwhile is what is tested."""
+    """Let the storm run for so long."""
     time.sleep(seconds)
 
 
 def failed_share(exchanges: Sequence[Exchange]) -> str:
-    """Return how many of the calls failed in some way, in words."""
+    """Return how many of the calls failed, as a text."""
     calls = [e for e in exchanges if e.call.verb in CALLS]
     failed = [e for e in calls if e.fault]
     watches = [e for e in exchanges if e.call.verb == "watch" and e.fault in {f.__name__ for f in WATCH_FAULTS}]

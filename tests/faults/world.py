@@ -1,7 +1,7 @@
-"""The world around the reconciler in a storm: schedulers and users make thousands of pods and change their minds.
+"""The environment of the reconciler in a storm: schedulers and users create, delete and replace thousands of pods.
 
-Everything is drawn from seeds. What a request asked for is remembered when it is made, because it may be gone at the
-end; that memory is what its end is held against.
+Everything is derived from seeds. The spec of a request is stored when it is created, because it may be deleted at the
+end; its result is compared with that.
 """
 
 import random
@@ -28,10 +28,10 @@ CONFIGMAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 EFFECTS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 NODES, VANISHING = 20, 10
 _SUBMITTERS = 4
-# On a request whose wait nothing ends but its deadline.
+# On a request whose wait ends only by its deadline.
 NEVER_ENDS = "faults.example/never-ends"
-_GONE_S, _POLL_S = 300.0, 0.05
-# Pods and requests are remade among the newest: older ones are mostly done, and nothing would be under way.
+_DELETION_S, _POLL_S = 300.0, 0.05
+# The newest pods and requests are recreated: most older ones have ended.
 _RECENT = 50
 
 
@@ -45,7 +45,7 @@ class Wait(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asked for."""
+    """The relevant part of a request's spec."""
 
     pod_uid: str
     node: str
@@ -55,18 +55,18 @@ class Asked:
 
 @dataclass(slots=True)
 class World:
-    """Makes pods and requests, takes some away and makes them again, opens gates, takes nodes away."""
+    """Creates pods and requests, replaces some, opens gates, deletes nodes."""
 
     cluster: Cluster
     api: Administrator
     asked: dict[str, Asked] = field(default_factory=dict)
     pods: list[str] = field(default_factory=list)
-    gone_nodes: set[str] = field(default_factory=set)
+    deleted_nodes: set[str] = field(default_factory=set)
     waits: Counter[Wait] = field(default_factory=Counter)
     _shut: deque[str] = field(default_factory=deque)  # pods whose requests' gates are to be opened
 
     def submit_all(self, count: int, seed: int) -> None:
-        """Create the pods and their requests, from several connections at once."""
+        """Create the pods and their requests, over several connections."""
 
         def submit(first: int) -> None:
             api = administrator(self.cluster)
@@ -89,7 +89,7 @@ class World:
     def decide(self, api: Administrator, name: str, uid: str, rng: random.Random) -> None:
         """Create the request, as a scheduler does."""
         wait = rng.choices((Wait.NOTHING, Wait.OPENS, Wait.NEVER), (0.87, 0.1, 0.03))[0]
-        # Of those that wait more are to lose their node while they do.
+        # Waiting requests lose their node more often.
         prefix, count = ("vanishing", VANISHING) if rng.random() < _odds(wait) else ("gpu-node", NODES)
         node = f"{prefix}-{rng.randrange(count)}"
         annotations = {EFFECT: "yes"} if rng.random() < 0.3 else {}
@@ -97,21 +97,21 @@ class World:
         if refused:
             annotations[REFUSE] = "yes"
         if wait is not Wait.NOTHING:
-            # The pod's, so that the gate of a request that is remade may be open already.
+            # Named after the pod, so that the gate of a recreated request may be open already.
             annotations[GATE] = _gate(name) if wait is Wait.OPENS else "never"
-        wanted = bind_request(name, node, NAMESPACE, uid)
+        made_request = bind_request(name, node, NAMESPACE, uid)
         if wait is Wait.NEVER:
-            wanted["metadata"]["labels"] = {NEVER_ENDS: "yes"}
-        made = create_once(api, REQUESTS, wanted, annotations)
+            made_request["metadata"]["labels"] = {NEVER_ENDS: "yes"}
+        made = create_once(api, REQUESTS, made_request, annotations)
         self.asked[made] = Asked(uid, node, refused, wait)
         self.waits[wait] += 1
         if wait is Wait.OPENS:
             self._shut.append(name)
 
-    # --- troubles: each says whether it has done anything ---
+    # --- disturbances: each returns whether it has done anything ---
 
     def remake_pod(self, rng: random.Random) -> bool:
-        """A pod is deleted and made again, with a new decision, as a controller and a scheduler do."""
+        """A pod is deleted and recreated, with a new decision, as by a controller and a scheduler."""
         if not self.pods:
             return False
         api, name = self.api, rng.choice(self.pods[-_RECENT:])
@@ -122,7 +122,7 @@ class World:
         return True
 
     def remake_request(self, rng: random.Random) -> bool:
-        """A scheduler changes its mind: the request is deleted and made again for another node."""
+        """A scheduler changes its decision: the request is deleted and recreated for another node."""
         if not self.pods:
             return False
         name = rng.choice(self.pods[-_RECENT:])
@@ -132,16 +132,16 @@ class World:
         return True
 
     def vanish_node(self, _: random.Random) -> bool:
-        """A node is gone for good."""
-        if len(self.gone_nodes) == VANISHING:
+        """A node is deleted."""
+        if len(self.deleted_nodes) == VANISHING:
             return False
-        node = f"vanishing-{len(self.gone_nodes)}"
-        self.gone_nodes.add(node)
+        node = f"vanishing-{len(self.deleted_nodes)}"
+        self.deleted_nodes.add(node)
         self.api.delete(f"/api/v1/nodes/{node}")
         return True
 
     def open_gates(self, _: random.Random) -> bool:
-        """What the requests made until now wait for is there; for some of them before they look."""
+        """Open the gates of the requests until now; for some of them before their first read."""
         opened = 0
         while self._shut:
             name = self._shut[0]
@@ -155,7 +155,7 @@ class World:
         return opened > 0
 
     def _withdraw(self, name: str) -> None:
-        """Delete the request and wait until it is gone; one that is gone already will do."""
+        """Delete the request, if it exists, and wait until it is deleted."""
         try:
             self._remove(f"{REQUESTS}/{name}", {})
         except ApiError as error:
@@ -163,10 +163,10 @@ class World:
                 raise
 
     def _remove(self, path: str, options: dict[str, Any]) -> None:
-        """Delete an object and wait until it is gone; somebody else may make another by that name meanwhile."""
+        """Delete an object and wait until it is deleted; a new one with that name may be created meanwhile."""
         uid = self.api.get(path)["metadata"]["uid"]
         self.api.request("DELETE", path, {**options, "preconditions": {"uid": uid}})
-        deadline = time.monotonic() + _GONE_S
+        deadline = time.monotonic() + _DELETION_S
         while time.monotonic() < deadline:
             try:
                 if self.api.get(path)["metadata"]["uid"] != uid:
@@ -176,7 +176,7 @@ class World:
                     return
                 raise
             time.sleep(_POLL_S)
-        raise AssertionError(f"{path} does not go away: {self.api.get(path)}")
+        raise AssertionError(f"{path} is not deleted: {self.api.get(path)}")
 
 
 def _odds(wait: Wait) -> float:

@@ -13,7 +13,7 @@ from tests.plugins.leftovers import clean_up
 CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
     "config.gpuSharing": {"fakeGPUs": True},
-    # Short, for the test in which a decision fails for good.
+    # Short, for the test in which a decision fails terminally.
     "config.binding": {"backoffLimit": 1, "backoff": {"base": "50ms"}, "inFlightTimeout": "2s"},
 }
 
@@ -27,7 +27,7 @@ def kai_cluster() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def team(kai_cluster: tuple[Cluster, Pair]) -> Iterator[Team]:
-    """Who submits pods, in a namespace of this test's own; nothing is left behind."""
+    """The team, in a namespace for this test only; nothing is left behind."""
     with own_namespace(*kai_cluster) as live:
         yield Team(live)
         clean_up(live)

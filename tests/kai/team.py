@@ -1,9 +1,8 @@
-"""KAI-Scheduler in front of the pair, which stands where its own binder and admission would; and a team that submits
-pods to it.
+"""KAI-Scheduler with the pair in place of its own binder and admission; and a team that submits pods to it.
 
 Its binaries, CRDs and PriorityClasses are those of its Go module; `BOWLINE_KAI_BIN` names a folder with the binaries
-`scheduler` and `podgrouper` of another version, which run with the same CRDs. It runs with an administrator's rights:
-what it may do is its own chart's business.
+`scheduler` and `podgrouper` of another version, which run with the same CRDs. It runs with an administrator's rights,
+because its own chart defines its rights.
 """
 
 import json
@@ -55,7 +54,7 @@ def chosen_programs(environ: Mapping[str, str]) -> dict[Tool, Path] | None:
 
 
 def missing_part(environ: Mapping[str, str]) -> str | None:
-    """Return why KAI-Scheduler cannot run here; None if it can. Go says where its module with the CRDs is."""
+    """Return why KAI-Scheduler cannot run here; None if it can. Go reports where its module with the CRDs is."""
     if shutil.which("go") is None:
         return "go is not installed; KAI-Scheduler's CRDs are in its Go module"
     if chosen_programs(environ) is None and not at_hand(KAI_TOOLS):
@@ -69,7 +68,7 @@ needs_kai = pytest.mark.skipif(_MISSING is not None, reason=str(_MISSING))
 
 @contextmanager
 def running_kai(cluster: Cluster) -> Iterator[None]:
-    """Install what it needs of the cluster and run it until the block is left."""
+    """Install what it needs in the cluster and run it until the block ends."""
     programs = chosen_programs(os.environ) or _built()
     chart = _module_folder(release_for(None, os.environ).kai) / "deployments" / "kai-scheduler"
     for plural in _CRDS:
@@ -81,7 +80,7 @@ def running_kai(cluster: Cluster) -> Iterator[None]:
         )
     for classes in sorted((chart / "templates" / "priorityclasses").glob("*.yaml")):
         cluster.kubectl("apply", "-f", str(classes))
-    for queue in (_queue("everybody"), _queue(TEAM, parentQueue="everybody")):
+    for queue in (_queue("parent"), _queue(TEAM, parentQueue="parent")):
         cluster.kubectl("apply", "-f", "-", input=json.dumps(queue))
     ports = free_ports(4)
     flags = {
@@ -107,7 +106,7 @@ def _built() -> dict[Tool, Path]:
 
 
 def _module_folder(version: str) -> Path:
-    """Where Go keeps the module that the binaries are built from; fetched if need be."""
+    """The folder of the Go module that the binaries are built from; downloaded if needed."""
     command = ["go", "mod", "download", "-json", f"{KAI_MODULE}@{version}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, cwd="/")
     return Path(json.loads(done.stdout)["Dir"])
@@ -124,7 +123,7 @@ def _queue(name: str, **spec: Any) -> dict[str, Any]:
 
 
 class Team:
-    """Who submits pods in the test's namespace, and looks at what becomes of them."""
+    """Submits pods in the test's namespace, and reads their state."""
 
     def __init__(self, live: Live) -> None:
         self.live = live
@@ -140,28 +139,28 @@ class Team:
         **spec: Any,
     ) -> None:
         """Create a pod as a user would, for KAI-Scheduler to place."""
-        wanted = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
-        wanted["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
+        made = pod(name, self.live.namespace, schedulerName=SCHEDULER, **spec)
+        made["metadata"]["labels"] = {QUEUE_LABEL: TEAM}
         if annotations:
-            wanted["metadata"]["annotations"] = dict(annotations)
+            made["metadata"]["annotations"] = dict(annotations)
         if owner is not None:
-            wanted["metadata"]["ownerReferences"] = [owner]
+            made["metadata"]["ownerReferences"] = [owner]
         if gpus:
-            wanted["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
-        self.live.cluster.api.post(self._pods, wanted)
+            made["spec"]["containers"][0]["resources"] = {"limits": {names.RESOURCE_GPU: str(gpus)}}
+        self.live.cluster.api.post(self._pods, made)
 
     def delete(self, name: str) -> None:
         """Delete a pod, as its owner does."""
         self.live.cluster.api.request("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
 
     def runs(self, name: str) -> dict[str, Any]:
-        """Wait until the pod runs where its request, which says so, has put it; returns the request."""
+        """Wait until the pod runs on the node of its request, and the request reports it; returns the request."""
 
-        def look() -> dict[str, Any] | None:
+        def running() -> dict[str, Any] | None:
             found = self.live.pod(name)
             return found if (found.get("status") or {}).get("phase") == "Running" else None
 
-        placed = self.live.until(f"pod {name} runs", look)
+        placed = self.live.until(f"pod {name} runs", running)
         request = self.live.phase(self.request_of(name)["metadata"]["name"], "Succeeded")
         assert request["spec"]["podUID"] == placed["metadata"]["uid"]
         assert request["spec"]["selectedNode"] == placed["spec"]["nodeName"] == request["status"]["nodeName"]
@@ -177,14 +176,12 @@ class Team:
         return [one for one in found if name in ("", one["spec"]["podName"])]
 
     def does_not_fit(self, name: str) -> None:
-        """Wait until the scheduler says that there is no place for the pod."""
-        self.live.until(
-            f"pod {name} is said not to fit", lambda: self.is_said_not_to_fit(self.live.pod(name)) or None
-        )
+        """Wait until the scheduler reports that the pod does not fit."""
+        self.live.until(f"pod {name} is unschedulable", lambda: self.is_unschedulable(self.live.pod(name)) or None)
         assert "nodeName" not in self.live.pod(name)["spec"]
 
-    def is_said_not_to_fit(self, seen: dict[str, Any]) -> bool:
-        """Whether the scheduler says so of the pod."""
+    def is_unschedulable(self, seen: dict[str, Any]) -> bool:
+        """Whether the scheduler reports so in the pod's conditions."""
         conditions = seen["status"].get("conditions") or ()
         return any(one["type"] == "PodScheduled" and one["reason"] == "Unschedulable" for one in conditions)
 

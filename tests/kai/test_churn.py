@@ -1,6 +1,6 @@
-"""Pods come and go at random, KAI-Scheduler places, moves and evicts them: no device is ever given out twice.
+"""Pods are created and deleted at random, KAI-Scheduler places, moves and evicts them: no device is used twice.
 
-Looked at while it goes on, and when nothing moves any more. ``BOWLINE_CHURN_SEEDS=20`` takes that many random orders.
+Checked during the run and at its end. ``BOWLINE_CHURN_SEEDS=20`` runs that many random orders.
 """
 
 import os
@@ -29,7 +29,7 @@ SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_CHURN_SEEDS", "1")))
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_device_is_assigned_twice_during_churn(team: Team, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+    rng = random.Random(seed)  # noqa: S311 - no secret
     here: list[str] = []
     for number in range(PODS):
         name = f"pod-{number}"
@@ -39,7 +39,7 @@ def test_no_device_is_assigned_twice_during_churn(team: Team, seed: int) -> None
             _delete(team, here.pop(rng.randrange(len(here))))
         if number % 10 == 0:
             assert list(faults(Seen.of(team))) == []
-    team.live.until("nothing moves any more", lambda: _settled(team) or None)
+    team.live.until("the state is stable", lambda: _is_stable(team) or None)
     seen = Seen.of(team)
     assert list(faults(seen)) == []
     assert any("nodeName" in pod["spec"] for pod in seen.pods)
@@ -60,21 +60,21 @@ def _delete(team: Team, name: str) -> None:
     try:
         team.delete(name)
     except ApiError as error:
-        if error.status != 404:  # evicted, to make room for another
+        if error.status != 404:  # evicted for another pod
             raise
 
 
-def _settled(team: Team) -> bool:
-    """Whether every request has ended and every pod that is not on a node is said not to fit."""
+def _is_stable(team: Team) -> bool:
+    """Whether every request has ended and every unbound pod is unschedulable."""
     if any((one.get("status") or {}).get("phase") != "Succeeded" for one in team.requests()):
         return False
     waiting = [pod for pod in Seen.of(team).pods if "nodeName" not in pod["spec"]]
-    return all(team.is_said_not_to_fit(pod) for pod in waiting)
+    return all(team.is_unschedulable(pod) for pod in waiting)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Pods, and by group the reservation pods that were there at the same time."""
+    """Pods, and by group the reservation pods that existed at the same time."""
 
     pods: list[dict[str, Any]]
     reservations: dict[str, dict[str, Any]]
@@ -88,7 +88,7 @@ class Seen:
 
 
 def faults(seen: Seen) -> Iterator[str]:
-    """Yield what must never be, of pods that are on a node."""
+    """Yield violations of the invariants, for bound pods."""
     placed = [p for p in seen.pods if "nodeName" in p["spec"] and "deletionTimestamp" not in p["metadata"]]
     given: dict[str, Fraction] = defaultdict(Fraction)
     taken: Counter[str] = Counter()
@@ -112,8 +112,8 @@ def faults(seen: Seen) -> Iterator[str]:
     for one in seen.reservations.values():
         devices[one["spec"]["nodeName"]].append(device_of(one))
     for node in {*devices, *taken}:
-        told = [device for device in devices[node] if device]
-        if len(set(told)) < len(told):
-            yield f"two groups on {node} have one device: {sorted(told)}"
+        reported = [device for device in devices[node] if device]
+        if len(set(reported)) < len(reported):
+            yield f"two groups on {node} have one device: {sorted(reported)}"
         if len(devices[node]) + taken[node] > GPUS:
             yield f"{len(devices[node])} shared and {taken[node]} whole devices are in use on {node}"

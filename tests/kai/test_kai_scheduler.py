@@ -1,4 +1,4 @@
-"""Users submit pods, KAI-Scheduler decides, the pair carries out: nobody here plays the scheduler."""
+"""Users submit pods, KAI-Scheduler decides, the pair executes: the tests do not act as the scheduler."""
 
 from collections import Counter
 from typing import Any
@@ -49,7 +49,7 @@ def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
     assert sorted(groups.values()) == [2] * 8
     devices = {group: shares.device(group) for group in groups}
     assert len(set(devices.values())) == 8
-    # The scheduler counts what the pair has bound, reservations included: there is no room, for a whole GPU neither.
+    # The scheduler counts what the pair has bound, reservations included: no capacity is left for a whole GPU.
     team.submit("late", annotations=HALF, **ONLY_NODE_1)
     team.does_not_fit("late")
     freed = groups_of(team, "half-7")
@@ -87,7 +87,7 @@ def test_a_gang_starts_as_a_whole_or_not_at_all(team: Team) -> None:
 
 
 def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
-    """A gang's owner; returns the reference to it."""
+    """Create a gang's owner; returns the reference to it."""
     body = {
         "apiVersion": api_version("PyTorchJob"),
         "kind": "PyTorchJob",
@@ -104,11 +104,11 @@ def test_a_failed_decision_is_made_again(team: Team) -> None:
     team.submit("pod", annotations={flaky: "99"})
     first = team.request_of("pod")["metadata"]["uid"]
 
-    def look() -> bool:
+    def recreated() -> bool:
         return any(one["metadata"]["uid"] != first for one in team.requests("pod"))
 
-    # Failed, taken away by the scheduler, and another one made.
-    team.live.until("there is another request", look)
+    # Failed, deleted by the scheduler, and another one created.
+    team.live.until("there is another request", recreated)
     team.live.kubectl("annotate", "pod", "pod", f"{flaky}=0", "--overwrite")
     team.runs("pod")
 

@@ -1,4 +1,4 @@
-"""Succeeded requests are removed after a second: KAI-Scheduler must still know which devices running pods occupy."""
+"""Succeeded requests are deleted after a second: KAI-Scheduler must still know which devices running pods occupy."""
 
 from collections.abc import Iterator
 
@@ -38,7 +38,7 @@ def test_scheduler_loses_no_device_of_long_running_shares_after_the_ttl(team: Te
     team.submit("whole", gpus=1)
     runs(team, "whole")
     for turn in range(3):
-        # The last free device. The pod ends, and the scheduler decides again after the TTL has removed its request.
+        # The last free device. The pod ends, and the scheduler decides again after the TTL has deleted its request.
         last = f"last-{turn}"
         team.submit(last, gpus=1)
         runs(team, last)
@@ -51,7 +51,7 @@ def test_scheduler_loses_no_device_of_long_running_shares_after_the_ttl(team: Te
             team.delete(name)
         assert list(faults(Seen.of(team))) == []
         team.delete(last)
-    # What is left of the shared devices is known as well.
+    # The free shares of the devices are known as well.
     team.submit("rest", annotations={names.GPU_FRACTION: "0.4", names.GPU_FRACTION_NUM_DEVICES: "2"})
     runs(team, "rest")
     assert list(faults(Seen.of(team))) == []
@@ -60,10 +60,10 @@ def test_scheduler_loses_no_device_of_long_running_shares_after_the_ttl(team: Te
 
 
 def runs(team: Team, name: str) -> None:
-    """Wait until the pod runs. Its request may have been removed by then."""
+    """Wait until the pod runs. Its request may have been deleted by then."""
     team.live.until(f"pod {name} runs", lambda: team.live.pod(name).get("status", {}).get("phase") == "Running")
 
 
 def is_removed(team: Team, name: str) -> None:
-    """Wait until the TTL has removed the request of a pod that runs."""
+    """Wait until the TTL has deleted the request of a pod that runs."""
     team.live.until(f"the request of {name} is removed", lambda: not team.requests(name))

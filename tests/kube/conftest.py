@@ -19,20 +19,20 @@ from tests.kube.wire import Wire
 
 @pytest.fixture
 async def access(bare_cluster: Cluster) -> ClusterAccess:
-    """The administrator's way in."""
+    """The administrator's kubeconfig."""
     return await load_access(bare_cluster.kubeconfig)
 
 
 @pytest.fixture
 async def client(access: ClusterAccess) -> AsyncIterator[KubeClient]:
-    """A client of the administrator."""
+    """A client with the administrator's rights."""
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
         yield client
 
 
 @pytest.fixture
 async def namespace(client: KubeClient) -> str:
-    """A namespace of this test's own."""
+    """A namespace for this test only."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, "", {"metadata": {"name": name}})
     return name
@@ -40,7 +40,7 @@ async def namespace(client: KubeClient) -> str:
 
 @pytest.fixture
 async def wire(bare_cluster: Cluster) -> AsyncIterator[Wire]:
-    """A wire to the API server that can be cut."""
+    """A TCP relay to the API server that can be cut."""
     server = urlsplit(bare_cluster.server)
     assert server.hostname is not None
     assert server.port is not None
@@ -50,7 +50,7 @@ async def wire(bare_cluster: Cluster) -> AsyncIterator[Wire]:
 
 @pytest.fixture
 async def wired(access: ClusterAccess, wire: Wire) -> AsyncIterator[KubeClient]:
-    """A client at the other end of that wire."""
+    """A client behind that relay."""
     async with KubeClient(replace(access, server=f"https://127.0.0.1:{wire.port}")) as client:
         yield client
 
@@ -64,7 +64,7 @@ def proxy(bare_cluster: Cluster) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 async def proxied(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> AsyncIterator[KubeClient]:
-    """A client behind the proxy, with every right in the test's namespace; its metrics are of its own."""
+    """A client behind the proxy with every right in the test's namespace and its own metrics registry."""
     bare_cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:proxied", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "proxied", *rights)
@@ -75,9 +75,9 @@ async def proxied(bare_cluster: Cluster, proxy: FaultProxy, namespace: str) -> A
 
 
 @pytest.fixture
-async def nobody(bare_cluster: Cluster, namespace: str) -> AsyncIterator[KubeClient]:
-    """A client of the ServiceAccount ``nobody`` of the test's namespace, which has no rights."""
-    bare_cluster.kubectl("create", "serviceaccount", "nobody", "-n", namespace)
-    path = bare_cluster.service_account_kubeconfig(namespace, "nobody")
+async def unprivileged(bare_cluster: Cluster, namespace: str) -> AsyncIterator[KubeClient]:
+    """A client of a ServiceAccount in the test's namespace without any rights."""
+    bare_cluster.kubectl("create", "serviceaccount", "unprivileged", "-n", namespace)
+    path = bare_cluster.service_account_kubeconfig(namespace, "unprivileged")
     async with KubeClient(await load_access(path)) as client:
         yield client

@@ -1,4 +1,4 @@
-"""What the API server says to a Binding, and what is made of it."""
+"""The API server's replies to a Binding POST and the outcomes derived from them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -47,12 +47,12 @@ async def deleting(client: KubeClient, namespace: str, _: ObjectUID) -> None:
     await client.delete(PODS, namespace, "a", grace_period_s=0)
 
 
-async def gone(client: KubeClient, namespace: str, _: ObjectUID) -> None:
+async def deleted(client: KubeClient, namespace: str, _: ObjectUID) -> None:
     await client.delete(PODS, namespace, "a", grace_period_s=0)
 
 
 async def replaced(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
-    await gone(client, namespace, uid)
+    await deleted(client, namespace, uid)
     await client.create(PODS, namespace, pod("a"))
 
 
@@ -61,7 +61,7 @@ async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prepare", "node", "outcome", "code", "said"),
+    ("prepare", "node", "outcome", "code", "message"),
     [
         pytest.param(
             already_bound, "n1", BindOutcome.CONFLICT, 409, "already assigned", id="bound, to the same node"
@@ -69,10 +69,10 @@ async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
         pytest.param(already_bound, "n2", BindOutcome.CONFLICT, 409, "already assigned", id="bound, to another node"),
         pytest.param(deleting, "n1", BindOutcome.CONFLICT, 409, "is being deleted", id="deleting"),
         pytest.param(replaced, "n1", BindOutcome.CONFLICT, 409, "UID in precondition", id="another pod of the name"),
-        pytest.param(gone, "n1", BindOutcome.NOT_FOUND, 404, "not found", id="gone"),
-        pytest.param(untouched, "no-such-node", BindOutcome.BOUND, 201, "", id="a missing node is not noticed"),
-        pytest.param(untouched, "No Node!", BindOutcome.BOUND, 201, "", id="nor is an invalid one"),
-        pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node at all is not even sent"),
+        pytest.param(deleted, "n1", BindOutcome.NOT_FOUND, 404, "not found", id="deleted"),
+        pytest.param(untouched, "no-such-node", BindOutcome.BOUND, 201, "", id="a node that does not exist"),
+        pytest.param(untouched, "No Node!", BindOutcome.BOUND, 201, "", id="an invalid node name"),
+        pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node: no request is sent"),
     ],
 )
 async def test_answers(
@@ -84,12 +84,12 @@ async def test_answers(
     node: str,
     outcome: BindOutcome,
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     await prepare(client, namespace, uid_of(made))
     result = await bind(client, namespace, uid_of(made), node)
     assert (result.outcome, result.code, result.last_unknown) == (outcome, code, None)
-    assert said in result.message
+    assert message in result.message
 
 
 async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> None:
@@ -100,9 +100,9 @@ async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> N
 
 
 async def test_a_missing_right_is_refused_in_the_api_servers_words(
-    nobody: KubeClient, namespace: str, made: Object
+    unprivileged: KubeClient, namespace: str, made: Object
 ) -> None:
-    result = await bind(nobody, namespace, uid_of(made))
+    result = await bind(unprivileged, namespace, uid_of(made))
     assert (result.outcome, result.code) == (BindOutcome.REFUSED, 403)
     assert 'cannot create resource "pods/binding"' in result.message
 
@@ -110,8 +110,8 @@ async def test_a_missing_right_is_refused_in_the_api_servers_words(
 async def test_a_bind_with_a_lost_reply_is_repeated_and_read_from_the_pod(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str, made: Object
 ) -> None:
-    await wired.get(PODS, namespace, "a")  # so that the POST needs no handshake
-    wire.lose_answers(1)
+    await wired.get(PODS, namespace, "a")  # opens the connection: the POST needs no handshake
+    wire.lose_replies(1)
     result = await bind(wired, namespace, uid_of(made))
     assert (result.outcome, result.code) == (BindOutcome.CONFLICT, 409)
     assert result.last_unknown is not None
@@ -128,7 +128,7 @@ async def test_without_a_connection_nothing_can_have_been_done(
 
 @pytest.fixture
 async def impatient(access: ClusterAccess) -> AsyncIterator[KubeClient]:
-    """A client that gives a request up soon."""
+    """A client with a short request timeout."""
     async with KubeClient(access, ClientOptions(timeout_s=0.2)) as client:
         yield client
 
@@ -144,7 +144,7 @@ async def test_the_outcome_of_posts_without_a_reply_is_unknown(
         bare_cluster.resume_apiserver()
     assert result.outcome is BindOutcome.UNKNOWN
     assert result.last_unknown is not None
-    # Once the API server is back, asking again tells: either an earlier POST was taken up, or this one binds.
+    # After the API server has resumed, either an earlier POST was executed, or this one binds.
     later = await bind(client, namespace, uid_of(made))
     assert later.outcome in (BindOutcome.BOUND, BindOutcome.CONFLICT)
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"

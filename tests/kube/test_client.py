@@ -59,7 +59,7 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
     await client.patch(CONFIGMAPS, namespace, "a", body, content_type=PatchType.APPLY)
     body["data"] = {"x": "2"}
-    apply = {"content_type": PatchType.APPLY, "field_manager": "somebody-else"}
+    apply = {"content_type": PatchType.APPLY, "field_manager": "other-manager"}
     with pytest.raises(Conflict, match='conflict with "bowline-test"'):
         await client.patch(CONFIGMAPS, namespace, "a", body, **apply)  # type: ignore[arg-type]  # a dict of both
     await client.patch(
@@ -71,8 +71,8 @@ async def test_server_side_apply_in_the_clients_name(client: KubeClient, namespa
     ("group", "version", "expected"),
     [
         pytest.param("apps", "v1", True, id="a version that is served"),
-        pytest.param("apps", "v9", False, id="a version that is not"),
-        pytest.param("example.com", "v1", False, id="a group that is not"),
+        pytest.param("apps", "v9", False, id="a version that is not served"),
+        pytest.param("example.com", "v1", False, id="a group that is not served"),
     ],
 )
 async def test_which_groups_are_served(client: KubeClient, group: str, version: str, *, expected: bool) -> None:
@@ -113,8 +113,8 @@ async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -
         pytest.param("..", BadRequest, id="the parent of the collection"),
         pytest.param("../secrets", ApiError, id="another collection"),
         pytest.param("a?watch=1", NotFound, id="a query"),
-        pytest.param("ä", NotFound, id="beyond ASCII"),
-        pytest.param("x" * 1000, NotFound, id="far too long"),
+        pytest.param("ä", NotFound, id="not ASCII"),
+        pytest.param("x" * 1000, NotFound, id="too long"),
     ],
 )
 async def test_a_name_reaches_nothing_else(
@@ -160,11 +160,11 @@ async def test_a_watch_passes_an_object_of_a_megabyte(client: KubeClient, namesp
 
 
 async def test_warnings_are_passed_on(access: ClusterAccess, namespace: str) -> None:
-    told: list[tuple[Resource, ObjectKey, str]] = []
-    options = ClientOptions(on_warning=lambda *warning: told.append(warning))
+    warnings: list[tuple[Resource, ObjectKey, str]] = []
+    options = ClientOptions(on_warning=lambda *warning: warnings.append(warning))
     async with KubeClient(access, options) as client:
         await client.create(CONFIGMAPS, namespace, {**configmap("a"), "surplus": 1})
-    assert told == [(CONFIGMAPS, ObjectKey(namespace, "a"), 'unknown field "surplus"')]
+    assert warnings == [(CONFIGMAPS, ObjectKey(namespace, "a"), 'unknown field "surplus"')]
 
 
 async def test_requests_are_counted(access: ClusterAccess, namespace: str) -> None:
@@ -193,8 +193,8 @@ async def test_a_limit_holds_up_writes_of_its_class_alone(access: ClusterAccess,
 
 
 async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:
-    await wired.get(NAMESPACES, "", namespace)  # so that the next request needs no handshake
-    wire.lose_answers(1)
+    await wired.get(NAMESPACES, "", namespace)  # opens the connection: the next request needs no handshake
+    wire.lose_replies(1)
     with pytest.raises(NoResponse) as lost:
         await wired.create(CONFIGMAPS, namespace, configmap("a"))
     assert lost.value.may_have_been_applied
@@ -208,7 +208,7 @@ async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired:
 
 @asynccontextmanager
 async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
-    """A client that reaches no API server but a proxy under maintenance, which has the same page for everybody."""
+    """A client whose proxy is under maintenance and answers every request with the same HTML page."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -233,7 +233,7 @@ async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAcces
 
 async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
     async def others() -> Authorities:
-        return Authorities(Authority("somebody-else").pem.decode())
+        return Authorities(Authority("other-ca").pem.decode())
 
     trust = Trust(others)
     await trust.load()
@@ -258,9 +258,9 @@ async def test_a_reply_after_the_deadline_is_a_timeout(
 
 
 async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
-    bare_cluster: Cluster, nobody: KubeClient, namespace: str
+    bare_cluster: Cluster, unprivileged: KubeClient, namespace: str
 ) -> None:
-    path = bare_cluster.service_account_kubeconfig(namespace, "nobody")
+    path = bare_cluster.service_account_kubeconfig(namespace, "unprivileged")
     token_file = path.with_name(f"{path.name}.token")
     good = token_file.read_text()
     token_file.write_text("worthless")
@@ -270,12 +270,12 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
     token_file.write_text("worthless")
     async with KubeClient(await load_access(path)) as client:
         token_file.write_text(good)
-        with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # known, and without rights
+        with pytest.raises(Forbidden, match='cannot list resource "pods"'):  # authenticated, without rights
             await client.list(PODS, namespace)
 
 
-async def test_fairness_turns_requests_away(client: KubeClient, nobody: KubeClient, namespace: str) -> None:
-    """A priority level without shares has one seat; who comes while it is taken gets a 429."""
+async def test_fairness_turns_requests_away(client: KubeClient, unprivileged: KubeClient, namespace: str) -> None:
+    """A priority level without shares has one seat; further requests get a 429."""
     group = "flowcontrol.apiserver.k8s.io"
     levels = Resource(group, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False)
     flows = Resource(group, "v1", "flowschemas", "FlowSchema", namespaced=False)
@@ -284,7 +284,7 @@ async def test_fairness_turns_requests_away(client: KubeClient, nobody: KubeClie
     await client.create(
         levels, "", {"metadata": {"name": namespace}, "spec": {"type": "Limited", "limited": limited}}
     )
-    subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": "nobody"}}
+    subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": namespace, "name": "unprivileged"}}
     rules = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"]}
     spec = {
         "matchingPrecedence": 2,
@@ -294,7 +294,7 @@ async def test_fairness_turns_requests_away(client: KubeClient, nobody: KubeClie
     await client.create(flows, "", {"metadata": {"name": namespace}, "spec": spec})
 
     async def refusals() -> list[BaseException]:
-        lists = (nobody.list(PODS, namespace) for _ in range(50))
+        lists = (unprivileged.list(PODS, namespace) for _ in range(50))
         answers = await asyncio.gather(*lists, return_exceptions=True)
         return [answer for answer in answers if isinstance(answer, TooManyRequests)]
 

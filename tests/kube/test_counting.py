@@ -1,4 +1,4 @@
-"""What client, elector, reflector and recorder count, against a real API server."""
+"""The metrics of client, elector, reflector and recorder, against a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(secon
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A client whose doings are counted."""
+    """A client with its own metrics registry."""
 
     client: KubeClient
     registry: CollectorRegistry
@@ -39,7 +39,7 @@ class Counted:
         return self.registry.get_sample_value(name, labels)
 
     def requests(self, verb: str, resource: str, code: str) -> float | None:
-        """How many requests of a kind were answered so."""
+        """The number of requests of one kind with this result."""
         return self.value("bowline_kube_requests_total", verb=verb, resource=resource, code=code)
 
 
@@ -50,7 +50,7 @@ def options(registry: CollectorRegistry) -> ClientOptions:
 
 @pytest.fixture
 async def counted(access: ClusterAccess) -> AsyncIterator[Counted]:
-    """A client of the administrator, with a limit on writes."""
+    """An administrator's client with a limit on writes."""
     registry = CollectorRegistry()
     async with KubeClient(access, options(registry)) as client:
         yield Counted(client, registry)
@@ -71,7 +71,7 @@ async def test_the_wait_for_a_limit_is_counted_by_the_kind_of_write(counted: Cou
         return counted.value("bowline_kube_limiter_wait_seconds_total", write_class="write")
 
     assert waited() == 0
-    # Asked for at the same moment; one has to come 200 ms after the other.
+    # Both start together; the limiter delays one by 200 ms.
     one = (counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}}) for name in ("a", "b"))
     await asyncio.gather(*one)
     assert (waited() or 0) > 0

@@ -40,7 +40,7 @@ async def registry() -> CollectorRegistry:
 
 @pytest.fixture
 async def counted(access: ClusterAccess, registry: CollectorRegistry) -> AsyncIterator[KubeClient]:
-    """A client whose events are counted."""
+    """A client with its own metrics registry."""
     async with KubeClient(access, ClientOptions(metrics=KubeMetrics(registry))) as client:
         yield client
 
@@ -63,8 +63,8 @@ async def test_an_event_is_stored_with_all_its_fields(client: KubeClient, namesp
     async with running(client) as recorder:
         recorder.record(EventNote(regarding, "BindingFailed", "no node", type="Warning", related=related))
     (event,) = await stored(client, namespace)
-    said = {key: event[key] for key in ("type", "reason", "action", "note", "reportingController")}
-    assert said == {
+    fields = {key: event[key] for key in ("type", "reason", "action", "note", "reportingController")}
+    assert fields == {
         "type": "Warning",
         "reason": "BindingFailed",
         "action": "Binding",
@@ -136,7 +136,7 @@ async def test_a_lost_answer_makes_no_second_event(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     await wired.get(NAMESPACES, "", namespace)
-    wire.lose_answers(1)
+    wire.lose_replies(1)
     async with running(wired) as recorder:
         recorder.record(note(namespace))
     assert len(await stored(client, namespace)) == 1
@@ -148,7 +148,7 @@ async def test_events_of_a_deleted_namespace_are_dropped(
     held = configmap("held")
     held["metadata"]["finalizers"] = ["example.com/hold"]
     await counted.create(CONFIGMAPS, namespace, held)
-    await counted.delete(NAMESPACES, "", namespace)  # no controller here ever finishes that
+    await counted.delete(NAMESPACES, "", namespace)  # no controller here completes the deletion
     with caplog.at_level(logging.WARNING):
         async with running(counted) as recorder:
             recorder.record(note(namespace))
@@ -158,10 +158,10 @@ async def test_events_of_a_deleted_namespace_are_dropped(
 
 
 async def test_a_missing_right_is_logged_once(
-    nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+    unprivileged: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        async with running(nobody) as recorder:
+        async with running(unprivileged) as recorder:
             for number in range(5):
                 recorder.record(note(namespace, f"note {number}"))
     (line,) = caplog.records

@@ -22,13 +22,13 @@ from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S, until, until_awaited
 
 QUICK = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.3))
-# So slow that nothing but the watch can explain a quick change.
+# Too long to explain a quick change: only the watch can.
 SLOW = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
 
 
 @asynccontextmanager
 async def electing(elector: LeaderElector) -> AsyncIterator[asyncio.Event]:
-    """Take part until the block ends; the event it gives is the elector's stop."""
+    """Run the elector until the block ends; yields its stop event."""
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(elector.run(stop))
@@ -57,12 +57,12 @@ async def test_the_first_leads_and_leaves_the_lease_free(client: KubeClient, nam
         assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 6, 0)
     assert not one.is_leader.is_set()
     assert not one.lost.is_set()
-    # A release names nobody; the API server leaves the empty name out.
+    # A release sets an empty holder; the API server omits the empty field.
     assert not (await lease(client, namespace))["spec"].get("holderIdentity")
 
 
 async def test_a_process_that_lost_its_lease_leads_again(client: KubeClient, namespace: str) -> None:
-    # As between two terms: nothing but the Lease may be written until the process leads.
+    # As between two terms: until the process leads, it may write only the Lease.
     client.read_only = True
     one = elector(client, namespace, "one")
     try:
@@ -147,7 +147,7 @@ async def test_one_renewal_that_hangs_does_not_cost_the_leadership(bare_cluster:
 async def test_hanging_renewals_end_the_leadership_at_the_deadline(
     bare_cluster: Cluster, client: KubeClient, namespace: str
 ) -> None:
-    # Tried once, at 3 s and until the deadline at 5 s; the next try would be due at 8 s.
+    # One renewal at 3 s, which lasts until the deadline at 5 s; the next would be due at 8 s.
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
     async with proxied(bare_cluster, namespace) as (proxy, disturbed):
         one, two = elector(disturbed, namespace, "one", rare), elector(client, namespace, "two", rare)
@@ -161,7 +161,7 @@ async def test_hanging_renewals_end_the_leadership_at_the_deadline(
 
 
 class LateAnswer(KubeClient):
-    """Is told late of the lease it has created, and of nothing that it writes after that."""
+    """Receives the reply to its Lease creation after 3 s, and no reply to a later update."""
 
     async def create(self, resource: Resource, *args: Any, **options: Any) -> dict[str, Any]:
         made = await super().create(resource, *args, **options)
@@ -202,7 +202,7 @@ async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
         async with electing(elector(client, namespace, "one", SLOW)):
             await until(lambda: tried() > 0)
             await asyncio.sleep(0.5)
-            assert tried() == 1, "the next try is due in an hour"
+            assert tried() == 1, "the next attempt is due in an hour"
 
 
 async def test_writes_that_hang_cost_no_leadership_however_many_they_are(
@@ -257,7 +257,7 @@ async def test_a_silent_death_is_taken_over_when_the_lease_has_run_out(client: K
 
 
 async def test_restarted_container_leads_before_the_lease_expires(client: KubeClient, namespace: str) -> None:
-    """Nothing but the pod's UID explains it: the Lease would be held for hours."""
+    """The pod's UID is the only possible reason: the Lease is held for hours."""
     first, again, standby = (elector(client, namespace, name, SLOW) for name in ("p_uid_1", "p_uid_2", "q_other_1"))
     async with asyncio.TaskGroup() as group:
         dying = group.create_task(first.run(asyncio.Event()))
@@ -325,7 +325,7 @@ async def test_a_short_outage_costs_nothing(
         await set_(one.is_leader)
         await wire.cut()
         await until(lambda: one.failing)
-        await wire.mend()
+        await wire.restore()
         await until(lambda: not one.failing)
         assert one.is_leader.is_set()
 
@@ -334,8 +334,8 @@ async def test_a_short_outage_costs_nothing(
     ("patch", "lost"),
     [
         pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken by force"),
-        pytest.param({"metadata": {"labels": {"x": "y"}}}, False, id="only labelled by somebody"),
-        pytest.param({"spec": {"holderIdentity": ""}}, False, id="freed by somebody and still ours"),
+        pytest.param({"metadata": {"labels": {"x": "y"}}}, False, id="only a label added"),
+        pytest.param({"spec": {"holderIdentity": ""}}, False, id="holder cleared by another client"),
     ],
 )
 async def test_a_lease_written_by_another_process_ends_the_leadership(
@@ -369,8 +369,8 @@ async def test_a_deleted_lease_is_made_again(client: KubeClient, namespace: str)
         assert (await lease(client, namespace))["metadata"]["uid"] != old
 
 
-async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(nobody: KubeClient, namespace: str) -> None:
-    one = elector(nobody, namespace, "one")
+async def test_without_rights_no_process_leads_and_a_stop_is_obeyed(unprivileged: KubeClient, namespace: str) -> None:
+    one = elector(unprivileged, namespace, "one")
     async with electing(one):
         await until(lambda: one.failing)
         assert not one.is_leader.is_set()

@@ -45,7 +45,7 @@ async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_ti
             assert account.own < 3
             gate.open()
             await asyncio.gather(*holding)
-            # Both connections are free again.
+            # Both connections are idle again.
             await asyncio.gather(create("later-0"), create("later-1"))
             found = await client.list_all(CONFIGMAPS, namespace)
     names = {one["metadata"]["name"] for one in found}

@@ -1,4 +1,4 @@
-"""Reflectors against the real API server, through changes, faults and restarts of it."""
+"""Reflectors against the real API server, with changes, faults and restarts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,8 +28,8 @@ from tests.waiting import until
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED
 
 
-class Told:
-    """What a reflector has told: type, name, and ``data.x`` before and after."""
+class Recorder:
+    """The events of a reflector: type, name, and ``data.x`` before and after."""
 
     def __init__(self) -> None:
         self.all: list[tuple[EventType, str, str | None, str | None]] = []
@@ -56,14 +56,14 @@ async def running(reflector: Reflector, *, synced: bool = True) -> AsyncIterator
 
 async def test_every_change_since_the_first_list_is_delivered_once(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("there", x="0"))
-    told = Told()
-    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
-        assert told.all == [(ADDED, "there", None, "0")], "synced is set after the list was delivered"
+    events = Recorder()
+    async with running(Reflector(client, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
+        assert events.all == [(ADDED, "there", None, "0")], "synced is set after the list was delivered"
         await client.create(CONFIGMAPS, namespace, configmap("new", x="1"))
         await client.patch(CONFIGMAPS, namespace, "new", {"data": {"x": "2"}})
         await client.delete(CONFIGMAPS, namespace, "new")
-        await until(lambda: len(told.all) == 4)
-        assert told.of("new") == [(ADDED, None, "1"), (MODIFIED, "1", "2"), (DELETED, "2", None)]
+        await until(lambda: len(events.all) == 4)
+        assert events.of("new") == [(ADDED, None, "1"), (MODIFIED, "1", "2"), (DELETED, "2", None)]
         assert list(reflector.store) == [ObjectKey(namespace, "there")]
         assert reflector.last_error is None
         assert reflector.last_contact is not None
@@ -113,55 +113,55 @@ async def test_an_object_that_leaves_the_selection_is_deleted_with_its_old_conte
 async def test_changes_during_a_cut_are_delivered_by_the_resumed_watch(
     client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
-    for name in ("stays", "changes", "goes"):
+    for name in ("stays", "changes", "deleted"):
         await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
-    told = Told()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
+    events = Recorder()
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
         await wire.cut()
         await until(lambda: reflector.last_error is not None)
         assert reflector.connected_since is None
         await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
-        await client.delete(CONFIGMAPS, namespace, "goes")
-        await client.create(CONFIGMAPS, namespace, configmap("comes", x="0"))
-        told.all.clear()
-        await wire.mend()
-        await until(lambda: len(told.all) == 3)
+        await client.delete(CONFIGMAPS, namespace, "deleted")
+        await client.create(CONFIGMAPS, namespace, configmap("created", x="0"))
+        events.all.clear()
+        await wire.restore()
+        await until(lambda: len(events.all) == 3)
         assert reflector.last_error is None
         assert reflector.connected_since is not None
-    assert told.all == [
+    assert events.all == [
         (MODIFIED, "changes", "0", "1"),
-        (DELETED, "goes", "0", None),
-        (ADDED, "comes", None, "0"),
+        (DELETED, "deleted", "0", None),
+        (ADDED, "created", None, "0"),
     ]
 
 
 async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
     bare_cluster: Cluster, access: ClusterAccess, client: KubeClient, wire: Wire, wired: KubeClient, namespace: str
 ) -> None:
-    """Its watch cache begins at its start: our resourceVersion, older than a later change, gets a 410."""
-    for name in ("stays", "changes", "goes", "replaced"):
+    """The watch cache starts empty after a restart: a resourceVersion older than a later change gets a 410."""
+    for name in ("stays", "changes", "deleted", "replaced"):
         await client.create(CONFIGMAPS, namespace, configmap(name, x="0"))
-    told = Told()
-    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=told)) as reflector:
+    events = Recorder()
+    async with running(Reflector(wired, Selection(CONFIGMAPS, namespace), on_event=events)) as reflector:
         await wire.cut()
         await until(lambda: reflector.last_error is not None)
-        told.all.clear()
+        events.all.clear()
         await client.patch(CONFIGMAPS, namespace, "changes", {"data": {"x": "1"}})
-        await client.delete(CONFIGMAPS, namespace, "goes")
+        await client.delete(CONFIGMAPS, namespace, "deleted")
         await client.delete(CONFIGMAPS, namespace, "replaced")
         await client.create(CONFIGMAPS, namespace, configmap("replaced", x="2"))
-        await client.create(CONFIGMAPS, namespace, configmap("comes", x="3"))
+        await client.create(CONFIGMAPS, namespace, configmap("created", x="3"))
         await asyncio.to_thread(bare_cluster.restart_apiserver)
-        await wire.mend()
-        await until(lambda: len(told.all) >= 5)
+        await wire.restore()
+        await until(lambda: len(events.all) >= 5)
         async with KubeClient(access) as fresh:
-            await fresh.patch(CONFIGMAPS, namespace, "comes", {"data": {"x": "4"}})
-        await until(lambda: told.all[-1] == (MODIFIED, "comes", "3", "4"))
-    assert told.of("stays") == [], "unchanged, and so not told again"
-    assert told.of("changes") == [(MODIFIED, "0", "1")]
-    assert told.of("goes") == [(DELETED, "0", None)]
-    assert told.of("replaced") == [(DELETED, "0", None), (ADDED, None, "2")]
-    assert told.of("comes") == [(ADDED, None, "3"), (MODIFIED, "3", "4")]
+            await fresh.patch(CONFIGMAPS, namespace, "created", {"data": {"x": "4"}})
+        await until(lambda: events.all[-1] == (MODIFIED, "created", "3", "4"))
+    assert events.of("stays") == [], "unchanged: no event"
+    assert events.of("changes") == [(MODIFIED, "0", "1")]
+    assert events.of("deleted") == [(DELETED, "0", None)]
+    assert events.of("replaced") == [(DELETED, "0", None), (ADDED, None, "2")]
+    assert events.of("created") == [(ADDED, None, "3"), (MODIFIED, "3", "4")]
 
 
 async def test_a_place_in_the_future_or_out_of_memory_ends_in_a_list(
@@ -175,7 +175,7 @@ async def test_a_place_in_the_future_or_out_of_memory_ends_in_a_list(
     ):
         await client.create(CONFIGMAPS, namespace, configmap("a"))
         await until(lambda: len(reflector.store) == 1)
-        # Silence ends the watch again and again; each is opened where the one before has ended.
+        # The idle timeout ends the watch repeatedly; each new watch continues at the last resourceVersion.
         restarts = {"resource": "configmaps", "cause": "lost"}
 
         def restarted() -> bool:
@@ -199,18 +199,18 @@ async def test_an_api_server_away_at_start_is_waited_for(
     async with running(Reflector(wired, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
         await until(lambda: "no connection to the API server" in (reflector.last_error or ""))
         assert not reflector.synced.is_set()
-        await wire.mend()
+        await wire.restore()
         await until(reflector.synced.is_set)
         assert (reflector.last_error, len(reflector.store)) == (None, 1)
 
 
 async def test_a_missing_right_is_named_once_and_taken_up_when_granted(
-    bare_cluster: Cluster, nobody: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
+    bare_cluster: Cluster, unprivileged: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(Reflector(nobody, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
+    async with running(Reflector(unprivileged, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
         await until(lambda: "list and watch on configmaps in namespace" in (reflector.last_error or ""))
         role = ["role", "reader", "--verb=list,watch", "--resource=configmaps", f"--namespace={namespace}"]
-        binding = ["--role=reader", f"--serviceaccount={namespace}:nobody", f"--namespace={namespace}"]
+        binding = ["--role=reader", f"--serviceaccount={namespace}:unprivileged", f"--namespace={namespace}"]
         bare_cluster.kubectl("create", *role)
         bare_cluster.kubectl("create", "rolebinding", "reader", *binding)
         await until(reflector.synced.is_set)
@@ -257,7 +257,7 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", selectable)
     for plural in ("plains", "selects"):
         async with running(Reflector(client, Selection(custom(plural), namespace))):
-            pass  # served now
+            pass  # the resource is served
     selector = "status.phase!=Succeeded"
     async with running(Reflector(client, Selection(custom("selects"), namespace, field_selector=selector))):
         pass
@@ -271,15 +271,15 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
 async def test_a_callback_that_raises_costs_its_own_object_alone(
     proxied: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever the API server stores must not end a watch: the next start would meet the same object."""
+    """No stored object may end a watch: after a restart the reflector would receive the same object."""
 
     def transform(raw: dict[str, Any]) -> Object | None:
         return raw["data"]["x"] if raw["metadata"]["name"] == "wrong-type" else {**raw, "size": int(raw["data"]["x"])}
 
-    told = Told()
+    events = Recorder()
 
     def handler(kind: EventType, key: ObjectKey, old: Object | None, new: Object | None) -> None:
-        told(kind, key, old, new)
+        events(kind, key, old, new)
         if new is not None and new["size"] > 8:
             raise RuntimeError("no more than 8")
 
@@ -294,10 +294,10 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
         await client.patch(CONFIGMAPS, namespace, "z", {"data": {"x": "ten"}})
         await client.patch(CONFIGMAPS, namespace, "poison", {"data": {"x": "3"}})
         await client.create(CONFIGMAPS, namespace, configmap("last", x="4"))
-        await until(lambda: told.of("last"))
+        await until(lambda: events.of("last"))
         assert {key.name for key in reflector.store} == {"a", "poison", "last"}
-        assert told.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
-        assert told.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
+        assert events.of("a") == [(ADDED, None, "1"), (MODIFIED, "1", "9")]
+        assert events.of("z") == [(ADDED, None, "2"), (DELETED, "2", None)]
         assert reflector.last_error is None
     assert proxied.metrics is not None
     counted = {
@@ -306,7 +306,7 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
     }
     assert counted == {Callback.TRANSFORM: 3, Callback.ON_CHANGE: 1, Callback.KEYS: 0}
     lines = [line for line in caplog.records if line.message == "watch callback failed"]
-    assert len(lines) == 2, "one of each callback, the others are suppressed for a minute"
+    assert len(lines) == 2, "one per callback; further ones are suppressed for a minute"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ async def test_a_watch_that_returns_nothing_but_errors_ends_in_a_list(
     async with running(Reflector(proxied, Selection(CONFIGMAPS, namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("meanwhile"))
         if isinstance(fault, FailWatch):
-            # The event that the fault replaces is never seen by a watch, so only a list shows the object.
+            # No watch delivers the event that the fault replaces, so only a list contains the object.
             await client.patch(CONFIGMAPS, namespace, "meanwhile", {"data": {"x": "1"}})
         await until(lambda: ObjectKey(namespace, "meanwhile") in reflector.store)
         await until(lambda: sum(e.call.verb == "list" for e in proxy.exchanges()) >= 2)
@@ -329,7 +329,7 @@ async def test_a_watch_that_returns_nothing_but_errors_ends_in_a_list(
 async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    """A continue token that another API server does not accept is a 400, and no matter of the field selector."""
+    """A continue token from another API server gets a 400, which is no error of the field selector."""
     await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(501)))
     proxy.add(Rule(Answer(400, message="continue key is not valid"), Match(("list",), "configmaps"), nth=2))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
@@ -341,7 +341,7 @@ async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
 async def test_the_selective_watch_is_tried_again_by_the_next_list(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
-    """A CRD without selectable fields is replaced by one that has them, as an upgrade does."""
+    """A CRD without selectable fields is replaced by one with them, as in an upgrade."""
     rejected = Answer(400, message='Unable to find "v1, Resource=x": field label not supported: status.phase')
     proxy.add(Rule(rejected, Match(("list",), "configmaps"), nth=1))
     proxy.add(Rule(ExpireWatch(after=1), Match(("watch",), "configmaps"), nth=1))

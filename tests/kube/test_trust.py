@@ -1,4 +1,4 @@
-"""The authorities that sign the API server's certificate are rotated under a running process."""
+"""The CA of the API server's certificate is rotated while a process runs."""
 
 import base64
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.kube.test_reflector import running
 async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
     bare_cluster: Cluster, proxy: FaultProxy, namespace: str, tmp_path: Path, kind: str
 ) -> None:
-    """First both are trusted, then the API server has a certificate of the new one; no connection outlives that."""
+    """First both CAs are trusted, then the API server has a certificate of the new CA; all connections are closed."""
     bare_cluster.kubectl("create", "serviceaccount", "reader", f"--namespace={namespace}")
     rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:reader", f"--namespace={namespace}")
     bare_cluster.kubectl("create", "rolebinding", "reader", *rights)
@@ -60,14 +60,14 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
         await client.list(CONFIGMAPS, namespace)
         proxy.rotate_authority()
         publish(old, proxy.ca_pem)
-        # The connection breaks, as it does when an API server is restarted.
+        # The connection is closed, as in a restart of the API server.
         proxy.add(Rule(DropBefore(), nth=1))
         with pytest.raises(NoResponse):
             await client.list(CONFIGMAPS, namespace)
         await client.create(CONFIGMAPS, namespace, configmap("written"))
         async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
             assert ObjectKey(namespace, "written") in reflector.store
-    # Once the old one is withdrawn it is trusted no longer.
+    # After the old CA is withdrawn, it is no longer trusted.
     publish(proxy.ca_pem)
     assert access.trust is not None
     assert await access.trust.load()
@@ -75,7 +75,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
 
 
 async def test_an_unreadable_ca_file_keeps_the_authorities_as_they_were(tmp_path: Path) -> None:
-    """As it is for a moment while it is written."""
+    """As while the file is being written."""
     one, two = (Authority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")
     (tmp_path / "ca.crt").write_bytes(one)

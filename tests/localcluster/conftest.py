@@ -1,6 +1,6 @@
 """Fixtures of the local cluster's own tests: stand-ins for binaries, and one real cluster.
 
-The real cluster is not the one that other tests share: these tests stop and pause its API server.
+It is not the cluster that other tests share: these tests stop and pause its API server.
 """
 
 from collections.abc import Callable, Iterator

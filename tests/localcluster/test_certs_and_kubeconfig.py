@@ -1,4 +1,4 @@
-"""Certificates verify as TLS libraries verify them; kubeconfigs say who and where, and keep secrets private."""
+"""Certificates verify as in TLS libraries; kubeconfigs contain user and address, and keep secrets private."""
 
 import base64
 import stat
@@ -37,11 +37,11 @@ def test_another_authority_or_another_name_does_not_verify() -> None:
 
 def test_a_client_certificate_carries_user_and_groups() -> None:
     authority = Authority()
-    leaf = loaded(authority.client(Identity("someone", ("one", "two"))).certificate)
+    leaf = loaded(authority.client(Identity("alice", ("one", "two"))).certificate)
     leaf.verify_directly_issued_by(loaded(authority.pem))
     names = leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     groups = leaf.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    assert [name.value for name in names] == ["someone"]
+    assert [name.value for name in names] == ["alice"]
     assert [group.value for group in groups] == ["one", "two"]
     usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -57,7 +57,7 @@ def test_the_service_account_keys_belong_together() -> None:
 
 
 def test_keys_and_tokens_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    certificate, key = write_pair(tmp_path, "someone", Authority().client(Identity("someone")))
+    certificate, key = write_pair(tmp_path, "alice", Authority().client(Identity("alice")))
     token = write_private(tmp_path / "deep" / "token", "secret")
     write_private(token, "renewed")
     assert certificate.read_bytes().startswith(b"-----BEGIN CERTIFICATE")
@@ -66,7 +66,7 @@ def test_keys_and_tokens_are_readable_by_their_owner_only(tmp_path: Path) -> Non
 
 
 def test_a_kubeconfig_has_one_context_that_is_current() -> None:
-    pair = Authority().client(Identity("someone"))
+    pair = Authority().client(Identity("alice"))
     document = yaml.safe_load(kubeconfig_text("https://127.0.0.1:1", b"ca", certificate_user(pair), "here"))
     [context] = document["contexts"]
     assert document["current-context"] == context["name"]

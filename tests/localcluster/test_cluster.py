@@ -1,4 +1,4 @@
-"""A real control plane: what it says, what kwok plays, who may do what, and that nothing stays behind."""
+"""A real control plane: its output, kwok's agents, rights, and that nothing is left behind."""
 
 import http.client
 import json
@@ -69,7 +69,7 @@ def test_nodes_have_gpus_and_are_ready(own_cluster: Cluster) -> None:
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
     assert [(item["type"], item["status"]) for item in node["status"]["conditions"]] == [("Ready", "True")]
     assert node["spec"].get("taints", []) == []
-    assert own_cluster.make_nodes(2) == ["gpu-node-0", "gpu-node-1"], "making them again is no fault"
+    assert own_cluster.make_nodes(2) == ["gpu-node-0", "gpu-node-1"], "creating them again is allowed"
 
 
 def test_a_service_account_has_the_rights_of_its_role_only(own_cluster: Cluster, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_restarted_api_server_has_the_data_and_the_address_it_had(own_cluster:
     own_cluster.start_apiserver()
     assert own_cluster.server == server
     assert own_cluster.api.get("/api/v1/namespaces/survives")["status"]["phase"] == "Active"
-    # The controllers and kwok find their way back by themselves.
+    # The controllers and kwok reconnect by themselves.
     own_cluster.api.post(PODS, {"metadata": {"name": "after"}, "spec": POD_SPEC})
     bind(own_cluster, "after", "gpu-node-0")
     wait_until(lambda: phase(own_cluster, "after") == "Running", "the pod's start")
@@ -127,7 +127,7 @@ def test_a_paused_api_server_keeps_connections_and_answers_nothing(own_cluster: 
     own_cluster.pause_apiserver()
     try:
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=0.3)
-        # The kernel accepts; the handshake is what nobody answers.
+        # The kernel accepts the connection; no process completes the handshake.
         with pytest.raises(TimeoutError):
             connection.connect()
         connection.close()
@@ -152,10 +152,10 @@ def test_the_audit_log_names_who_did_what(own_cluster: Cluster) -> None:
 
 def test_refusals_carry_the_api_servers_status_and_words(own_cluster: Cluster) -> None:
     with pytest.raises(ApiError, match="not found") as caught:
-        own_cluster.api.get(f"{PODS}/nobody")
+        own_cluster.api.get(f"{PODS}/absent")
     assert caught.value.status == 404
-    with pytest.raises(CommandError, match=r"kubectl get pod nobody ended with 1: .*not found"):
-        own_cluster.kubectl("get", "pod", "nobody")
+    with pytest.raises(CommandError, match=r"kubectl get pod absent ended with 1: .*not found"):
+        own_cluster.kubectl("get", "pod", "absent")
 
 
 def test_stop_leaves_no_process_and_no_folder_behind() -> None:
@@ -173,13 +173,13 @@ def test_stop_leaves_no_process_and_no_folder_behind() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1], ids=["API server", "kwok"])
 def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
-    # 1. the ports are found free  2. somebody takes one  3. the process ends with "address already in use"
-    # 4. everything is started again on other ports
-    with socket.socket() as somebody:
-        somebody.bind(("127.0.0.1", 0))
-        somebody.listen()
+    # 1. the ports are free  2. another process takes one  3. the process ends with "address already in use"
+    # 4. everything is restarted on other ports
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
         first = free_ports(2)
-        first[taken] = somebody.getsockname()[1]
+        first[taken] = other.getsockname()[1]
         tries = iter([first])
         monkeypatch.setattr(controlplane, "free_ports", lambda count: next(tries, None) or free_ports(count))
         with Cluster.start(ClusterSpec(controllers=())) as cluster:
@@ -189,7 +189,7 @@ def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_other_user_of_the_machine_can_read_what_etcd_holds(own_cluster: Cluster) -> None:
-    """etcd asks for no credentials: it has no port, and its sockets are where only the cluster's owner may enter."""
+    """etcd requires no credentials: it has no port, and its sockets are in a folder of the cluster's owner."""
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     etcd = own_cluster.process(Tool.ETCD).pid
     sockets = {str(found.readlink()) for found in Path(f"/proc/{etcd}/fd").iterdir() if found.is_symlink()}
@@ -227,7 +227,7 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
 
     def command(*args: str) -> subprocess.CompletedProcess[str]:
-        # As a command of its own: what `up` leaves running has to outlive it.
+        # A separate command: what `up` starts has to outlive it.
         words = [sys.executable, "-m", "localcluster", *args, f"--data-dir={folder}"]
         return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
 
@@ -237,7 +237,7 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
         assert up.returncode == 0, up.stderr
         for later in ("env", "down"):
             assert f"-m localcluster {later} --data-dir={folder}" in up.stdout, (
-                "what it says to do next is of this one"
+                "the printed next steps are for this cluster"
             )
         status = command("status")
         assert status.returncode == 0
@@ -266,7 +266,7 @@ def test_down_leaves_a_folder_alone_that_is_no_clusters(tmp_path: Path, capsys: 
 
 
 def test_up_takes_no_folder_that_holds_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`down` removes the folder with all that is in it."""
+    """`down` removes the folder with all of its content."""
     (tmp_path / "precious").write_text("data")
     try:
         assert main(["up", "--no-chart", "--nodes=0", f"--data-dir={tmp_path}"]) == 1

@@ -1,4 +1,4 @@
-"""Downloads: verified or refused, and a host that is away is asked once."""
+"""Downloads: verified or rejected, and an unavailable host is requested only once."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ GITHUB = Download(URL, SUM_URL, "github-digest")
 
 
 class Table:
-    """An opener with fixed answers that counts how often each URL was asked for."""
+    """An opener with fixed replies that counts the requests of each URL."""
 
     def __init__(self, answers: dict[str, bytes | Exception]) -> None:
         self._answers = answers
@@ -106,10 +106,10 @@ def test_a_download_that_breaks_off_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("download", "published"),
     [
-        pytest.param(PLAIN, b"not a digest", id="a text that is no digest"),
+        pytest.param(PLAIN, b"not a digest", id="not a digest"),
         pytest.param(PLAIN, b"", id="an empty file"),
         pytest.param(GITHUB, b'{"assets": [{"name": "tool", "digest": null}]}', id="an old release without digests"),
-        pytest.param(GITHUB, b"<html>", id="no JSON"),
+        pytest.param(GITHUB, b"<html>", id="not JSON"),
     ],
 )
 def test_without_a_published_checksum_nothing_is_downloaded(

@@ -1,4 +1,4 @@
-"""Command lines of the control plane: what a spec changes in them."""
+"""Command lines of the control plane: how a spec changes them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Builds from the module proxy: the throw-away module, and what a failing `go` says."""
+"""Builds from the module proxy: the temporary module, and the error of a failing `go`."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `make` says of a command's end is what the command has said."""
+"""The exit status of `make` is that of the command."""
 
 import subprocess
 from pathlib import Path

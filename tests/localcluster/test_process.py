@@ -1,4 +1,4 @@
-"""Child processes: started with a log, ended for certain, also when their starter is killed."""
+"""Child processes: started with a log, reliably ended, also when their parent is killed."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ import pytest
 
 from localcluster.errors import LocalClusterError, StartError
 from localcluster.flags import LOOPBACK
-from localcluster.ports import free_port, free_ports, ports_of_listeners, says_port_taken
+from localcluster.ports import free_port, free_ports, ports_of_listeners, reports_port_taken
 from localcluster.process import Launch, Process, ProcessRecord
 from localcluster.state import load_state, save_state, state_of
 from tests.waiting import wait_until
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
-# Starts a cluster's watchdog and a child with a child of its own, then waits to be killed.
+# Starts a cluster's watchdog and a child with its own child, then waits to be killed.
 STARTER = """
 import sys, time
 from pathlib import Path
@@ -39,7 +39,7 @@ else:
 """
 
 
-def group_is_gone(group: int) -> bool:
+def group_has_ended(group: int) -> bool:
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -49,7 +49,7 @@ def group_is_gone(group: int) -> bool:
 
 @pytest.fixture
 def started(tmp_path: Path) -> Iterator[list[Process]]:
-    """Processes to be ended after the test, whatever it did."""
+    """Processes that are ended after the test in any case."""
     processes: list[Process] = []
     yield processes
     for process in processes:
@@ -134,13 +134,13 @@ def test_state_that_cannot_be_read_is_explained(tmp_path: Path) -> None:
 
 def test_a_killed_starters_processes_end_and_its_data_is_removed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    command = [sys.executable, "-c", STARTER, str(tmp_path), "stay"]
+    command = [sys.executable, "-c", STARTER, str(tmp_path), "wait"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as starter:
         assert starter.stdout is not None
         group = int(starter.stdout.readline())
-        assert not group_is_gone(group)
+        assert not group_has_ended(group)
         starter.kill()
-    wait_until(lambda: group_is_gone(group), "the end of the process group")
+    wait_until(lambda: group_has_ended(group), "the end of the process group")
     wait_until(lambda: not (tmp_path / "data").exists(), "the removal of the data")
 
 
@@ -149,7 +149,7 @@ def test_released_processes_outlive_their_starter(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     group = int(done.stdout)
     try:
-        assert not group_is_gone(group)
+        assert not group_has_ended(group)
     finally:
         os.killpg(group, signal.SIGKILL)
 
@@ -185,4 +185,4 @@ def test_a_taken_port_is_not_found_free(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_taken_port_is_recognised(log: str, expected: bool) -> None:
-    assert says_port_taken(log) is expected
+    assert reports_port_taken(log) is expected

@@ -1,4 +1,4 @@
-"""From rendered objects to a process: what is carried over, what is rewritten, what is refused."""
+"""From rendered objects to a process: what is copied, rewritten and rejected."""
 
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def planned(
         pytest.param("/etc/app/config.yaml", "/run/process/volumes/config/config.yaml", id="alone"),
         pytest.param("/etc/app", "/run/process/volumes/config", id="the mount path itself"),
         pytest.param(
-            "--crt=/etc/app-tls/tls.crt", "--crt=/run/process/volumes/tls/tls.crt", id="a path another one begins"
+            "--crt=/etc/app-tls/tls.crt", "--crt=/run/process/volumes/tls/tls.crt", id="a path with a common prefix"
         ),
         pytest.param(
             "--in=/etc/app/a,/etc/app/b",
@@ -136,21 +136,21 @@ def test_environment_from_values_fields_and_keys() -> None:
     env = [
         {"name": "PLAIN", "value": "x"},
         {"name": "EMPTY"},
-        {"name": "COMPOSED", "value": "$(PLAIN)-$(NOBODY)"},
+        {"name": "COMPOSED", "value": "$(PLAIN)-$(UNKNOWN)"},
         {"name": "NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
         {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "ACCOUNT", "valueFrom": {"fieldRef": {"fieldPath": "spec.serviceAccountName"}}},
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "app-tls", "key": "tls.key"}}},
         {"name": "ABSENT", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "no", "optional": True}}},
     ]
-    plan = planned({"env": env, "args": ["$(NAME)", "$$(NAME)"]}, serviceAccountName="someone")
+    plan = planned({"env": env, "args": ["$(NAME)", "$$(NAME)"]}, serviceAccountName="alice")
     assert plan.env == {
         "PLAIN": "x",
         "EMPTY": "",
-        "COMPOSED": "x-$(NOBODY)",
+        "COMPOSED": "x-$(UNKNOWN)",
         "NAMESPACE": "here",
         "NAME": "app-0",
-        "ACCOUNT": "someone",
+        "ACCOUNT": "alice",
         "KEY": "key",
     }
     assert plan.argv == ("app", "app-0", "$(NAME)")
@@ -161,7 +161,7 @@ def test_environment_from_values_fields_and_keys() -> None:
     [
         pytest.param("$(A)", "1", id="known"),
         pytest.param("x$(A)y$(A)", "x1y1", id="twice"),
-        pytest.param("$(B)", "$(B)", id="unknown stays"),
+        pytest.param("$(B)", "$(B)", id="unknown, unchanged"),
         pytest.param("$$(A)", "$(A)", id="escaped"),
         pytest.param("$A ${A}", "$A ${A}", id="a shell's forms are not Kubernetes'"),
     ],

@@ -1,4 +1,4 @@
-"""The chain of providers: its order, its cache, and the one error when nobody has a binary."""
+"""The chain of providers: its order, its cache, and the one error when none has a binary."""
 
 import os
 import threading
@@ -18,7 +18,7 @@ from tests.localcluster.conftest import MakeScript
 
 
 class Maker:
-    """A fetcher that makes the tools it is given and refuses the others; it notes what it was asked for."""
+    """A fetcher that creates the given tools and rejects the others; it records the requests."""
 
     def __init__(self, name: str, *has: Tool) -> None:
         self.name = name
@@ -101,7 +101,7 @@ def test_an_incomplete_bowline_assets_is_an_error_that_names_what_is_missing(
     missing = [f"has no {tool}" for tool in CLUSTER_TOOLS if tool is not Tool.ETCD]
     assert all(words in str(caught.value) for words in missing)
     assert f"${FOLDER_SETTING}" in str(caught.value)
-    assert maker.asked == [], "a promise that is not kept is no reason to build for minutes"
+    assert maker.asked == [], "a failed download must not start a build of minutes"
 
 
 def test_bowline_assets_need_not_hold_helm(tmp_path: Path) -> None:
@@ -122,12 +122,12 @@ def test_an_incomplete_envtest_folder_is_completed_by_the_chain(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("tool", "body", "reason"),
     [
-        pytest.param(Tool.APISERVER, "echo Kubernetes v1.36.9", "", id="the same minor will do"),
+        pytest.param(Tool.APISERVER, "echo Kubernetes v1.36.9", "", id="the same minor"),
         pytest.param(Tool.APISERVER, "echo Kubernetes v1.31.0", "is v1.31, asked for v1.36", id="another minor"),
         pytest.param(Tool.APISERVER, "echo hello", "prints no version", id="no version"),
         pytest.param(Tool.APISERVER, "exit 1", "prints no version", id="it fails"),
         pytest.param(Tool.KUBECTL, "echo v1.35.0", "", id="kubectl may be of another minor"),
-        pytest.param(Tool.ETCD, "echo etcd", "", id="etcd is not asked"),
+        pytest.param(Tool.ETCD, "echo etcd", "", id="etcd is not checked"),
     ],
 )
 def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
@@ -135,7 +135,7 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
 ) -> None:
     make_script(tmp_path / tool, body)
     [recipe] = recipes(tool)
-    answer = Folder(ENVTEST_SETTING, tmp_path).look(recipe)
+    answer = Folder(ENVTEST_SETTING, tmp_path).find(recipe)
     assert (answer.path is None) == bool(reason)
     assert reason in answer.reason
 
@@ -143,7 +143,7 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
 def test_a_file_that_cannot_be_run_is_no_binary(tmp_path: Path) -> None:
     (tmp_path / "etcd").write_text("text")
     [recipe] = recipes(Tool.ETCD)
-    assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).look(recipe).reason
+    assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).find(recipe).reason
     cache = Cache(tmp_path)
     cache.path(recipe).parent.mkdir()
     cache.path(recipe).write_text("text")
@@ -192,8 +192,8 @@ def test_a_killed_runs_work_folder_is_removed_and_never_used(tmp_path: Path) -> 
 
 
 def test_of_two_that_miss_a_binary_one_makes_it_and_the_other_finds_it(tmp_path: Path) -> None:
-    # 1. both look into the cache: nothing there  2. one gets the lock and makes it
-    # 3. the other gets the lock: it must look again, not make it a second time
+    # 1. both read the cache: nothing there  2. one gets the lock and creates it
+    # 3. the other gets the lock: it must read the cache again, not create it a second time
     first_is_making, second_is_waiting = threading.Event(), threading.Event()
 
     class Slow(Maker):
@@ -203,7 +203,7 @@ def test_of_two_that_miss_a_binary_one_makes_it_and_the_other_finds_it(tmp_path:
             return super().fetch(recipes, work)
 
     class Noting(Progress):
-        def say(self, text: str) -> None:
+        def report(self, text: str) -> None:
             if "waiting for it" in text:
                 second_is_waiting.set()
 

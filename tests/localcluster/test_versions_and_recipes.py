@@ -1,4 +1,4 @@
-"""Which versions belong together, and where each binary officially comes from."""
+"""Which versions belong together, and the official source of each binary."""
 
 from urllib.parse import urlsplit
 
@@ -15,10 +15,10 @@ LINUX = Platform("linux", "amd64")
 @pytest.mark.parametrize(
     ("argument", "environ", "minor"),
     [
-        pytest.param(None, {}, DEFAULT_MINOR, id="the default without any wish"),
+        pytest.param(None, {}, DEFAULT_MINOR, id="the default"),
         pytest.param(None, {MINOR_SETTING: "1.34"}, "1.34", id="the setting"),
-        pytest.param("1.33", {MINOR_SETTING: "1.34"}, "1.33", id="the argument goes before the setting"),
-        pytest.param("v1.35", {}, "1.35", id="a leading v is no matter"),
+        pytest.param("1.33", {MINOR_SETTING: "1.34"}, "1.33", id="the argument has priority over the setting"),
+        pytest.param("v1.35", {}, "1.35", id="a leading v is ignored"),
         pytest.param("1.35.9", {}, "1.35", id="a patch is read as its minor"),
         pytest.param(None, {MINOR_SETTING: ""}, DEFAULT_MINOR, id="an empty setting is none"),
     ],

@@ -16,7 +16,7 @@ from localcluster.helm_sdk import HelmSdk, load_sdk, merged_values
 from localcluster.workload import WorkloadOptions, start_pod, start_workload
 from tests.localcluster.conftest import MakeScript
 
-# Serves /readyz and what it was given; as a container's program it is part of the rendered object.
+# Serves /readyz and its input; as a container's program it is part of the rendered object.
 PROGRAM = """
 import argparse, http.server, json, os, pathlib
 flags = argparse.ArgumentParser()
@@ -192,7 +192,7 @@ def test_a_release_is_installed_upgraded_and_removed(own_cluster: Cluster, tiny:
         pytest.param(["a: {b: 1, c: 2}", "a: {b: 3}"], {}, {"a": {"b": 3, "c": 2}}, id="maps are merged deeply"),
         pytest.param(["a: [1, 2]", "a: [3]"], {}, {"a": [3]}, id="lists are replaced"),
         pytest.param(["a: {b: 1}"], {"a.c.d": True}, {"a": {"b": 1, "c": {"d": True}}}, id="single values by name"),
-        pytest.param(["", "a: {b: 1}"], {"a": None}, {"a": None}, id="an empty file, and a map taken away"),
+        pytest.param(["", "a: {b: 1}"], {"a": None}, {"a": None}, id="an empty file, and a map removed"),
     ],
 )
 def test_values_are_merged_as_helm_merges_them(
@@ -232,7 +232,7 @@ def test_helms_own_words_are_in_the_error(tmp_path: Path) -> None:
 def test_helm_is_kept_from_the_cluster_of_the_users_shell(
     tmp_path: Path, make_script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("KUBECONFIG", "/home/someone/production")
+    monkeypatch.setenv("KUBECONFIG", "/home/alice/production")
     monkeypatch.setenv("HELM_KUBECONTEXT", "production")
     script = make_script(tmp_path / "helm", 'echo "[$KUBECONFIG$HELM_KUBECONTEXT] $*"')
     assert HelmCli(script).run(["list"], tmp_path / "k").strip() == f"[] list --kubeconfig={tmp_path / 'k'}"

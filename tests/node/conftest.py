@@ -54,7 +54,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def node(request: pytest.FixtureRequest) -> Iterator[NodeCluster]:
-    """A node with four fake GPUs and the unmodified chart, every pod of it Ready."""
+    """A node with four fake GPUs and the unmodified chart, all of its pods Ready."""
     with start_node_cluster() as started:
         started.cluster.make_namespace(NAMESPACE)
         started.cluster.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
@@ -79,11 +79,11 @@ def versions(node: NodeCluster) -> dict[str, str]:
 
 @pytest.fixture
 def live(node: NodeCluster) -> Iterator[NodeLive]:
-    """The node's cluster in a namespace of the test's own; its pods are gone when the test ends."""
+    """The node's cluster in a namespace for this test only; its pods are deleted at the end."""
     found = NodeLive(node.cluster, f"test-{uuid.uuid4().hex[:8]}")
     node.cluster.make_namespace(found.namespace)
     account = f"/api/v1/namespaces/{found.namespace}/serviceaccounts/default"
-    found.until("the namespace has its ServiceAccount", lambda: not found.gone(account))
+    found.until("the namespace has its ServiceAccount", lambda: not found.not_found(account))
     yield found
     found.kubectl("delete", "pods,bindrequests", "--all", "--grace-period=1", "--timeout=60s")
     found.until("no device is reserved", lambda: not json.loads(found.reservations()))

@@ -79,4 +79,4 @@ class NodeLive(LiveCluster):
     def reservations(self) -> str:
         """The reservation pods, as a JSON list."""
         path = f"/api/v1/namespaces/{names.RESERVATION_APP}/pods"
-        return json.dumps([] if self.gone(path) else self.cluster.api.get(path)["items"])
+        return json.dumps([] if self.not_found(path) else self.cluster.api.get(path)["items"])

@@ -28,7 +28,7 @@ _WEBHOOKS = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app.kubernetes.i
 
 @dataclass
 class Load:
-    """What has become of the requests. ``failures``: the error of each that failed."""
+    """The results of the requests. ``failures``: the error of each that failed."""
 
     admitted: int = 0
     failures: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Load:
 
 @contextmanager
 def loaded(node: NodeCluster, namespace: str) -> Iterator[Load]:
-    """Create pods until the block ends, each at its time however long the ones before take."""
+    """Create pods until the block ends, each at its time, independently of earlier replies."""
     load = Load()
     stop = threading.Event()
     began = time.monotonic()
@@ -89,13 +89,13 @@ def webhooks(live: NodeLive) -> list[dict[str, Any]]:
     return [one for one in items if not one["metadata"].get("deletionTimestamp")]
 
 
-def replaced(live: NodeLive, gone: set[str], count: int) -> None:
+def replaced(live: NodeLive, deleted: set[str], count: int) -> None:
     """Wait until so many webhooks are Ready, and none of the deleted ones exists."""
 
     def is_so() -> bool:
         items = live.cluster.api.get(_WEBHOOKS)["items"]
         ready = [one for one in items if any(c["type"] == "Ready" and c["status"] == "True" for c in conditions(one))]
-        return len(items) == len(ready) == count and not gone & {one["metadata"]["name"] for one in items}
+        return len(items) == len(ready) == count and not deleted & {one["metadata"]["name"] for one in items}
 
     live.until(f"{count} webhooks are Ready", is_so, _REPLACED_S)
 
@@ -113,7 +113,7 @@ def start_to_ready_s(pod: dict[str, Any]) -> float:
 
 
 def deleted_together(node: NodeCluster, live: NodeLive, replicas: int) -> Load:
-    """Delete all webhooks while pods are created; return what has become of those."""
+    """Delete all webhooks while pods are created; return the results of those."""
     with loaded(node, live.namespace) as load:
         live.until("the load has begun", lambda: load.total > 3 * _RATE)
         names = {one["metadata"]["name"] for one in webhooks(live)}

@@ -1,4 +1,4 @@
-"""Devices change hands between shares and whole GPUs: no workload pod may find that the kubelet has none for it."""
+"""Devices alternate between shares and whole GPUs: the kubelet must have one for every bound workload pod."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _SEED = 20260102
 
 @dataclass
 class Scheduler:
-    """What a scheduler counts: a device is free again when the last pod that used it is deleted.
+    """A scheduler's count: a device is free again when the last pod that used it is deleted.
 
     ``groups``: the sharing pods of each group. ``whole``: pods with a whole GPU. A reservation pod that still exists
     does not count: releasing it in time is Bowline's task.
@@ -34,7 +34,7 @@ class Scheduler:
         return len(self.groups) + len(self.whole) < _DEVICES
 
     def open_groups(self) -> list[str]:
-        """Return the groups that have room for another share."""
+        """Return the groups with capacity for another share."""
         return [group for group, pods in self.groups.items() if len(pods) < _SHARES_PER_DEVICE]
 
     def pods(self) -> list[str]:
@@ -50,9 +50,9 @@ class Scheduler:
 
 
 def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
-    """Create one pod and its request where there is room; return whether there was."""
+    """Create one pod and its request if there is capacity; return whether there was."""
     name = f"pod-{scheduler.made}"
-    # Each group that is there, a new group, or a whole device.
+    # Each existing group, a new group, or a whole device.
     choices = scheduler.open_groups()
     if scheduler.has_free_device():
         choices += [f"group-{scheduler.made}", ""]
@@ -99,6 +99,6 @@ def running(live: NodeLive, names: set[str]) -> set[str] | None:
 
 
 def requests(live: NodeLive) -> list[dict[str, Any]]:
-    """Return the namespace's BindRequests; those of deleted pods may be gone."""
+    """Return the namespace's BindRequests; those of deleted pods may be deleted."""
     found: list[dict[str, Any]] = live.cluster.api.get(live.request_path("").rstrip("/"))["items"]
     return [one for one in found if not one["metadata"].get("deletionTimestamp")]

@@ -15,7 +15,7 @@ from tests.node.steps import NodeLive
 
 _PAUSE = {"image": PAUSE_IMAGE, "command": ["/pause"]}
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/bowline-reconciler"
-# Survives its first start only until the kernel ends it.
+# Survives its first start only until the kernel kills it.
 _GREEDY = """
 import os, pathlib, time
 print(os.environ["NVIDIA_VISIBLE_DEVICES"], flush=True)
@@ -94,7 +94,7 @@ def test_killed_leader_leads_again_in_its_pod_before_its_lease_expires(live: Nod
     process = process_of(name)
     killed = datetime.now(UTC)
     os.kill(process, signal.SIGKILL)
-    # Started again by the kubelet in the same pod, whose UID the new identity has as well.
+    # Restarted by the kubelet in the same pod, whose UID is part of the new identity, too.
     after = live.until("the Lease has another holder", lambda: changed(live, before["holderIdentity"]))
     assert after["holderIdentity"].startswith(f"{name}_{uid}_")
     assert after["leaseTransitions"] == before["leaseTransitions"] + 1

@@ -62,7 +62,7 @@ def test_pod_sees_the_device_that_the_request_allocates_to_its_claim(live: NodeL
     claim = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": live.namespace}}]}}
     selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
     api = live.cluster.api
-    if live.gone(_CLAIMS):
+    if live.not_found(_CLAIMS):
         pytest.skip("the API server serves no resource.k8s.io/v1 (Kubernetes 1.34 does)")
     api.post(f"{_CLAIMS}/deviceclasses", {"metadata": {"name": live.namespace}, "spec": {"selectors": [selector]}})
     live.create(
@@ -89,7 +89,7 @@ def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
     path = f"/var/lib/bowline-volumes/{live.namespace}"
     storage = Storage(live)
     folder = {"name": "folder", "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
-    # The kubelet makes the folder for a container that mounts it.
+    # The kubelet creates the folder for a container that mounts it.
     live.run_pod("folder", volumes=[folder], container={"volumeMounts": [{"name": "folder", "mountPath": "/folder"}]})
     live.bind("folder")
     live.running("folder")
@@ -114,7 +114,7 @@ def test_local_volume_is_bound_mounted_and_written(live: NodeLive) -> None:
 
 
 def test_pod_reads_secrets_and_a_token_for_its_own_account(live: NodeLive) -> None:
-    """Volumes that the kubelet fills are not Bowline's business, and work in pods that it has bound."""
+    """Volumes that the kubelet provides are independent of Bowline, and work in pods that it has bound."""
     program = """
 import base64, json, pathlib, time
 token = pathlib.Path("/projected/token").read_text().split(".")[1]

@@ -42,7 +42,7 @@ def test_lease_is_deleted_with_its_release_and_another_installation_leads(node: 
     try:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
         live.until("every pod of the release is deleted", lambda: not live.cluster.api.get(pods)["items"], _STOPPED_S)
-        live.until("the Lease is deleted", lambda: live.gone(_LEASE))
+        live.until("the Lease is deleted", lambda: live.not_found(_LEASE))
     finally:
         install_chart(node)
     live.run_pod("pod", container=_PAUSE)

@@ -1,6 +1,6 @@
-"""Admission as the API server sees it: the chart's configurations, our webhook, and what is stored afterwards.
+"""Admission on a real API server: the chart's configurations, the webhook's verdicts, and the stored objects.
 
-The webhook runs alone here: nothing of admission needs the reconciler.
+Only the webhook runs: admission does not need the reconciler.
 """
 
 import base64
@@ -48,7 +48,7 @@ def installed() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def live(installed: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """A namespace of this test's own."""
+    """A namespace for this test only."""
     cluster, pair = installed
     found = Live(cluster, f"test-{uuid.uuid4().hex[:8]}", pair)
     cluster.make_namespace(found.namespace)
@@ -86,7 +86,7 @@ def webhook(live: Live) -> LocalProcess:
 
 
 def calls(live: Live, path: str) -> int:
-    """Return how many reviews the webhook has answered at the path."""
+    """Return the number of reviews that the webhook has answered at the path."""
     _, text = webhook(live).get("/metrics")
     lines = [line for line in text.splitlines() if line.startswith("bowline_admission_requests_total{")]
     return sum(int(float(line.split()[-1])) for line in lines if f'hook="{path}"' in line)
@@ -113,7 +113,7 @@ class TestRefusals:
         for cause in status.causes:
             assert cause.field in status.message
             assert cause.message in status.message
-        assert live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p")
+        assert live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p")
 
     async def test_a_deployment_is_rejected_with_paths_into_its_template(
         self, live: Live, client: KubeClient
@@ -185,12 +185,12 @@ class TestUpdates:
         live.kubectl("label", "pod", "p", "other=1")
         live.kubectl("delete", "pod", "p", "--wait=false", "--grace-period=0", "--force")
         live.kubectl("patch", "pod", "p", "--type=merge", '-p={"metadata":{"finalizers":null}}')
-        live.until("the pod is gone", lambda: live.gone(f"/api/v1/namespaces/{live.namespace}/pods/p"))
+        live.until("the pod is deleted", lambda: live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p"))
         assert calls(live, "/validate/pods") == before
 
     def test_a_bad_old_pod_keeps_its_faults_but_may_get_no_new_ones(self, live: Live) -> None:
         webhook(live).stop()
-        # Nobody answers: the mutating hook fails open, the policy still judges, the validating hook fails closed.
+        # Without a webhook the mutating hook fails open, the policy validates, the validating hook fails closed.
         bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
         assert 'metadata.annotations[gpu-fraction]: "2": must be greater than 0' in bad.stderr
         good = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}), check=False)
@@ -252,22 +252,22 @@ class TestCertificate:
     async def test_a_patch_of_a_configuration_that_has_changed_is_refused(
         self, live: Live, client: KubeClient
     ) -> None:
-        # By this two replicas that publish at once do not undo each other.
+        # So two replicas that publish concurrently do not undo each other.
         patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]
         with pytest.raises(Invalid):
             await client.patch(CONFIGURATIONS[0], "", NAME, patch, content_type=PatchType.JSON)
 
 
 class TestStart:
-    """What is missing at start is said on /readyz, and the process becomes ready when it comes."""
+    """/readyz reports what is missing at start; the process becomes ready once it exists."""
 
     def test_without_a_kubeconfig(self, live: Live, tmp_path: Path) -> None:
         late = tmp_path / "kubeconfig"
         started = another(live, f"--kubeconfig={late}")
-        live.until("it names the file", lambda: says(started, str(late)))
+        live.until("it reports the file", lambda: is_not_ready(started, str(late)))
         given = webhook(live).kubeconfig
         assert given is not None
-        # The token stands beside the file and is named relative to it or in full: both are copied.
+        # The token is in the same folder; its path is relative or absolute: both are copied.
         for file in given.parent.glob("kubeconfig*"):
             (tmp_path / file.name).write_bytes(file.read_bytes())
         started.wait_ready()
@@ -277,7 +277,9 @@ class TestStart:
         for kind in ("mutating", "validating"):
             live.kubectl("delete", f"{kind}webhookconfiguration", NAME)
         started = another(live)
-        live.until("it says what is not there", lambda: says(started, f"there is no configuration {NAME}"))
+        live.until(
+            "it reports the missing configuration", lambda: is_not_ready(started, f"there is no configuration {NAME}")
+        )
         live.pair.upgrade()
         started.wait_ready()
         started.stop()
@@ -286,7 +288,7 @@ class TestStart:
         live.cluster.stop_apiserver()
         try:
             started = restarted(webhook(live), live)
-            live.until("it says that nobody answers", lambda: says(started, "certificate: "))
+            live.until("it reports the failed connection", lambda: is_not_ready(started, "certificate: "))
         finally:
             live.cluster.start_apiserver()
         started.wait_ready()
@@ -300,7 +302,7 @@ def another(live: Live, *arguments: str) -> LocalProcess:
 
 
 def restarted(process: LocalProcess, live: Live) -> LocalProcess:
-    """Start the webhook again without asking the API server for anything."""
+    """Restart the webhook without requests to the API server."""
     text = process.log.read_text()
     command = [line for line in text.splitlines() if line.startswith("$ ")][-1].removeprefix("$ ").split()
     process.stop()
@@ -309,8 +311,8 @@ def restarted(process: LocalProcess, live: Live) -> LocalProcess:
     return LocalProcess(live.cluster.run_process(launch), process.listen, process.metrics, process.kubeconfig)
 
 
-def says(process: LocalProcess, part: str) -> bool | None:
-    """Return whether the process says on /readyz that it is not ready for this reason."""
+def is_not_ready(process: LocalProcess, part: str) -> bool | None:
+    """Return whether /readyz reports that the process is not ready for this reason."""
     try:
         status, text = process.get("/readyz")
     except OSError:
@@ -319,6 +321,6 @@ def says(process: LocalProcess, part: str) -> bool | None:
 
 
 async def bundles(client: KubeClient) -> list[bytes]:
-    """Return the bundle of every webhook of the release."""
+    """Return the CA bundle of every webhook of the release."""
     found = [await client.get(resource, "", NAME) for resource in CONFIGURATIONS]
     return [base64.b64decode(hook["clientConfig"]["caBundle"]) for entry in found for hook in entry["webhooks"]]

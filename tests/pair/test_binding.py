@@ -1,4 +1,4 @@
-"""From a BindRequest to a bound pod, or to a true reason why not: what the API server says afterwards."""
+"""From a BindRequest to a bound pod, or to the true reason of its failure, as the API server stores it."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_a_request_becomes_a_bound_pod(pair: Live) -> None:
     assert "failedAttempts" not in done["status"]
     assert not done["metadata"].get("finalizers")
     assert pair.event("pod", "Bound") == "bound to node gpu-node-0"
-    # kwok plays the kubelet: the pod really starts there.
+    # kwok acts as the kubelet: the pod starts there.
     pair.until("the pod runs", lambda: pair.pod()["status"]["phase"] == "Running" or None)
 
 
@@ -67,7 +67,7 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
     status = pair.phase("pod", "Failed")["status"]
     assert status["reason"] == "NodeGone: node no-such-node does not exist"
     assert status["suggestion"] == "RescheduleElsewhere"
-    # Raised to the limit: a scheduler in the field reads fewer as "still trying".
+    # Raised to the limit: schedulers in the field read fewer as unfinished.
     assert status["failedAttempts"] == 3
     assert "NodeGone" in pair.event("pod", "BindingFailed")
     assert "nodeName" not in pair.pod()["spec"]
@@ -75,14 +75,14 @@ def test_a_request_for_a_missing_node_fails_with_reason_and_event(pair: Live) ->
 
 
 def test_nothing_is_written_about_a_pod_that_does_not_exist(pair: Live) -> None:
-    pair.create(bind_request("nobody", uid="7e5f9a3c-0000-4000-8000-000000000000"))
-    # The garbage collector removes a request whose owner is not there; either it is gone or it says why.
+    pair.create(bind_request("orphan", uid="7e5f9a3c-0000-4000-8000-000000000000"))
+    # Its owner does not exist: the garbage collector may delete the request before it is Failed.
 
     def ended() -> bool:
         found = pair.cluster.api.get(pair.request_path("").rstrip("/"))["items"]
         return all((one.get("status") or {}).get("phase") == "Failed" for one in found)
 
-    pair.until("the request is gone or Failed", ended)
+    pair.until("the request is deleted or Failed", ended)
     about_pods = [
         e
         for e in pair.cluster.api.get(f"/apis/events.k8s.io/v1/namespaces/{pair.namespace}/events")["items"]
@@ -102,7 +102,7 @@ def test_a_request_without_uid_is_pinned_and_bound(pair: Live) -> None:
 def test_a_request_may_be_created_before_its_pod(pair: Live) -> None:
     pair.create(bind_request("late"))
     pair.create_pod("late")
-    # node-0 of the builder does not exist here; what counts is that the pod was waited for and then judged.
+    # node-0 of the builder does not exist here; the pod must be awaited and then rejected.
     assert pair.phase("late", "Failed")["status"]["reason"].startswith("NodeGone")
 
 
@@ -125,7 +125,7 @@ def test_a_predecessors_request_never_binds_the_successor(pair: Live) -> None:
     second = pair.create_pod()
     assert first != second
     stale = bind_request("pod", "gpu-node-0", uid=first)
-    # Named by UID only: with an owner reference to a dead pod the garbage collector would be faster than the test.
+    # By UID only: with an owner reference to a deleted pod the garbage collector would be faster than the test.
     stale["metadata"].pop("ownerReferences")
     stale["spec"]["podUID"] = first
     pair.create(stale)
@@ -148,7 +148,7 @@ def test_a_pod_that_asked_for_no_share_is_not_given_one(pair: Live) -> None:
 
 
 def test_another_schedulers_pod_is_not_ours(pair: Live) -> None:
-    pair.create_pod(schedulerName="somebody-else")
+    pair.create_pod(schedulerName="other-scheduler")
     pair.request_bind()
     reason = pair.phase("pod", "Failed")["status"]["reason"]
     assert reason.startswith("NotOurs")
@@ -184,7 +184,7 @@ def test_a_request_fails_for_good_at_the_backoff_limit(pair: Live) -> None:
     failed = pair.phase("pod", "Failed")
     assert failed["status"]["reason"].startswith("BackoffLimitExceeded: gave up after 2 attempts")
     assert failed["status"]["failedAttempts"] == 2
-    # A later event about the pod wakes nothing: what has failed is not tried again.
+    # A later event of the pod does not retry a Failed request.
     pair.kubectl("annotate", "pod", "pod", "touched=yes")
     pair.create_pod("other")
     pair.request_bind("other")
@@ -199,7 +199,7 @@ def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
         wanted["metadata"]["name"] = name
         pair.create(wanted)
     assert pair.phase("a", "Succeeded")["status"]["failedAttempts"] == 1
-    # The second finds the pod where it was to be: success without an attempt of its own.
+    # The second request finds the pod on its node: success without an attempt.
     assert "failedAttempts" not in pair.phase("b", "Succeeded")["status"]
 
 
@@ -213,7 +213,7 @@ def test_a_reconciler_that_was_away_takes_up_what_it_missed(pair: Live) -> None:
 
 
 def test_right_is_least_right(pair: Live) -> None:
-    """The reconciler's ServiceAccount may do what it does and nothing that would be worth stealing its token for."""
+    """The reconciler's ServiceAccount has the rights that it needs, and none that would make its token valuable."""
 
     def can(verb: str, resource: str, subresource: str = "") -> bool:
         account = f"--as=system:serviceaccount:{pair.pair.options.namespace}:bowline-reconciler"

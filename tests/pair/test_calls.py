@@ -1,4 +1,4 @@
-"""What an attempt costs the API server, counted in its own audit log."""
+"""The API calls of an attempt, counted in the API server's audit log."""
 
 from collections import Counter
 
@@ -10,7 +10,7 @@ RECONCILER = "bowline-reconciler"
 
 
 def spent(live: Live, expected: Calls) -> Calls:
-    """The reconciler's calls in the test's namespace; its watches are of all namespaces."""
+    """The reconciler's calls in the test's namespace; its watches are cluster-wide."""
     return counted(live, RECONCILER, expected)
 
 
@@ -25,12 +25,12 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
             ("patch", "pods/status"): 3,
             ("patch", "bindrequests/status"): 3,
             ("create", "events"): 3,
-            # Before each further attempt: does the request still stand?
+            # Before each further attempt: is the request still valid?
             ("get", "bindrequests"): 2,
         }
     )
     assert spent(pair, refused) == refused
-    # What happens to the pod later costs nothing more.
+    # Later changes of the pod cause no calls.
     for value in ("one", "two"):
         pair.kubectl("annotate", "pod", "pod", f"touched={value}", "--overwrite")
     pair.create_pod("other")
@@ -49,13 +49,13 @@ def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Liv
     pair.request_bind(node="nowhere")
     pair.phase("pod", "Failed")
     pair.event("pod", "BindingFailed")
-    # Nodes are looked at outside of any namespace.
+    # Node reads have no namespace.
     lost: Calls = Counter({("patch", "pods/status"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1})
     assert spent(pair, lost) == lost
 
 
 def test_many_binds_cost_no_read_of_finished_requests(pair: Live) -> None:
-    """What watches tell of a request that has ended finds a long line before it, and asks nothing in the end."""
+    """Completed requests that the watches report behind a long queue cause no calls."""
     (reconciler,) = pair.pair.reconcilers
     assert reconciler.stop()
     pods = [f"pod-{number}" for number in range(100)]
@@ -69,7 +69,7 @@ def test_many_binds_cost_no_read_of_finished_requests(pair: Live) -> None:
     bind = (("create", "pods/binding"), ("patch", "bindrequests/status"), ("create", "events"))
     hundred: Calls = Counter(dict.fromkeys(bind, 100))
     assert spent(pair, hundred) == hundred
-    # The watches have told everything of them before they tell of one more.
+    # The watches have delivered all of their events before the event of one more.
     pair.create_pod("last")
     pair.request_bind("last")
     pair.phase("last", "Succeeded")

@@ -1,6 +1,6 @@
-"""What an operator sees of a working reconciler: metrics, debug pages, log lines, and who is stuck where.
+"""What an operator sees of a running reconciler: metrics, debug pages, log lines, and the state of blocked requests.
 
-The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations say.
+The process is the real one, with a plugin that is slow, waits or raises as a pod's annotations request.
 """
 
 import http.client
@@ -42,7 +42,7 @@ plugins: [{name: pair_slow}]
 
 @dataclass(frozen=True, slots=True)
 class Watched(LiveCluster):
-    """A cluster with a reconciler on it whose outside is looked at."""
+    """A cluster with a reconciler, and its metrics, pages and log."""
 
     process: LocalProcess
 
@@ -58,7 +58,7 @@ class Watched(LiveCluster):
             connection.close()
 
     def metrics(self) -> list[Metric]:
-        """What the process exports."""
+        """The exported metrics."""
         status, text = self.process.get("/metrics")
         assert status == 200
         return list(text_string_to_metric_families(text))
@@ -69,7 +69,7 @@ class Watched(LiveCluster):
         return next((s.value for s in samples if s.name == name and labels.items() <= s.labels.items()), None)
 
     def log(self) -> list[dict[str, Any]]:
-        """The lines of the process's log so far, each one parsed."""
+        """The lines of the process's log so far, parsed."""
         text = self.process.log.read_text()
         whole = text[: text.rfind("\n") + 1]
         # The local cluster writes the command into the log's first line.
@@ -83,7 +83,7 @@ class Watched(LiveCluster):
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[Receiver]:
-    """Where the reconciler sends its traces."""
+    """The collector of the reconciler's traces."""
     with receiving() as server:
         yield server
 
@@ -154,7 +154,7 @@ def test_the_journal_of_a_request_lists_its_attempts_step_by_step(watched: Watch
     def attempts() -> list[dict[str, Any]] | None:
         _, page = watched.page("/debug/requests/default/unlucky")
         found = [entry for entry in page["passes"] if entry["decision"] == "Attempt"]
-        return found if len(found) == 2 else None  # the last pass is entered when it is over
+        return found if len(found) == 2 else None  # a pass is recorded when it ends
 
     first, last = watched.until("both attempts are in the journal", attempts)
     assert (first["outcome"], last["outcome"]) == ("RETRY", "RETRY")
@@ -169,7 +169,7 @@ def test_the_journal_of_a_request_lists_its_attempts_step_by_step(watched: Watch
 
 def test_a_waiting_request_is_shown_with_who_it_waits_for(watched: Watched) -> None:
     watched.bind("patient", {PREPARE: "wait"})
-    # The pages of a request in the middle of its first look say less: wait for what is to be seen.
+    # During a request's first pass its pages are incomplete: wait for the expected content.
     watched.until("it waits", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
     _, page = watched.page("/debug/requests/default/patient")
     assert page["waitingFor"] == "pair_slow"
@@ -205,8 +205,8 @@ def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watc
 def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Watched) -> None:
     assert watched.page("/debug/config", Host="evil.example")[0] == 403
     assert watched.page("/debug/config", **{"X-Forwarded-For": "10.0.0.1"})[0] == 403
-    status, message = watched.page("/debug/requests/default/nobody")
-    assert (status, message["error"]) == (404, "nothing is known of default/nobody")
+    status, message = watched.page("/debug/requests/default/absent")
+    assert (status, message["error"]) == (404, "nothing is known of default/absent")
     assert watched.page("/debug/nothing")[0] == 404
     status, index = watched.page("/debug/")
     assert status == 200
@@ -216,8 +216,8 @@ def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Wat
 def test_a_plugin_that_holds_an_attempt_up_is_named(watched: Watched) -> None:
     def while_it_hung(name: str) -> bool:
         watched.bind(name, {AFTERWARDS: "60"})
-        told = watched.until(
-            "it is told",
+        overdue = watched.until(
+            "it is reported",
             lambda: (
                 [
                     line
@@ -227,39 +227,41 @@ def test_a_plugin_that_holds_an_attempt_up_is_named(watched: Watched) -> None:
                 or None
             ),
         )
-        assert {(line["plugin"], line["point"]) for line in told} == {("pair_slow", "post_bind")}
-        # The Runner's budget ends the call, and the bind is a success all the same.
+        assert {(line["plugin"], line["point"]) for line in overdue} == {("pair_slow", "post_bind")}
+        # The Runner's budget ends the call, and the binding still succeeds.
         watched.phase(name, "Succeeded")
-        return bool(told[0]["seconds"] < Budgets().post_bind_s)
+        return bool(overdue[0]["seconds"] < Budgets().post_bind_s)
 
-    # A machine that stands still for seconds may see only the end of the call, which is told as well.
+    # A machine that stalls for seconds may log only the end of the call, which is reported, too.
     assert any(while_it_hung(f"held-up-{number}") for number in range(3))
     assert watched.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
 
 
 def test_every_line_of_an_attempt_names_it_and_no_message_holds_a_value(watched: Watched) -> None:
-    watched.bind("told", {PREPARE: "raise"})
+    watched.bind("erroneous", {PREPARE: "raise"})
     watched.bind("fine")
     watched.bind("lost", node="no-such-node")
-    for name, phase in (("told", "Failed"), ("fine", "Succeeded"), ("lost", "Failed")):
+    for name, phase in (("erroneous", "Failed"), ("fine", "Succeeded"), ("lost", "Failed")):
         watched.phase(name, phase)
-    uid = watched.request("told")["metadata"]["uid"]
-    watched.until("its last line", lambda: last_words(watched, "default/told"))
+    uid = watched.request("erroneous")["metadata"]["uid"]
+    watched.until("its last line", lambda: last_words(watched, "default/erroneous"))
     lines = watched.log()
-    about = [line for line in lines if line.get("bindRequest") == "default/told"]
+    about = [line for line in lines if line.get("bindRequest") == "default/erroneous"]
     seen = {line["message"] for line in about}
     assert {"slow plugin was asked", "plugin raised", "attempt ended", "request has failed"} <= seen
-    # The last one knows nothing of attempts: a module below that logs in the middle of one.
-    said_in_attempt = ("slow plugin was asked", "plugin raised", "a library was asked")
-    of_attempt = [line for line in about if line["message"] in said_in_attempt]
-    assert {line["message"] for line in of_attempt} == set(said_in_attempt)
+    # The last message is of a library that logs during an attempt without knowledge of it.
+    logged_in_attempt = ("slow plugin was asked", "plugin raised", "a library was asked")
+    of_attempt = [line for line in about if line["message"] in logged_in_attempt]
+    assert {line["message"] for line in of_attempt} == set(logged_in_attempt)
     assert {line["attempt"] for line in of_attempt} == {f"{uid[:8]}-1", f"{uid[:8]}-2"}
-    assert all(line["attempt"].startswith(uid[:8]) and line["pod"] == "default/told" for line in about)
+    assert all(line["attempt"].startswith(uid[:8]) and line["pod"] == "default/erroneous" for line in about)
     for line in lines:
         assert line.keys() >= {"time", "level", "logger", "message"}
         # Words and punctuation; a name, a number or a UID belongs into a field.
         assert re.fullmatch(r"[A-Za-z ,;:'-]+", line["message"]), line
-        assert not re.search(r"default|told|fine|lost|gpu-node", line["message"].replace("leadership lost", "")), line
+        assert not re.search(
+            r"default|erroneous|fine|lost|gpu-node", line["message"].replace("leadership lost", "")
+        ), line
 
 
 def test_a_bind_continues_the_trace_that_admission_began(watched: Watched, receiver: Receiver) -> None:

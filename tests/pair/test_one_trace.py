@@ -1,4 +1,4 @@
-"""From the request's admission by the webhook to the reconciler's Binding: one trace, begun by nobody else."""
+"""From the admission of the request by the webhook to the reconciler's Binding: one trace, started by the webhook."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from tests.otlp import Receiver, receiving
 
 @pytest.fixture
 def receiver(pair: Live) -> Iterator[Receiver]:
-    """Takes the traces of both processes, which are started anew for it and again after it."""
+    """Collects the traces of both processes, which are restarted for it and after it."""
     assert pair.pair.webhook is not None
     with receiving() as server:
         _restart(pair, WorkloadOptions(env=server.environment))

@@ -1,4 +1,4 @@
-"""How the processes begin and end: what is missing is said and waited for, what is wrong is refused at once."""
+"""Start and stop of the processes: a missing input is reported and awaited, an invalid one ends the start."""
 
 import json
 import os
@@ -56,7 +56,7 @@ plugins: [{name: gpu_sharing, enabled: false}, {name: runtime_class, enabled: fa
             ["plugins[0].name", "plugins[2].name", "plugins[3].args.anotation", "featureGates.Levitation"],
             id="unknown plugin, duplicate, wrong argument, unknown gate",
         ),
-        pytest.param("{", ["not a YAML document"], id="no YAML"),
+        pytest.param("{", ["not a YAML document"], id="not YAML"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_everything_named(
@@ -86,7 +86,7 @@ def run(process: str, *args: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[Cluster]:
-    """A control plane that these tests may take away; each test has a pod of its own there."""
+    """A control plane that these tests may stop; each test has its own pod there."""
     with Cluster.start(ClusterSpec(controllers=())) as started:
         started.make_nodes(1)
         started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
@@ -96,7 +96,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 
 def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
-    """The bare process as a developer starts it from the checkout; ``args`` may give a configuration."""
+    """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
     argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", f"--metrics-listen={metrics}", *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
@@ -121,8 +121,8 @@ def test_a_kubeconfig_written_late_is_awaited(own_cluster: Cluster, tmp_path: Pa
     late = tmp_path / "kubeconfig"
     process = reconciler(own_cluster, late)
     live = LiveCluster(own_cluster, "default")
-    said = live.until("it says which file is missing", lambda: _not_ready(process))
-    assert str(late) in said
+    text = live.until("it reports the missing file", lambda: _not_ready(process))
+    assert str(late) in text
     late.write_bytes(own_cluster.kubeconfig.read_bytes())
     process.wait_ready()
     assert process.stop()
@@ -130,10 +130,10 @@ def test_a_kubeconfig_written_late_is_awaited(own_cluster: Cluster, tmp_path: Pa
 
 def _not_ready(process: LocalProcess) -> str | None:
     try:
-        status, said = process.get("/readyz")
+        status, text = process.get("/readyz")
     except OSError:
         return None
-    return said if status == 503 else None
+    return text if status == 503 else None
 
 
 def test_an_outage_costs_no_attempt(own_cluster: Cluster) -> None:
@@ -186,7 +186,9 @@ def test_a_pods_own_credentials_will_do(pair: Live) -> None:
     try:
         standby.wait_ready()
         assert standby.kubeconfig is None
-        assert not Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), "nobody else sees the files"
+        assert not Path("/var/run/secrets/kubernetes.io/serviceaccount/token").exists(), (
+            "the files must not be visible outside"
+        )
         _, page = standby.get("/metrics?name[]=bowline_reflector_relists_total")
         assert 'bowline_reflector_relists_total{resource="bindrequests"} 1.0' in page
     finally:

@@ -1,7 +1,7 @@
-"""One verdict, wherever it is read: kubectl, the API's Status, ``bowline lint``, the audit log.
+"""One verdict in every form: kubectl, the API's Status, ``bowline lint``, the audit log.
 
-And what is accepted is taken by the API server: ``BOWLINE_ADMITTED_PODS=5000`` tries that many generated pods instead
-of a few hundred, all as dry runs.
+Pods that Bowline allows are also accepted by the API server: ``BOWLINE_ADMITTED_PODS=5000`` tries that many random
+pods instead of a few hundred, all as dry runs.
 """
 
 import json
@@ -44,7 +44,7 @@ async def client(pair: Live) -> AsyncIterator[KubeClient]:
 
 
 def lint(raw: Any) -> Verdict:
-    """Return what ``bowline lint`` finds, as the configuration of the tests' pair has it."""
+    """Return the findings of ``bowline lint`` with the configuration of the tests' pair."""
     settings = with_ready_kinds(Settings())
     chain = AdmissionChain(Registry(BUILTINS, discover=dict).build(settings), settings)
     return review_manifest(chain, Manifest("x.yaml", json.loads(json.dumps(raw)))).verdict
@@ -76,7 +76,7 @@ def cron_job(annotations: dict[str, str]) -> Any:
 ONE = {names.GPU_FRACTION: "2"}
 SAME = [
     pytest.param(shared_pod(ONE), id="a pod with one fault"),
-    pytest.param(shared_pod(FAULTY), id="a pod with several, and values that are awkward to show"),
+    pytest.param(shared_pod(FAULTY), id="a pod with several, and values that need quoting"),
     pytest.param(deployment(ONE), id="a Deployment with one fault"),
     pytest.param(deployment(FAULTY), id="a Deployment with several"),
     pytest.param(cron_job(FAULTY), id="a CronJob with several"),
@@ -91,16 +91,16 @@ async def test_kubectl_causes_and_lint_report_the_same_faults_in_the_same_order(
     placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}
     faults = [str(fault) for fault in lint(placed).errors]
     assert faults
-    for _ in range(3):  # the same again: no set, no race decides
+    for _ in range(3):  # the order must not vary
         status = await refused(client, pair, placed)
         assert [f"{cause.field}: {cause.message}" for cause in status.causes] == faults
         assert (status.details["kind"], status.details["name"]) == (raw["kind"], "w")
         count = f"{len(faults)} errors: " if len(faults) > 1 else ""
-        # The API server puts before it which webhook it was.
+        # The API server prefixes the webhook's name.
         assert status.message.endswith(f"denied the request: {count}{'; '.join(faults)}")
     done = pair.kubectl("apply", "-f", "-", objects=placed, check=False)
-    said = done.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
-    assert [line.removeprefix("* ") for line in said.splitlines() if line] == faults
+    text = done.stderr.strip().removeprefix(f'The {raw["kind"]} "w" is invalid: ')
+    assert [line.removeprefix("* ") for line in text.splitlines() if line] == faults
 
 
 async def refused(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
@@ -113,7 +113,7 @@ async def refused(client: KubeClient, pair: Live, raw: Any) -> ApiStatus:
 
 
 def audited(pair: Live, resource: str, name: str) -> dict[str, str] | None:
-    """Return what our webhooks noted in the audit log about the creation of the object; None until it is logged."""
+    """Return the audit annotations of our webhooks for the creation of the object; None until it is logged."""
     for line in pair.cluster.audit_log.read_text().splitlines():
         event = json.loads(line)
         about = event.get("objectRef") or {}
@@ -137,7 +137,7 @@ AUDITED = [
             "pods.bowline.dev/rules": "gpu_request/fraction-range,gpu_request/memory-and-fraction,"
             "gpu_request/num-devices-format",
         },
-        id="a refused pod: by which rules",
+        id="a denied pod: the rule ids",
     ),
     pytest.param(
         {**shared_pod({names.GPU_FRACTION: "0.5"}), "spec": {**pod()["spec"], "schedulerName": "default-scheduler"}},
@@ -145,9 +145,7 @@ AUDITED = [
         {"pods.bowline.dev/decision": "warned", "pods.bowline.dev/rules": "scope/scheduler"},
         id="a pod with a warning",
     ),
-    pytest.param(
-        shared_pod({names.GPU_FRACTION: "0.5"}), "pods", {}, id="a good pod: nothing, though it was changed"
-    ),
+    pytest.param(shared_pod({names.GPU_FRACTION: "0.5"}), "pods", {}, id="a valid pod, patched: nothing"),
     pytest.param(pod("w"), "pods", {}, id="a plain pod: nothing"),
     pytest.param(
         deployment(ONE),
@@ -156,9 +154,9 @@ AUDITED = [
             "workloads.bowline.dev/decision": "refused",
             "workloads.bowline.dev/rules": "gpu_request/fraction-range",
         },
-        id="a refused Deployment",
+        id="a denied Deployment",
     ),
-    pytest.param(deployment({}), "deployments", {}, id="a good Deployment: nothing"),
+    pytest.param(deployment({}), "deployments", {}, id="a valid Deployment: nothing"),
 ]
 
 
@@ -172,7 +170,7 @@ def test_the_audit_log_records_the_decision_and_its_rules(
 
 
 def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
-    """Return what was found as something to wait for: nothing noted is found, too."""
+    """Return the annotations as a result to wait for: also none are a result."""
     return None if found is None else [found]
 
 
@@ -180,19 +178,19 @@ def wrapped(found: dict[str, str] | None) -> list[dict[str, str]] | None:
 
 
 async def test_lint_and_the_api_server_reject_the_same_fields(pair: Live, client: KubeClient) -> None:
-    """Not in the same words: the API server writes a quantity of 1000m as 1 before it asks anybody."""
+    """Only the fields agree: the API server normalises a quantity of 1000m to 1 before it calls webhooks."""
     accepted = refusals = 0
     for raw in random_pods(seed=31, count=COUNT):
         raw["metadata"]["namespace"] = pair.namespace
-        raw["spec"]["schedulerName"] = "bowline"  # of others' pods nothing is said here that the API server says
-        said = await answered(client, pair, raw)
-        assert said == [fault.path for fault in lint(raw).errors], raw
-        accepted, refusals = accepted + (not said), refusals + bool(said)
-    assert min(accepted, refusals) > COUNT * 0.1, "the pods are too much alike to tell anything"
+        raw["spec"]["schedulerName"] = "bowline"  # pods of other schedulers are not validated
+        fields = await rejected_fields(client, pair, raw)
+        assert fields == [fault.path for fault in lint(raw).errors], raw
+        accepted, refusals = accepted + (not fields), refusals + bool(fields)
+    assert min(accepted, refusals) > COUNT * 0.1, "the pods are too similar for a meaningful result"
 
 
-async def answered(client: KubeClient, pair: Live, raw: Any) -> list[str]:
-    """Return the fields for which the pod is refused, by whomever; none if the API server takes it."""
+async def rejected_fields(client: KubeClient, pair: Live, raw: Any) -> list[str]:
+    """Return the fields for which the pod is rejected, also by the API server itself; none if it is accepted."""
     try:
         await client.create(RESOURCES["Pod"], pair.namespace, raw, params={"dryRun": "All"})
     except ApiError as error:

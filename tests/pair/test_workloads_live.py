@@ -1,6 +1,6 @@
-"""Objects of configured kinds as users and controllers meet them: the chart's hooks, our webhook, real CRDs.
+"""Objects of configured kinds: the chart's hooks, the webhook, real CRDs.
 
-Which requests make the API server call is in tests/chart/test_workload_calls_live.py.
+Which requests make the API server call the webhook is in tests/chart/test_workload_calls_live.py.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ KINDS = ("JobSet", "PyTorchJob", "RayCluster")
 
 @pytest.fixture(scope="module")
 def kinds(pair_cluster: tuple[Cluster, Pair]) -> Iterator[None]:
-    """The kinds are known to the API server; there are none of their controllers."""
+    """The CRDs are installed; their controllers are not."""
     install(pair_cluster[0], *KINDS)
     yield
     remove(pair_cluster[0], *KINDS)
@@ -51,7 +51,7 @@ GOOD, BAD, WORSE = template(), template(gpu_fraction="2"), template(gpu_memory="
 
 
 def judged(live: Live) -> int:
-    """Return how many workloads the webhook has judged."""
+    """Return the number of workloads that the webhook has validated."""
     assert live.pair.webhook is not None
     _, text = live.pair.webhook.get("/metrics")
     lines = [line for line in text.splitlines() if 'hook="/validate/workloads"' in line]
@@ -65,7 +65,7 @@ def denial(live: Live, *command: str, raw: Any = None) -> str:
 
 
 def owned(live: Live, *, kind: str, name: str) -> list[dict[str, Any]]:
-    """Return references to a controller that exists: to an owner that does not, the garbage collector answers."""
+    """Return owner references to a controller that exists: the garbage collector deletes objects of absent owners."""
     if kind == "Pod":
         return [_reference("v1", "Pod", name, live.pod(name)["metadata"]["uid"])]
     found = live.cluster.api.get(f"{objects_path(kind, live.namespace)}/{name}")
@@ -104,7 +104,7 @@ def test_a_bad_workload_is_rejected_with_every_fault_of_every_template(
     error = denial(live, "create", "-f", "-", raw=raw)
     assert error.startswith(f'The {raw["kind"]} "w" is invalid')
     assert [line.split(": ")[0].removeprefix("* ") for line in error.splitlines()[1:]] == paths
-    assert live.gone(f"{objects_path(raw['kind'], live.namespace)}/w")
+    assert live.not_found(f"{objects_path(raw['kind'], live.namespace)}/w")
 
 
 def test_a_kind_in_warn_mode_is_stored_with_the_same_faults_as_warnings(live: Live) -> None:
@@ -119,7 +119,7 @@ def test_a_kind_in_warn_mode_is_stored_with_the_same_faults_as_warnings(live: Li
 
 def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live: Live) -> None:
     live.create(pod("owner"))
-    # What a controller makes is never judged: so one with a fault gets in, as if it were from before.
+    # Objects that a controller creates are not validated: so an invalid one is stored, like one from before.
     live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))
     before = judged(live)
     for change in (
@@ -130,24 +130,24 @@ def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live
         live.kubectl("patch", "jobset", "w", "--type=merge", f"-p={change}")
     scale = '[{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 7}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={scale}")
-    assert judged(live) == before, "none of these touches a template"
+    assert judged(live) == before, "none of these changes a template"
     image = '[{"op": "replace", "path": "%s/spec/containers/0/image", "value": "other:1"}]'
     place = "/spec/replicatedJobs/%d/template/spec/template"
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
-    assert judged(live) == before + 1, "the good template is judged, beside the bad one that stays as it was"
+    assert judged(live) == before + 1, "the valid template is validated, the unchanged invalid one is not"
     error = denial(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
     assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
     moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={moved}")
     live.kubectl("delete", "jobset", "w", "--wait=false")
     live.kubectl("patch", "jobset", "w", "--type=merge", '-p={"metadata":{"finalizers":null}}')
-    live.until("it is gone", lambda: live.gone(f"{objects_path('JobSet', live.namespace)}/w"))
+    live.until("it is deleted", lambda: live.not_found(f"{objects_path('JobSet', live.namespace)}/w"))
 
 
 def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
     live.create(job_set("w", GOOD))
     before = judged(live)
-    # Suspended: the Job controller is to make no pods of it.
+    # Suspended: the Job controller must not create pods for it.
     bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
     live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
     assert judged(live) == before
@@ -159,7 +159,7 @@ def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
     "spec",
     [
         pytest.param({"replicatedJobs": "x"}, id="a list that is a string"),
-        pytest.param({"replicatedJobs": [1]}, id="items that are no objects"),
+        pytest.param({"replicatedJobs": [1]}, id="items that are not objects"),
         pytest.param({"replicatedJobs": [{"template": {"spec": {"template": None}}}]}, id="a null template"),
         pytest.param({}, id="nothing"),
     ],

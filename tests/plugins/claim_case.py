@@ -1,6 +1,6 @@
-"""The plugin of resource claims in the test's own process, with all that a pass of the reconciler would hand to it.
+"""The plugin of ResourceClaims in the test's process, called as a reconcile calls it.
 
-A client that ends the process after any single write lets a test take up from what is stored.
+A client that ends the process after any single write lets a test continue from the stored state.
 """
 
 import logging
@@ -22,11 +22,11 @@ from tests.plugins.claims import NODE
 
 
 class CrashError(Exception):
-    """The process ended here."""
+    """The process has crashed."""
 
 
 class CrashingClient(KubeClient):
-    """Does so many writes, and ends the process when the last of them is stored."""
+    """Sends so many writes, and crashes when the last of them is stored."""
 
     writes_left = -1
 
@@ -57,14 +57,14 @@ class CrashingClient(KubeClient):
 
 
 async def new_plugin(client: KubeClient, registry: CollectorRegistry | None = None) -> DynamicResources:
-    """A plugin that remembers nothing, as after a restart."""
+    """A plugin without state in memory, as after a restart."""
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
     await plugin.setup(handle_for(plugin.name, client, registry=registry, clock=client.clock))
     return plugin
 
 
 class Case:
-    """A namespace, and what a pass of the reconciler would hand to the plugin."""
+    """A namespace, and the arguments of the plugin's calls."""
 
     def __init__(self, client: CrashingClient, namespace: str) -> None:
         self.client = client
@@ -83,7 +83,7 @@ class Case:
         return await self.client.list_all(RESOURCECLAIMS, self.namespace)
 
     async def context(self, of: dict[str, Any], **spec: Any) -> BindContext:
-        """What the plugin is called with for the pod as it is stored now."""
+        """The context for the pod as it is stored now."""
         metadata = of["metadata"]
         fresh = await self.client.get(PODS, self.namespace, metadata["name"])
         request = stored(bind_request(metadata["name"], NODE, self.namespace, metadata["uid"], **spec))

@@ -1,4 +1,4 @@
-"""Claims, classes, slices and allocations for tests, and what must be left of them: nothing."""
+"""ResourceClaims, classes, slices and allocations for tests, and checks that nothing is left of a use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ NODE = "gpu-node-0"
 
 
 def served(cluster: Cluster) -> bool:
-    """Whether the API server knows resource claims as Bowline does: from 1.34 on."""
+    """Whether the API server serves ResourceClaims in Bowline's version: from 1.34 on."""
     try:
         cluster.api.get(API)
     except ApiError as error:
@@ -28,7 +28,7 @@ def served(cluster: Cluster) -> bool:
 
 
 def publish(cluster: Cluster, devices: int = 4) -> None:
-    """Publish a device class, and a slice of devices on the node; what is there already will do."""
+    """Publish a device class, and a slice of devices on the node, unless they exist."""
     if not served(cluster):
         pytest.skip("this Kubernetes does not serve resource.k8s.io/v1")
     device_class: dict[str, Any] = {
@@ -69,7 +69,7 @@ def claim(name: str) -> dict[str, Any]:
 
 
 def template(name: str) -> dict[str, Any]:
-    """A template of such claims."""
+    """A ResourceClaimTemplate for one device."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -79,7 +79,7 @@ def template(name: str) -> dict[str, Any]:
 
 
 def allocation(device: str = "d0", request: str = "dev", **result: Any) -> dict[str, Any]:
-    """What a scheduler writes into a request: one device of the node."""
+    """The allocation that a scheduler writes into a request: one device of the node."""
     chosen = {"request": request, "driver": DRIVER, "pool": NODE, "device": device, **result}
     on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
     return {"devices": {"results": [chosen]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}}
@@ -120,7 +120,7 @@ def claims(live: LiveCluster) -> list[Any]:
 
 
 def reserved_by(stored: Mapping[str, Any]) -> set[str]:
-    """UIDs of those who have the claim reserved."""
+    """UIDs of the pods that have the claim reserved."""
     return {entry["uid"] for entry in (stored.get("status") or {}).get("reservedFor") or ()}
 
 
@@ -130,5 +130,5 @@ def is_free(stored: Mapping[str, Any]) -> bool:
 
 
 def protected(stored: Mapping[str, Any]) -> bool:
-    """Whether the claim has the finalizer under which Kubernetes frees it after its last user."""
+    """Whether the claim has the finalizer with which Kubernetes frees it after its last user."""
     return names.RESOURCE_CLAIM_PROTECTION in (stored["metadata"].get("finalizers") or ())

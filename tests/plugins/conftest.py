@@ -1,7 +1,7 @@
-"""The pair as plugins are tested on it: whatever a test does, nothing of its pods may be left when they are gone.
+"""The pair for tests of plugins: after each test nothing of its pods may be left.
 
-``pair`` is every test's, ``guarded`` has every plugin switched on that is off by default: those guard, refuse, limit
-and look again.
+``pair`` has the default plugins, ``guarded`` has every plugin on that is off by default: those that guard, reject,
+limit and verify.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.live import Live
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
-# Who may bind beside our reconciler, for the tests of binding_guard.
+# May bind beside our reconciler, for the tests of binding_guard.
 ALLOWED_USER = "system:serviceaccount:elsewhere:binder"
 GUARDED_CONFIG = {
     "config.plugins": [
@@ -30,7 +30,7 @@ GUARDED_CONFIG = {
 
 @pytest.fixture
 def pair(pair: Live) -> Iterator[Live]:
-    """The running pair, in a namespace of this test's own; nothing is left behind."""
+    """The running pair, in a namespace for this test only; nothing is left behind."""
     yield pair
     clean_up(pair)
 
@@ -44,7 +44,7 @@ def guarded_cluster() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def guarded(guarded_cluster: tuple[Cluster, Pair]) -> Iterator[Live]:
-    """The running pair, in a namespace of this test's own; nothing is left behind."""
+    """The running pair, in a namespace for this test only; nothing is left behind."""
     with own_namespace(*guarded_cluster) as live:
         yield live
         clean_up(live)

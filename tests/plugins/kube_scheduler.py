@@ -1,4 +1,4 @@
-"""kube-scheduler for comparisons: building it takes minutes, so tests that need it run where it is at hand."""
+"""kube-scheduler for comparisons: building it takes minutes, so tests that need it run where it is available."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ needs_kube_scheduler = pytest.mark.skipif(
 
 
 def bound(live: LiveCluster, name: str) -> dict[str, Any]:
-    """Wait until whoever schedules the pod has bound it; returns it."""
+    """Wait until the pod's scheduler has bound it; returns it."""
 
-    def look() -> dict[str, Any] | None:
+    def bound_pod() -> dict[str, Any] | None:
         found = live.pod(name)
         return found if found["spec"].get("nodeName") else None
 
-    return live.until(f"pod {name} is bound", look)
+    return live.until(f"pod {name} is bound", bound_pod)

@@ -1,6 +1,6 @@
-"""What plugins may leave behind, counted by the API server itself: nothing once pods and requests are gone.
+"""What plugins may leave behind, counted through the API: nothing once pods and requests are deleted.
 
-Volumes are not among it: what a claim has got stays the claim's, for the next decision.
+Volumes are excluded: a bound PVC keeps its PV for the next decision.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.plugins.sharing import RESERVATIONS, group_of
 
 
 def left(live: Live) -> list[str]:
-    """Reservation pods of anybody, and in the namespace ConfigMaps and labels of shares, held claims, finalizers."""
+    """All reservation pods; in the namespace: ConfigMaps and labels of shares, held claims, finalizers."""
     return [*_reservations(live), *_of_shares(live), *_of_claims(live), *_of_requests(live)]
 
 
@@ -24,15 +24,15 @@ def clean_up(live: Live) -> None:
     live.kubectl("delete", "bindrequests", "--all", "--wait=false")
     found: list[str] = []
 
-    def look() -> bool:
+    def nothing_left() -> bool:
         found[:] = [*left(live), *(f"pod {one['metadata']['name']}" for one in _items(live, _pods(live)))]
         found.extend(f"request {one['metadata']['name']}" for one in _items(live, _requests(live)))
         return not found
 
     try:
-        live.until("nothing of the test's pods is left", look)
+        live.until("nothing of the test's pods is left", nothing_left)
     except AssertionError:
-        # Devices are reserved outside of the test's namespace: one failure is to be one, not that of all who follow.
+        # Devices are reserved outside of the test's namespace: one failure must not fail the tests that follow.
         live.cluster.kubectl(
             "delete", "pods", "--all", f"--namespace={names.RESERVATION_APP}", "--grace-period=0", "--force"
         )
@@ -46,7 +46,7 @@ def _reservations(live: Live) -> Iterator[str]:
 
 def _of_shares(live: Live) -> Iterator[str]:
     for one in _items(live, f"/api/v1/namespaces/{live.namespace}/configmaps"):
-        # Those that a test has made itself have no owner.
+        # Those that a test has created itself have no owner.
         if one["metadata"].get("ownerReferences"):
             yield f"ConfigMap {one['metadata']['name']}"
     for one in _items(live, _pods(live)):

@@ -1,26 +1,26 @@
-"""What plugins count of their own, as the running reconciler serves it."""
+"""The plugins' own metrics, as the running reconciler exports them."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.live import Live
 
-# Name and labels of a sample; plugins' labels have closed values, so this is always the same few.
+# Name and labels of a sample; plugins' labels have closed sets of values, so there are few series.
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
 class Series:
-    """Samples of the reconciler, and by how much they have grown since this was made."""
+    """Samples of the reconciler, and their increase since this object was created."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
         self._before = self._read()
 
     def value(self, name: str, **labels: str) -> float:
-        """The sample as it is now; it is there from the process's start."""
+        """The current value; the series exists from the process's start."""
         return self._read()["bowline_" + name, frozenset(labels.items())]
 
     def grown(self, name: str, **labels: str) -> float:
-        """By how much the sample has grown."""
+        """The increase of the sample."""
         return self.value(name, **labels) - self._before["bowline_" + name, frozenset(labels.items())]
 
     def until(self, wanted: float, name: str, **labels: str) -> None:

@@ -1,7 +1,7 @@
-"""Sharing pods on a live cluster: make them, ask for them to be bound, count what is left of them.
+"""Sharing pods on a live cluster: create them, request their binding, count their leftovers.
 
-kwok plays the kubelets, and the agents in reservation pods (``localcluster/kwok_stages.yaml``); a pod that tolerates
-``SILENT`` gets a reservation whose agent says nothing.
+kwok acts as the kubelets, and as the agents in reservation pods (``localcluster/kwok_stages.yaml``); a pod that
+tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 
 import json
@@ -25,10 +25,10 @@ class Shares:
         self.api = live.cluster.api
         self.pods = f"/api/v1/namespaces/{live.namespace}/pods"
 
-    # --- acting ---
+    # --- writes ---
 
     def make(self, name: str, annotations: Mapping[str, str | None] | None = None, **spec: Any) -> dict[str, Any]:
-        """Create an unbound pod that asks for half a GPU; None removes an annotation. Returns it as admitted."""
+        """Create an unbound pod that requests half a GPU; None removes an annotation. Returns it as admitted."""
         wanted = pod(name, self.live.namespace, **spec)
         asked = {**HALF, **(annotations or {})}
         wanted["metadata"]["annotations"] = {key: value for key, value in asked.items() if value is not None}
@@ -58,10 +58,10 @@ class Shares:
         self.api.request("DELETE", f"{self.pods}/{name}", {"gracePeriodSeconds": 0})
 
     def complete(self, name: str) -> None:
-        """Let the pod come to its end, as a kubelet says it."""
+        """Complete the pod, as a kubelet reports it."""
         self.api.patch(f"{self.pods}/{name}/status", {"status": {"phase": "Succeeded"}})
 
-    # --- looking ---
+    # --- reads ---
 
     def reservations(self, *groups: str) -> list[dict[str, Any]]:
         """The reservation pods of these groups, or all, by group."""
@@ -70,7 +70,7 @@ class Shares:
         return sorted(mine, key=group_of)
 
     def device(self, group: str) -> str:
-        """The device of the group, once its agent has told it."""
+        """The device of the group, once its agent has reported it."""
         return self.live.until(
             f"group {group} has a device",
             lambda: next((d for one in self.reservations(group) if (d := device_of(one))), None),
@@ -81,7 +81,7 @@ class Shares:
         self.live.until(f"no reservation is left of {groups or 'any group'}", lambda: not self.reservations(*groups))
 
     def labels(self, name: str) -> dict[str, str]:
-        """Those of the pod's labels that say what it shares."""
+        """The pod's labels about sharing."""
         labels: dict[str, str] = self.live.pod(name)["metadata"].get("labels") or {}
         return {key: value for key, value in labels.items() if key.startswith(("runai-", "bowline.dev/"))}
 
@@ -91,12 +91,12 @@ class Shares:
         return {one["metadata"]["name"]: one.get("data", {}) for one in found}
 
     def audited(self, user: str) -> list[dict[str, Any]]:
-        """Completed calls of whoever's name ends so, in order."""
+        """Completed calls of the clients whose names end so, in order."""
         events = map(json.loads, self.live.cluster.audit_log.read_text().splitlines())
         return [e for e in events if e["stage"] == "ResponseComplete" and e["user"]["username"].endswith(user)]
 
     def writes(self, *names_: str) -> list[str]:
-        """What the reconciler wrote about objects whose names begin so, in order; events are no part of a bind."""
+        """The reconciler's writes to objects whose names begin so, in order, without events."""
         found = []
         for event in self.audited(":bowline-reconciler"):
             about = event.get("objectRef") or {}
@@ -118,5 +118,5 @@ def group_of(reservation: dict[str, Any]) -> str:
 
 
 def device_of(reservation: dict[str, Any]) -> str:
-    """The device that its agent has told; empty if it has not."""
+    """The device that its agent has reported; empty if none."""
     return str((reservation["metadata"].get("annotations") or {}).get(names.RESERVED_DEVICE, ""))

@@ -1,6 +1,6 @@
-"""Volumes for live tests: claims, volumes and classes of one test, and a provisioner that is played step by step.
+"""Volumes for live tests: PVCs, PVs and classes of one test, and a provisioner that the test acts as step by step.
 
-Volumes and classes belong to no namespace, so their names start with the test's; ``clean`` removes them.
+Volumes and classes are cluster-scoped, so their names start with the test's; ``clean`` removes them.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class Storage:
         return found
 
     def claim_path(self, name: str) -> str:
-        """Where the claim is served."""
+        """The API path of the claim."""
         return f"/api/v1/namespaces/{self.live.namespace}/persistentvolumeclaims/{name}"
 
     def volume(self, short: str) -> dict[str, Any]:
@@ -42,14 +42,14 @@ class Storage:
         return found
 
     def volume_path(self, short: str) -> str:
-        """Where the volume is served."""
+        """The API path of the volume."""
         return f"/api/v1/persistentvolumes/{self.name(short)}"
 
     def volume_of(self, claim: str = "data") -> str:
         """The short name of the volume that the claim is bound to."""
         return str(self.claim(claim)["spec"]["volumeName"]).removeprefix(f"{self.live.namespace}-")
 
-    # --- making ---
+    # --- creating ---
 
     def make_class(self, provisioner: str = names.NO_PROVISIONER, mode: str = LATE, **fields: Any) -> None:
         """Create the test's class ``late``, or ``early`` for one that binds without a pod."""
@@ -63,11 +63,11 @@ class Storage:
         self.available(short)
 
     def available(self, short: str) -> None:
-        """Wait until the controller says that the volume is available."""
+        """Wait until the controller reports that the volume is available."""
         self.live.until(f"volume {short} is available", lambda: self.volume(short)["status"]["phase"] == "Available")
 
     def post_volume(self, short: str, node: str, *, size: str = "1Gi", **fields: Any) -> None:
-        """Create a local volume; not waited for."""
+        """Create a local volume without waiting for it."""
         body = {
             "metadata": {"name": self.name(short)},
             "spec": {
@@ -90,7 +90,7 @@ class Storage:
         )
 
     def claim_spec(self, *, size: str = "1Gi", cls: str = "late", **fields: Any) -> dict[str, Any]:
-        """What a claim asks for."""
+        """The claim's spec."""
         return {
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": self.name(cls),
@@ -103,7 +103,7 @@ class Storage:
         return self.live.create_pod(name, volumes=mounts(*(claims or ("data",))), **spec)
 
     def clean(self) -> None:
-        """Remove what belongs to no namespace, whatever holds on to it."""
+        """Delete cluster-scoped objects, with their finalizers."""
         api = self.live.cluster.api
         for path in ("/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/storageclasses"):
             for found in api.get(path)["items"]:
@@ -116,10 +116,10 @@ class Storage:
                         if error.status != 404:
                             raise
 
-    # --- playing the provisioner ---
+    # --- the provisioner ---
 
     def asked_for(self, claim: str = "data") -> str:
-        """Wait until the provisioner is asked for a volume; returns the node."""
+        """Wait until a volume is requested from the provisioner; returns the node."""
 
         def asked() -> str | None:
             return (self.claim(claim)["metadata"].get("annotations") or {}).get(names.SELECTED_NODE)
@@ -127,7 +127,7 @@ class Storage:
         return self.live.until(f"a volume for claim {claim} is asked for", asked)
 
     def provision(self, claim: str = "data") -> None:
-        """Make the volume that was asked for, as a CSI provisioner does."""
+        """Create the requested volume, as a CSI provisioner does."""
         node, wanted = self.asked_for(claim), self.claim(claim)
         metadata, spec = wanted["metadata"], wanted["spec"]
         body = {
@@ -152,7 +152,7 @@ class Storage:
         self.live.cluster.api.post("/api/v1/persistentvolumes", body)
 
     def refuse(self, claim: str = "data") -> None:
-        """Hand the decision back, as a CSI provisioner does when the node has no room."""
+        """Reject the node, as a CSI provisioner does when the node has no capacity."""
         self.asked_for(claim)
         self.live.cluster.api.patch(
             self.claim_path(claim), {"metadata": {"annotations": {names.SELECTED_NODE: None}}}

@@ -1,4 +1,4 @@
-"""Bindings by others than the reconciler, as the API server answers them."""
+"""Bindings by clients other than the reconciler, as the API server answers them."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 from tests.live import Live
 from tests.plugins.conftest import ALLOWED_USER
 
-# A claim that nobody makes: the request waits, unfinished, for as long as a test needs.
+# A claim that is never created: the request waits as long as a test needs.
 WAITING: dict[str, Any] = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]}
 NODE = "gpu-node-1"
 
 
 def bind(live: Live, name: str, user: str, path: str = "pods/{name}/binding") -> Any:
-    """Post a Binding as somebody who has every right to."""
+    """Post a Binding as a user with all rights."""
     binding = {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -50,7 +50,7 @@ def test_who_is_listed_may(guarded: Live) -> None:
 
 
 def judged(live: Live) -> float:
-    """How many Bindings the webhook has been asked about."""
+    """The number of Bindings that the webhook has reviewed."""
     assert live.pair.webhook is not None
     _, text = live.pair.webhook.get("/metrics")
     name = 'bowline_admission_requests_total{allowed="true",hook="/validate/bindings"} '
@@ -71,4 +71,4 @@ def test_the_reconciler_binds_without_a_call_and_pods_without_a_request_are_anyb
 def test_a_withdrawn_request_guards_no_longer(guarded: Live) -> None:
     waiting(guarded)
     guarded.kubectl("delete", "bindrequest", "pod")
-    guarded.until("the webhook has heard of it", lambda: bind(guarded, "pod", "eve").returncode == 0 or None)
+    guarded.until("the webhook has cached it", lambda: bind(guarded, "pod", "eve").returncode == 0 or None)

@@ -1,4 +1,4 @@
-"""What the API server stores of containers without a GPU, ephemeral ones included."""
+"""What the API server stores for containers without a GPU, ephemeral ones included."""
 
 import json
 from typing import Any
@@ -31,8 +31,8 @@ def test_containers_without_a_gpu_are_stored_with_none(guarded: Live) -> None:
 def test_the_container_of_a_share_keeps_its_reference(guarded: Live) -> None:
     guarded.create_pod(annotations={names.GPU_FRACTION: "0.5"}, containers=[container(), container("side")])
     target, side = guarded.pod()["spec"]["containers"]
-    (told,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
-    assert "configMapKeyRef" in told["valueFrom"]
+    (injected,) = [entry for entry in target["env"] if entry["name"] == names.VISIBLE_DEVICES]
+    assert "configMapKeyRef" in injected["valueFrom"]
     assert side["env"] == [VOID]
 
 
@@ -73,6 +73,6 @@ def test_an_ephemeral_container_is_no_way_in(guarded: Live) -> None:
 
 
 def test_other_schedulers_pods_are_left_alone(guarded: Live) -> None:
-    guarded.create_pod(schedulerName="somebody-else", containers=[container("main", ALL)])
+    guarded.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
     assert debug(guarded, container("one", ALL)).returncode == 0
     assert guarded.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

@@ -1,7 +1,7 @@
-"""Pods with resource claims, from the request to the node and away again, by the running pair.
+"""Pods with ResourceClaims, from the request through the binding to the deletion, by the running pair.
 
-kube-controller-manager makes claims from templates and frees what ended pods held; this file plays the scheduler, the
-driver and the user.
+kube-controller-manager creates claims from templates and frees those of ended pods; this file acts as the scheduler,
+the driver and the user.
 """
 
 from collections import Counter
@@ -42,13 +42,13 @@ def dra(pair: Live) -> Live:
 
 
 def free(live: Live, name: str) -> Any:
-    """Wait until nobody holds the claim."""
+    """Wait until the claim is not reserved."""
 
-    def look() -> Any:
+    def free_claim() -> Any:
         stored = get_claim(live, name)
         return stored if is_free(stored) else None
 
-    return live.until(f"claim {name} is free", look)
+    return live.until(f"claim {name} is free", free_claim)
 
 
 def test_a_pod_with_a_claim_gets_its_device_and_is_bound(dra: Live) -> None:
@@ -81,7 +81,7 @@ def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) 
         ("create", "events"),
     ]
     assert writes_about(dra, RECONCILER) == writes
-    # Another bind, and whatever the watches of the first brought late is over: nothing was asked about it again.
+    # After another bind, late watch events of the first are processed: they caused no request.
     dra.create(claim("two"))
     dra.create_pod("other", resourceClaims=[{"name": "dev", "resourceClaimName": "two"}])
     dra.request_bind("other", **decided("d1"))
@@ -92,7 +92,7 @@ def test_a_pod_with_a_claim_costs_five_writes_one_read_and_one_event(dra: Live) 
 
 
 def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live) -> None:
-    # The template comes last: until then kube-controller-manager cannot make the claim, and the pod cannot name it.
+    # The template is created last: until then kube-controller-manager cannot create the claim, nor the pod name it.
     dra.create_pod(**MADE)
     dra.request_bind(**decided("d0"))
     dra.create(template("tpl"))
@@ -100,7 +100,7 @@ def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live
     (made,) = claims(dra)
     assert reserved_by(made) == {dra.pod()["metadata"]["uid"]}
     dra.kubectl("delete", "pod", "pod", "--grace-period=0", "--force")
-    dra.until("the claim is gone with its pod", lambda: not claims(dra) or None)
+    dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
 def test_a_claim_that_does_not_exist_yet_is_waited_for(dra: Live) -> None:
@@ -120,7 +120,7 @@ def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
         dra.phase(pod, "Succeeded")
     assert reserved_by(get_claim(dra, "one")) == uids
     dra.kubectl("delete", "pods", *pods[1:], "--grace-period=0", "--force")
-    dra.until("the others are gone from the claim", lambda: len(reserved_by(get_claim(dra, "one"))) == 1 or None)
+    dra.until("the other pods have left the claim", lambda: len(reserved_by(get_claim(dra, "one"))) == 1 or None)
     assert get_claim(dra, "one")["status"]["allocation"]
     dra.kubectl("delete", "pod", pods[0], "--grace-period=0", "--force")
     free(dra, "one")
@@ -182,7 +182,7 @@ def test_two_claims_are_taken_together_or_not_at_all(dra: Live) -> None:
     assert uid in reserved_by(get_claim(dra, "two"))
 
 
-# What KAI-Scheduler sends when its allocator has failed, and what else decides no device.
+# What KAI-Scheduler sends when its allocator has failed, and other requests without a device.
 UNDECIDED: tuple[dict[str, Any], ...] = (
     {},
     {"allocation": None},
@@ -211,7 +211,7 @@ UNDECIDED: tuple[dict[str, Any], ...] = (
         pytest.param(
             {"resourceClaimAllocations": [{"name": "dev", "allocation": allocation(request="nope")}]},
             "Rejected: dynamic_resources: ResourceClaim.resource.k8s.io",
-            id="an allocation that the API server refuses",
+            id="an allocation that the API server rejects",
         ),
     ],
 )
@@ -238,7 +238,7 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
     stored = get_claim(dra, "one")
     assert stored["status"]["allocation"] == before
     assert reserved_by(stored) == {first, second}
-    # What another decision had allocated stays with its users when such a bind is abandoned.
+    # The allocation of another decision remains with its users when such a bind is rolled back.
     dra.create_pod("third", annotations={FLAKY: "99"}, **NAMED)
     dra.request_bind("third", backoffLimit=0, resourceClaimAllocations=[{"name": "dev"}])
     dra.phase("third", "Failed")
@@ -277,9 +277,9 @@ def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
 
 def test_what_was_taken_is_given_back_when_the_bind_is_given_up(dra: Live) -> None:
     dra.create(claim("one"), claim("shared"))
-    uid = dra.create_pod("stays", resourceClaims=[{"name": "dev", "resourceClaimName": "shared"}])
-    dra.request_bind("stays", **decided("d1"))
-    dra.phase("stays", "Succeeded")
+    uid = dra.create_pod("remains", resourceClaims=[{"name": "dev", "resourceClaimName": "shared"}])
+    dra.request_bind("remains", **decided("d1"))
+    dra.phase("remains", "Succeeded")
     dra.create_pod(
         annotations={FLAKY: "99"},
         resourceClaims=[
@@ -292,7 +292,7 @@ def test_what_was_taken_is_given_back_when_the_bind_is_given_up(dra: Live) -> No
     dra.until("the request lets go", lambda: not dra.request()["metadata"].get("finalizers") or None)
     conditions = {c["type"]: c["status"] for c in dra.request()["status"]["conditions"]}
     assert conditions["RolledBack"] == "True"
-    # It had been taken: the attempt got as far as the plugin that fails, which comes after this one.
+    # It had been allocated: the attempt reached the plugin that fails, which runs after this one.
     assert ("update", "resourceclaims/status") in writes_about(dra, RECONCILER)
     assert is_free(get_claim(dra, "one"))
     assert reserved_by(get_claim(dra, "shared")) == {uid}
@@ -304,15 +304,15 @@ CONDITIONS: dict[str, Any] = {"bindingConditions": [READY], "bindingFailureCondi
 
 
 def report(live: Live, condition: str) -> None:
-    """The driver speaks: a condition of the allocated device."""
-    said = {
+    """The driver reports: a condition of the allocated device."""
+    reported = {
         "type": condition,
         "status": "True",
         "reason": "Test",
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [said]}
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [reported]}
     path = f"{API}/namespaces/{live.namespace}/resourceclaims/one/status"
     live.cluster.api.patch(path, {"status": {"devices": [device]}})
 
@@ -345,7 +345,7 @@ def test_a_request_deleted_while_its_device_gets_ready_gives_it_back(dra: Live) 
     wait_for_device(dra)
     dra.kubectl("delete", "bindrequest", "pod", "--wait=false")
     free(dra, "one")
-    dra.until("the request is gone", lambda: dra.gone(dra.request_path()) or None)
+    dra.until("the request is deleted", lambda: dra.not_found(dra.request_path()) or None)
 
 
 EXTENDED = "gpu.example.com/gpu"
@@ -366,9 +366,9 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
     assert owner == {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
     assert reserved_by(made) == {uid}
     assert protected(made)
-    told = dra.pod(name)["status"]["extendedResourceClaimStatus"]
-    assert told["resourceClaimName"] == made["metadata"]["name"]
-    assert told["requestMappings"] == extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
+    status = dra.pod(name)["status"]["extendedResourceClaimStatus"]
+    assert status["resourceClaimName"] == made["metadata"]["name"]
+    assert status["requestMappings"] == extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
     dra.event(name, "Bound")
     assert writes_about(dra, RECONCILER) == [
         ("create", "resourceclaims"),
@@ -380,7 +380,7 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
         ("create", "events"),
     ]
     dra.kubectl("delete", "pod", name, "--grace-period=0", "--force")
-    dra.until("the claim is gone with its pod", lambda: not claims(dra) or None)
+    dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
 def test_the_claim_of_extended_resources_is_removed_when_the_bind_is_given_up(dra: Live) -> None:

@@ -1,7 +1,7 @@
-"""A claim after Bowline's hands beside one after kube-scheduler's: nobody may be able to tell them apart.
+"""A claim bound by Bowline next to one bound by kube-scheduler: they must not differ.
 
-kube-scheduler decides and binds a pod with a claim; its decision is then carried out by the plugin for a second pod
-with a claim just like it, and the two claims are compared field by field. So is the claim it makes up for extended
+kube-scheduler decides and binds a pod with a claim; the plugin then executes its decision for a second pod with an
+equal claim, and the two claims are compared field by field. So is the claim that it creates for extended
 resources.
 """
 
@@ -37,14 +37,14 @@ def scheduled() -> Iterator[LiveCluster]:
 
 @pytest.fixture
 async def case(scheduled: LiveCluster) -> AsyncIterator[Case]:
-    """What the plugin is called with there."""
+    """The arguments of the plugin's calls on that cluster."""
     client = CrashingClient(await load_access(scheduled.cluster.kubeconfig))
     async with client:
         yield Case(client, scheduled.namespace)
 
 
 def comparable(stored: dict[str, Any]) -> dict[str, Any]:
-    """The claim without what must differ: its own and its pod's identity, times, the device itself."""
+    """The claim without the parts that must differ: its own and its pod's identity, times, the device itself."""
     status = dict(stored["status"])
     (result,) = status["allocation"]["devices"]["results"]
     assert result.pop("device")
@@ -71,19 +71,19 @@ async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: LiveCluste
 
 async def test_a_claim_of_extended_resources_is_what_kube_scheduler_makes(scheduled: LiveCluster, case: Case) -> None:
     scheduled.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
-    told = bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
-    theirs = get_claim(scheduled, told["resourceClaimName"])
+    expected = bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
+    theirs = get_claim(scheduled, expected["resourceClaimName"])
     decision = {key: theirs["status"]["allocation"][key] for key in ("devices", "nodeSelector")}
     extended = {
         "allocation": decision,
         "deviceRequests": theirs["spec"]["devices"]["requests"],
-        "containerMappings": told["requestMappings"],
+        "containerMappings": expected["requestMappings"],
     }
     made = await case.pod("our-ext", containers=LIMITED)
     context = await case.context(made, extendedResourceClaimAllocation=extended)
     assert await (await new_plugin(case.client)).pre_bind(context) == Status.ok()
     status = (await case.context(made)).pod["status"]["extendedResourceClaimStatus"]  # type: ignore[index]
-    assert status["requestMappings"] == told["requestMappings"]
+    assert status["requestMappings"] == expected["requestMappings"]
     ours = await case.claim(status["resourceClaimName"])
     assert ours["metadata"]["generateName"] == theirs["metadata"]["generateName"].replace("their", "our")
     assert comparable(ours) == comparable(theirs)

@@ -1,7 +1,7 @@
-"""The plugin's own steps against a real API server: crashes between writes, rivals, missing rights, old clusters.
+"""The plugin's own steps against a real API server: crashes between writes, races, missing rights, old clusters.
 
-No pair runs here: the plugin is called as the Runner calls it, with a client of its own, so that a test can end it
-after any single write and take up from what is stored.
+No pair runs here: the plugin is called as the Runner calls it, with its own client, so that a test can end it after
+any single write and continue from the stored state.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ GIVEN_UP = Status.fatal("given up by the test")
 
 
 class SlowClient(KubeClient):
-    """Holds patches back until told."""
+    """Blocks patches until released."""
 
     def __init__(self, access: ClusterAccess) -> None:
         super().__init__(access)
@@ -49,7 +49,7 @@ class SlowClient(KubeClient):
 
 
 class MeddledClient(KubeClient):
-    """Reads of claims are out of date as soon as they are back, three times."""
+    """Makes reads of claims stale before they return, three times."""
 
     reads = 0
 
@@ -81,7 +81,7 @@ SYNTHETIC = pytest.param({"containers": LIMITED}, extended(EXTENDED), id="extend
 async def test_a_crash_after_any_write_is_taken_up_and_given_back(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    """Crash after the nth write of taking, take up; after the nth of giving back, take up; nothing is left."""
+    """Crash after the nth write of pre_bind, continue; after the nth of rollback, continue; nothing is left."""
     await case.create(claim("one"))
     crashes = 0
     for nth in range(1, 9):
@@ -109,7 +109,7 @@ async def test_a_crash_after_any_write_is_taken_up_and_given_back(
         assert is_free(await case.claim())
         now = await case.client.get(PODS, case.namespace, f"pod-{nth}")
         assert "extendedResourceClaimStatus" not in now["status"]
-    # Claim: finalizer, status, and the same back. Extended: claim, status, pod; delete, finalizer, pod.
+    # Claim: finalizer, status, and the reverse. Extended: claim, status, pod; deletion, finalizer, pod.
     assert crashes == (4 if "resourceClaims" in spec else 6)
 
 
@@ -133,7 +133,7 @@ def of_host(*names: str) -> dict[str, Any]:
 async def test_devices_that_the_node_cannot_use_are_not_taken(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    """Their labels are read from the API server; the reconciler keeps few of them."""
+    """Their labels are read live; the reconciler caches few of them."""
     await case.create(claim("one"))
     before = {found["metadata"]["name"]: found["metadata"]["resourceVersion"] for found in await case.claims()}
     made = await case.pod(**spec)
@@ -166,9 +166,9 @@ async def test_what_is_taken_given_back_and_waited_for_is_counted(case: Case) ->
     for _ in range(2):
         assert (await plugin.pre_bind(context)).code is Code.WAIT
     assert counts() == [1, 0, 0]
-    said = {"type": "ready", "status": "True", "reason": "Test", "message": ""}
-    said["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [said]}
+    condition = {"type": "ready", "status": "True", "reason": "Test", "message": ""}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    device = {"driver": "dra.example.com", "pool": NODE, "device": "d0", "conditions": [condition]}
     await case.client.patch(
         RESOURCECLAIMS, case.namespace, "one", {"status": {"devices": [device]}}, subresource="status"
     )
@@ -184,7 +184,7 @@ async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
     pods = [await case.pod(f"pod-{index}", resourceClaims=CLAIMED) for index in range(30)]
     plugin = await new_plugin(case.client)
     contexts = [await case.context(made, **decided("d0")) for made in pods]
-    # One after another, or all but one would meet a Conflict in each round and run out of tries.
+    # One after another: otherwise all but one would get a Conflict in each round and use up their attempts.
     assert {answer.code for answer in await asyncio.gather(*map(plugin.pre_bind, contexts))} == {Code.OK}
     uids = {made["metadata"]["uid"] for made in pods}
     assert reserved_by(await case.claim()) == uids
@@ -208,7 +208,7 @@ async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster
 
 
 async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
-    """Else it could take effect after the rollback that follows has looked and found nothing."""
+    """Otherwise it could take effect after the rollback that follows has found nothing."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
     client = SlowClient(await load_access(cluster.kubeconfig))
@@ -224,7 +224,7 @@ async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, c
 
 
 async def test_the_claims_of_a_pod_that_is_bound_after_all_are_never_given_back(case: Case) -> None:
-    """The context may be older than the bind: what counts is the pod as the API server has it."""
+    """The context may be older than the bind: the pod in the API counts."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
     plugin = await new_plugin(case.client)
@@ -272,7 +272,7 @@ async def test_the_257th_consumer_is_rejected_before_anything_is_written(case: C
 
 
 async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
-    """All rights but the one on resourceclaims/binding, whose lack the API server words as an invalid object."""
+    """All rights but resourceclaims/binding; the API server reports its absence as an invalid object."""
     cluster.kubectl("create", "serviceaccount", "weak", "-n", case.namespace)
     verbs, resources = "get,list,update,patch", "resourceclaims.resource.k8s.io,resourceclaims.resource.k8s.io/status"
     role = f"weak-{case.namespace}"
@@ -292,7 +292,7 @@ async def test_a_missing_right_is_named(case: Case, cluster: Cluster) -> None:
 
 
 async def test_a_removal_interrupted_by_a_crash_ends_and_the_claim_is_recreated(case: Case) -> None:
-    """Whoever crashes in a rollback before the verdict is written begins with a new attempt."""
+    """After a crash in a rollback before the status is written, a new attempt begins."""
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
     assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
@@ -328,8 +328,8 @@ async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -
 async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Case) -> None:
     made = await case.pod(containers=LIMITED)
     mappings = extended(EXTENDED)["extendedResourceClaimAllocation"]["containerMappings"]
-    told = {"resourceClaimName": "gone", "requestMappings": mappings}
-    status = {"status": {"extendedResourceClaimStatus": told}}
+    status = {"resourceClaimName": "deleted", "requestMappings": mappings}
+    status = {"status": {"extendedResourceClaimStatus": status}}
     await case.client.patch(PODS, case.namespace, "pod", status, subresource="status")
     plugin = await new_plugin(case.client)
     context = await case.context(made, **extended(EXTENDED))
@@ -342,7 +342,7 @@ async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Cas
 
 
 async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is given up. 2. It is made anew. 3. Only then the watch shows the pod's status without a claim."""
+    """1. A request is rolled back. 2. It is recreated. 3. The watch delivers the pod's status without claim."""
     made = await case.pod(containers=LIMITED)
     plugin = await new_plugin(case.client)
     assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
@@ -356,7 +356,7 @@ async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case:
 
 
 class OldClient(KubeClient):
-    """Asks for claims in a version that the API server does not serve, as none before Kubernetes 1.34 serves v1."""
+    """Requests claims in a version that the API server does not serve, as before Kubernetes 1.34."""
 
     async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
         asked = replace(resource, version="v9") if resource == RESOURCECLAIMS else resource
@@ -371,7 +371,7 @@ async def test_a_404_of_a_proxy_does_not_mean_that_claims_are_not_served(case: C
 
     class BehindProxy(KubeClient):
         async def get(self, resource: Resource, *args: Any, **kwargs: Any) -> dict[str, Any]:
-            asked = replace(resource, group="gone.example.com") if resource == RESOURCECLAIMS else resource
+            asked = replace(resource, group="absent.example.com") if resource == RESOURCECLAIMS else resource
             return await super().get(asked, *args, **kwargs)
 
     context = await case.context(await case.pod(resourceClaims=CLAIMED), **decided("d0"))
@@ -426,7 +426,7 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
             await case.create(claim("absent"))
             while (EventType.ADDED, "absent") not in seen:  # noqa: ASYNC110 - the watch is another task's
                 await asyncio.sleep(0.02)
-            # All events of the claim that was taken have come before this one, and left nothing.
+            # All events of that claim have arrived before this one, and left no entry.
             assert [key.name for key in reflector.store] == ["absent"]
             await plugin.forget(absent.request.key)
             assert len(reflector.store) == 0
@@ -450,7 +450,7 @@ async def test_a_claim_that_another_binder_left_is_removed(case: Case, deleted: 
     name = (await case.create(left))["metadata"]["name"]
     if deleted:
         await case.client.delete(RESOURCECLAIMS, case.namespace, name)
-    # A process that is younger than the pod; the API server counts in whole seconds.
+    # A process that is younger than the pod; creation times have whole seconds.
     case.client.clock = SteppedClock(SystemClock().now() + timedelta(seconds=2))
     plugin = await new_plugin(case.client)
     wanted = await case.context(made, **extended(EXTENDED))

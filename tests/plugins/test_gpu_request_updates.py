@@ -1,4 +1,4 @@
-"""What a pod asks of GPUs is fixed when it is created: the container's environment is, too, by then."""
+"""A pod's GPU request is fixed at creation, because the container's environment is fixed then."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ def denial(live: Live, annotations: dict[str, str | None]) -> str:
 
 
 def changes() -> list[Any]:
-    """Of each owned annotation: change and removal where the pod has it, addition where it has not."""
+    """For each owned annotation: change and removal where the pod has it, else addition."""
     rows = []
     for key in names.OWNED_ANNOTATIONS:
         had = key in ASKED or key == names.SHARED_GPU_CONFIGMAP
@@ -56,7 +56,7 @@ def test_every_fault_of_an_update_is_reported_and_foreign_fields_may_change(guar
 
 
 def test_while_the_webhook_is_away_nothing_owned_changes_either(guarded: Live) -> None:
-    """The policy leaves updates alone: the validating hook of pods fails closed, and is called for nothing else."""
+    """The policy does not cover updates: the validating hook of pods fails closed, and is called only for them."""
     before = stored(guarded)
     assert guarded.pair.webhook is not None
     guarded.pair.webhook.stop()

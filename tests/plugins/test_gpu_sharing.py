@@ -1,6 +1,6 @@
-"""Shared GPUs on the real API server: bound, joined, ended, given up. kwok plays kubelets and agents.
+"""Shared GPUs on the real API server: bound, joined, ended, released. kwok acts as kubelets and agents.
 
-``BOWLINE_SHARING_SEEDS=20`` takes that many random orders of sixteen halves instead of two.
+``BOWLINE_SHARING_SEEDS=20`` runs that many random orders of sixteen halves instead of two.
 """
 
 import os
@@ -28,7 +28,7 @@ FRESH = [
 ]
 
 
-# One order is as good as another, but all of them together take minutes.
+# All orders are equally valid, but all of them together take minutes.
 SEEDS = range(1, 1 + int(os.environ.get("BOWLINE_SHARING_SEEDS", "2")))
 
 
@@ -54,14 +54,14 @@ def test_two_halves_share_one_gpu_and_the_last_one_frees_it(shares: Shares) -> N
         shown = {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50", "NVIDIA_VISIBLE_DEVICES": device}
         assert data == ({} if name.endswith("-evar") else shown)
     shares.delete("half-a")
-    shares.live.until("its ConfigMaps are gone", lambda: len(shares.maps()) == 2)
+    shares.live.until("its ConfigMaps are deleted", lambda: len(shares.maps()) == 2)
     assert shares.device("two-halves") == device
     series.until(1, "gpu_sharing_reservations", state="held")
     shares.delete("half-b")
     shares.freed()
     series.until(0, "gpu_sharing_reservations", state="held")
     assert series.grown("gpu_sharing_devices_total", change="reserved") == 1
-    # Counted when the deletion is answered, which may be after it is seen.
+    # Counted after the deletion's response, which may be after its watch event.
     shares.live.until("it is counted", lambda: series.grown("gpu_sharing_devices_total", change="freed") == 1)
 
 
@@ -76,7 +76,7 @@ def test_a_fraction_costs_seven_writes_on_a_fresh_device_and_six_on_a_shared_one
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+    rng = random.Random(seed)  # noqa: S311 - no secret
     halves = [(f"half-{group}-{number}", f"s{seed}-{group}") for group in range(8) for number in range(2)]
     for name, _ in halves:
         shares.make(name)
@@ -93,16 +93,16 @@ def test_sixteen_halves_end_as_exactly_eight_groups(shares: Shares, seed: int) -
     for name, group in halves:
         prefix = shares.live.pod(name)["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
         assert maps[f"{prefix}-0"]["NVIDIA_VISIBLE_DEVICES"] == devices[group]
-    # One after the other, in another order: a device goes with its second half and not before.
+    # One after the other, in another order: a device is released with its second half, not before.
     rng.shuffle(halves)
-    gone: set[str] = set()
+    ended: set[str] = set()
     for name, group in halves:
         shares.delete(name)
-        if group in gone:
+        if group in ended:
             shares.freed(group)
         else:
             assert shares.device(group) == devices[group]
-            gone.add(group)
+            ended.add(group)
 
 
 def test_two_devices_are_bound_in_order_and_freed_on_completion(shares: Shares) -> None:
@@ -146,7 +146,7 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     assert "waiting for Pod kai-resource-reservation/gpu-reservation-" in shares.live.event(
         "silent", "BindingWaiting"
     )
-    # Behind as many others as there are workers, a pod that waits for nobody would wait for the worker.
+    # Behind as many others as there are workers, a pod that waits for none of them would wait for a worker.
     shares.share("swift", "quick")
     shares.live.phase("swift", "Succeeded")
     status = shares.live.phase("silent", "Failed")["status"]
@@ -159,14 +159,14 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
 
 
 def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
-    # The plugin after this one fails: everything is in place when the request is given up.
+    # The plugin after this one fails: everything is prepared when the request is rolled back.
     flaky = {"example.bowline.dev/fail-attempts": "9"}
     admitted = shares.make("flaky", flaky)
     shares.ask("flaky", ["g-1", "g-2"], backoffLimit=3)
     shares.live.until("the pod is labelled", lambda: shares.labels("flaky") != {})
     shares.live.until("ConfigMaps are written", lambda: len(shares.maps()) == 2)
     shares.live.cluster.api.delete(shares.live.request_path("flaky"))
-    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("flaky")))
+    shares.live.until("the request is deleted", lambda: shares.live.not_found(shares.live.request_path("flaky")))
     assert left(shares.live) == []
     pod = shares.live.pod("flaky")
     assert pod["metadata"]["uid"] == admitted["metadata"]["uid"]
@@ -179,32 +179,32 @@ def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> No
     shares.ask("moved", ["former"])
     shares.live.until("the pod is labelled", lambda: shares.labels("moved") != {})
     shares.live.cluster.api.delete(shares.live.request_path("moved"))
-    shares.live.until("the request is gone", lambda: shares.live.gone(shares.live.request_path("moved")))
+    shares.live.until("the request is deleted", lambda: shares.live.not_found(shares.live.request_path("moved")))
     shares.ask("moved", ["latter"], node="gpu-node-1")
     shares.live.phase("moved", "Succeeded")
-    # The latter's own, and perhaps the former's; a plugin from elsewhere counts as the built-ins do.
+    # The latter's own, and perhaps the former's; a third-party plugin counts like the built-in ones.
     assert series.grown("example_flaky_failures_total") >= 1
     assert shares.labels("moved")["runai-gpu-group"] == "latter"
     assert [group_of(one) for one in shares.reservations()] == ["latter"]
 
 
 def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) -> None:
-    shares.share("stays", "kept")
-    shares.live.phase("stays", "Succeeded")
+    shares.share("remains", "kept")
+    shares.live.phase("remains", "Succeeded")
     shares.make("fails", {"example.bowline.dev/fail-attempts": "9"})
     shares.ask("fails", ["kept"], backoffLimit=0)
     shares.live.phase("fails", "Failed")
     shares.live.until("it is rolled back", lambda: not shares.live.request("fails")["metadata"].get("finalizers"))
     assert shares.labels("fails") == {}
     assert len(shares.maps()) == 2
-    assert shares.labels("stays")["runai-gpu-group"] == "kept"
+    assert shares.labels("remains")["runai-gpu-group"] == "kept"
     assert len(shares.reservations("kept")) == 1
 
 
 def left_over(shares: Shares, group: str, node: str) -> None:
     """Create a reservation pod, as the reconciler does, that no pod and no request needs."""
-    pod = ObjectKey(shares.live.namespace, "gone")
-    claim = DeviceRequest(pod, ObjectUID("gone"), pod, node, group)
+    pod = ObjectKey(shares.live.namespace, "deleted")
+    claim = DeviceRequest(pod, ObjectUID("deleted"), pod, node, group)
     body = reservation_object(claim, ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1"))
     shares.api.post(RESERVATIONS, body)
 
@@ -218,7 +218,7 @@ def test_an_unshared_device_is_freed_before_another_pod_is_bound(shares: Shares)
     live.phase("whole", "Succeeded")
     writes = shares.writes("whole", reservation_name("gpu-node-0", "idle"))
     assert writes == ["delete/pods", "create/pods/binding", "patch/bindrequests/status"]
-    # It is another node's, and stays until a sweep finds it or a pod comes to that node.
+    # It is on another node, and remains until a resync or until a pod is bound to that node.
     assert [group_of(one) for one in shares.reservations()] == ["elsewhere"]
     shares.share("half", "fresh", node="gpu-node-1")
     live.phase("half", "Succeeded")

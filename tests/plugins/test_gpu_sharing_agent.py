@@ -1,4 +1,4 @@
-"""The real agent in fake mode: run beside the cluster from its reservation pod's own spec, as its ServiceAccount."""
+"""The real agent in fake mode: run beside the cluster from its reservation pod's spec, as its ServiceAccount."""
 
 import http.client
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from shared.api import names
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
 
-# Of its own, so that no other test's pods meet its label.
+# Its own node label, so that no other test's pods match.
 NODE = "gpu-node-3"
 
 
 @pytest.fixture
 def shares(pair: Live) -> Iterator[Shares]:
-    """A sharing pod whose reservation has no agent: kwok is told to play none."""
+    """A sharing pod whose reservation has no agent, because kwok does not act as one."""
     made = Shares(pair)
     made.make("half", tolerations=SILENT)
     made.ask("half", ["agent"], node=NODE)
@@ -35,7 +35,7 @@ def label(shares: Shares, value: str | None) -> None:
 def run_agent(shares: Shares, suffix: str) -> LocalProcess:
     (reservation,) = shares.reservations("agent")
     name = reservation["metadata"]["name"]
-    # What fieldRefs would give; the process's own name tells a second one from the first.
+    # The values of the fieldRefs; the process's own name separates a second one from the first.
     env = {"POD_NAME": name, "NODE_NAME": reservation["spec"]["nodeName"]}
     options = WorkloadOptions(name=f"agent-{suffix}", env=env, token_of=name)
     return start_pod(shares.live.cluster, names.RESERVATION_APP, reservation["spec"], options)
@@ -66,16 +66,16 @@ def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> No
     shares.live.until("the agent is ready", lambda: ready(agent))
     before = len(agents_writes(shares))
     agent.process.stop()
-    # Started again, as a kubelet would: the annotation is right, so there is nothing to write.
+    # Restarted, as by a kubelet: the annotation is right, so there is nothing to write.
     again = run_agent(shares, "second")
     shares.live.until("the agent is ready again", lambda: ready(again))
     assert len(agents_writes(shares)) == before
-    # Somebody has tampered with it, or the container has another device: the next start mends it.
+    # The annotation was changed, or the container has another device: the next start corrects it.
     again.process.stop()
     path = f"{RESERVATIONS}/{reservation['metadata']['name']}"
     shares.api.patch(path, {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-wrong"}}})
     third = run_agent(shares, "third")
-    shares.live.until("it is mended", lambda: shares.device("agent") != "GPU-wrong")
+    shares.live.until("it is corrected", lambda: shares.device("agent") != "GPU-wrong")
     third.process.stop()
 
 

@@ -1,4 +1,4 @@
-"""Shared GPUs where something is not as it should be: dead reservations, foreign objects, no leader."""
+"""Shared GPUs with errors in the cluster: ended reservations, foreign objects, no leader."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def shares(pair: Live) -> Shares:
 
 
 def fail_reservation(shares: Shares, group: str) -> str:
-    """Let the kubelet refuse or evict the group's reservation pod; returns its UID."""
+    """Let the kubelet reject or evict the group's reservation pod; returns its UID."""
     (one,) = shares.reservations(group)
     status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices left"}
     shares.api.patch(f"{RESERVATIONS}/{one['metadata']['name']}/status", {"status": status})
@@ -40,7 +40,7 @@ def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Sha
 def test_a_dead_reservation_is_not_used_for_its_device(shares: Shares) -> None:
     shares.share("first", "evicted")
     shares.live.phase("first", "Succeeded")
-    # Its pod comes to its end, and so does the reservation, evicted; nobody has removed it yet.
+    # Its pod ends, and so does the reservation, evicted; it is not deleted yet.
     (one,) = shares.reservations("evicted")
     former = device_of(one)
     fail_reservation(shares, "evicted")
@@ -67,7 +67,7 @@ def silent_reservation(shares: Shares, group: str) -> str:
 
 
 def report_device(shares: Shares, name: str, device: str) -> None:
-    """Play the agent of a reservation pod."""
+    """Act as the agent of a reservation pod."""
     shares.api.patch(f"{RESERVATIONS}/{name}", {"metadata": {"annotations": {names.RESERVED_DEVICE: device}}})
 
 
@@ -81,7 +81,7 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     assert "the GPU of group lost is no longer reserved" in shares.live.event("runs", "SharedGPUUnreserved")
     first = silent_reservation(shares, "lost")
     shares.share("joins", "lost")
-    # The kubelet gives another device: it is kept meanwhile, else it would be given again.
+    # The kubelet assigns another device: it is kept meanwhile, otherwise it would be assigned again.
     report_device(shares, first, "GPU-2")
     second = silent_reservation(shares, "lost")
     assert {one["metadata"]["name"] for one in shares.reservations("lost")} == {first, second}
@@ -96,7 +96,7 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
 
 
 def test_a_device_that_is_not_to_be_had_again_is_not_joined(shares: Shares) -> None:
-    """The agents that kwok plays report a device of their own each, so none is the lost one."""
+    """kwok's agents report a distinct device each, so none is the lost one."""
     series = Series(shares.live)
     shares.share("runs", "orphaned")
     shares.live.phase("runs", "Succeeded")
@@ -110,7 +110,7 @@ def test_a_device_that_is_not_to_be_had_again_is_not_joined(shares: Shares) -> N
     assert f"used by pod {shares.live.namespace}/runs" in note
     assert "got other devices" in note
     assert shares.live.pod("runs")["status"]["phase"] == "Running"
-    # With its last user gone the group is like any other.
+    # Without its last user the group is like any other.
     shares.delete("runs")
     shares.live.phase("joins", "Succeeded")
 
@@ -189,7 +189,7 @@ def test_no_device_is_reserved_while_the_cluster_scales_up(shares: Shares) -> No
     shares.live.cluster.make_namespace("kai-scale-adjust")
     scaling = {
         "metadata": {"name": "wants-gpu"},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+        "spec": {"schedulerName": "none", "containers": [{"name": "c", "image": "i"}]},
     }
     path = "/api/v1/namespaces/kai-scale-adjust/pods"
     shares.api.post(path, scaling)
@@ -214,7 +214,7 @@ def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
     quotas = f"/api/v1/namespaces/{names.RESERVATION_APP}/resourcequotas"
     hard = {"hard": {"pods": "0"}}
     shares.api.post(quotas, {"metadata": {"name": "none"}, "spec": hard})
-    # No quota controller runs here: what it would write.
+    # No quota controller runs here: the test writes its status.
     shares.api.patch(f"{quotas}/none/status", {"status": {**hard, "used": {"pods": "0"}}})
     try:
         used = lambda: shares.api.get(f"{quotas}/none").get("status", {}).get("hard")  # noqa: E731
@@ -227,12 +227,12 @@ def test_a_used_up_quota_of_reservations_is_retried(shares: Shares) -> None:
 
 
 def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
-    shares.share("ends", "while-away")
+    shares.share("ends", "while-down")
     shares.share("double", "while-1", "while-2")
     shares.share("pair", "held-1", "held-2")
-    shares.share("stays", "still-used")
+    shares.share("remains", "still-used")
     shares.share("bare", "unheld")
-    for name in ("ends", "double", "pair", "stays", "bare"):
+    for name in ("ends", "double", "pair", "remains", "bare"):
         shares.live.phase(name, "Succeeded")
     shares.make("waits", tolerations=SILENT)
     shares.ask("waits", ["still-wanted"])
@@ -243,21 +243,21 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.complete("double")
     (one,) = shares.reservations("unheld")
     shares.api.request("DELETE", f"{RESERVATIONS}/{one['metadata']['name']}", {"gracePeriodSeconds": 0})
-    # A pod that another binder has bound: without our label nobody would watch it.
-    shares.api.patch(f"{shares.pods}/stays", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
-    # As KAI's binder labels it: its scheduler would not see these devices in use.
+    # A pod that another binder has bound: without our label no watch would deliver it.
+    shares.api.patch(f"{shares.pods}/remains", {"metadata": {"labels": {names.LABEL_GPU_SHARING: None}}})
+    # Labelled as by KAI's binder: its scheduler would not count these devices as used.
     prefixed = {"runai-gpu-group": None, "runai-gpu-group/held-1": "held-1", "runai-gpu-group/held-2": "held-2"}
     prefixed[names.LABEL_GPU_SHARING] = None
     shares.api.patch(f"{shares.pods}/pair", {"metadata": {"labels": prefixed}})
     shares.live.pair.launch_reconciler().wait_ready()
-    shares.freed("while-away", "while-1", "while-2")
-    # Nothing is done about it that would end somebody's pod; the operator is told.
+    shares.freed("while-down", "while-1", "while-2")
+    # No action that would end another user's pod; the operator gets a report.
     Series(shares.live).until(1, "gpu_sharing_groups_unreserved")
     assert len(shares.reservations("still-wanted", "still-used")) == 2
-    shares.live.until("the pod is labelled", lambda: shares.labels("stays").get(names.LABEL_GPU_SHARING) == "true")
+    shares.live.until("the pod is labelled", lambda: shares.labels("remains").get(names.LABEL_GPU_SHARING) == "true")
     renewed = {"runai-gpu-group": "held-1", "runai-gpu-group/held-2": "held-2", names.LABEL_GPU_SHARING: "true"}
     shares.live.until("the pod is labelled", lambda: shares.labels("pair") == renewed)
-    shares.delete("stays")
+    shares.delete("remains")
     shares.delete("pair")
     shares.freed("still-used", "held-1", "held-2")
     shares.delete("waits")
@@ -265,7 +265,7 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
 
 
 def test_a_pod_that_was_not_prepared_is_refused(shares: Shares) -> None:
-    """The mutating webhook leaves a pod alone that it does not see; here it is one that was prepared and changed."""
+    """The mutating webhook does not change a pod that it does not see; here the pod was prepared and then changed."""
     admitted = shares.make("whole")
     admitted["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}
     refused = shares.live.kubectl("create", "-f", "-", objects=admitted, check=False)

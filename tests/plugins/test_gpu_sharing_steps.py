@@ -1,4 +1,4 @@
-"""The plugin's own steps against a real API server: an attempt withdrawn while it writes, what a sweep tells."""
+"""The plugin's own steps against a real API server: an attempt withdrawn during a write, the results of a resync."""
 
 import asyncio
 import uuid
@@ -38,7 +38,7 @@ from tests.plugins.claims import NODE
 
 
 class SlowClient(KubeClient):
-    """Holds one kind of write back until told."""
+    """Blocks one kind of write until released."""
 
     def __init__(self, access: ClusterAccess, verb: str) -> None:
         super().__init__(access)
@@ -84,7 +84,7 @@ class BusyClient(KubeClient):
 
 
 class VanishingClient(KubeClient):
-    """A pod that is in the way is gone when it is looked at."""
+    """Deletes the conflicting pod before it is read."""
 
     async def get(self, resource: Resource, namespace: str, name: str, **kwargs: Any) -> dict[str, Any]:
         await self.delete(resource, namespace, name, grace_period_s=0)
@@ -100,7 +100,7 @@ async def case(cluster: Cluster) -> AsyncIterator[Case]:
     async with client:
         yield Case(client, namespace)
     for made in (namespace, f"{namespace}-devices"):
-        # A sweep sees the pods of all namespaces.
+        # A resync reads the pods of all namespaces.
         cluster.kubectl("delete", "pods", "--all", f"--namespace={made}", "--grace-period=0", "--force")
         cluster.kubectl("delete", "namespace", made, "--wait=false")
 
@@ -113,7 +113,7 @@ async def new_plugin(client: KubeClient, devices: str, passes: Passes) -> GpuSha
 
 
 def share_of(case: Case) -> dict[str, Any]:
-    """Return what a request for half a device says; the group is the test's own."""
+    """Return a request for half a device; the group is the test's own."""
     received = {"count": 1, "portion": "0.50"}
     return {
         "receivedResourceType": "Fraction",
@@ -123,13 +123,13 @@ def share_of(case: Case) -> dict[str, Any]:
 
 
 def of_half(case: Case) -> DeviceRequest:
-    """Return the claim of the pod's request."""
+    """Return the DeviceRequest of the pod's request."""
     key = ObjectKey(case.namespace, "half")
     return DeviceRequest(key, ObjectUID(""), key, NODE, case.namespace)
 
 
 async def reserve(case: Case, devices: str) -> dict[str, Any]:
-    """Have the group's device reserved and told."""
+    """Reserve the group's device and let its agent report."""
     body = reservation_object(of_half(case), ReservationSpec(devices, "image"))
     body["metadata"]["annotations"][names.RESERVED_DEVICE] = "GPU-1"
     return await case.client.create(PODS, devices, body)
@@ -144,7 +144,7 @@ def half(case: Case) -> dict[str, Any]:
 
 @pytest.mark.parametrize("verb", ["patch", "create"])
 async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
-    """Else it could take effect after the rollback that follows has looked and found nothing."""
+    """Otherwise it could take effect after the rollback that follows has found nothing."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
     made = await case.client.create(PODS, case.namespace, half(case))
@@ -167,7 +167,7 @@ async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, c
 
 
 async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) -> None:
-    """1. A request is given up, its labels go. 2. It is made anew. 3. Only then the watch shows the labels gone."""
+    """1. A request is rolled back, its labels removed. 2. It is recreated. 3. The watch delivers the removal."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
     made = await case.client.create(PODS, case.namespace, half(case))
@@ -182,7 +182,7 @@ async def test_a_pod_is_labelled_though_the_cache_lags_a_rollback(case: Case) ->
 
 
 async def test_a_reservation_deleted_during_its_creation_is_created_again(case: Case, cluster: Cluster) -> None:
-    """1. The pod of that name is there. 2. It ends. 3. It is looked at. No decision of a scheduler fails by that."""
+    """1. The pod of that name exists. 2. It ends. 3. It is read. That fails no scheduler's decision."""
     devices = f"{case.namespace}-devices"
     other = reservation_object(of_half(case), ReservationSpec(devices, "image"))
     other["metadata"]["labels"] = {}
@@ -198,7 +198,7 @@ async def test_a_reservation_deleted_during_its_creation_is_created_again(case: 
 
 
 async def unreserved(client: KubeClient, devices: str) -> float | None:
-    """Return how many groups a sweep says are in use and held by nobody."""
+    """Return how many groups a resync reports as used and without a reservation."""
     registry = CollectorRegistry()
     metrics = SharingMetrics(PluginMetrics("gpu_sharing", registry))
     passes = Passes()
@@ -211,14 +211,14 @@ async def unreserved(client: KubeClient, devices: str) -> float | None:
 
 
 async def running_share(case: Case) -> None:
-    """Have a pod run on the group's device."""
+    """Run a pod on the group's device."""
     wanted = pod("half", case.namespace, nodeName=NODE)
     wanted["metadata"]["labels"] = {names.LABEL_GPU_GROUP: case.namespace, names.LABEL_GPU_SHARING: "true"}
     await case.client.create(PODS, case.namespace, wanted)
 
 
 async def test_a_share_begun_while_a_sweep_reads_is_not_called_unreserved(case: Case, cluster: Cluster) -> None:
-    """1. The sweep reads the reservations. 2. A device is reserved and shared. 3. The sweep reads the pods."""
+    """1. The resync reads the reservations. 2. A device is reserved and shared. 3. The resync reads the pods."""
     devices = f"{case.namespace}-devices"
 
     async def share() -> None:

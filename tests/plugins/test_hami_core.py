@@ -1,4 +1,4 @@
-"""The memory limit of a share, written into a real ConfigMap by the whole pair."""
+"""The memory limit of a share, written into a real ConfigMap by the pair."""
 
 from localcluster.nodes import GPU_MEMORY_MIB
 from shared.api import names

@@ -1,4 +1,4 @@
-"""Nodes with room and without, as the API server has them when the bind is due."""
+"""Nodes with and without free capacity at the time of the bind."""
 
 import json
 import uuid
@@ -26,7 +26,7 @@ def container(**requests: str) -> dict[str, Any]:
 
 @pytest.fixture
 def node(guarded: Live) -> str:
-    """A node of this test's own: 4 cpu, 8Gi, 2 GPUs, 4 pods."""
+    """A node for this test only: 4 cpu, 8Gi, 2 GPUs, 4 pods."""
     made = node_object(f"small-{uuid.uuid4().hex[:8]}", gpus=2)
     room = {"cpu": "4", "memory": "8Gi", "pods": "4", names.RESOURCE_GPU: "2"}
     made["status"] |= {"capacity": room, "allocatable": room}
@@ -75,10 +75,10 @@ def test_what_has_left_the_node_makes_room(guarded: Live, node: str) -> None:
 
 
 def bind_together(live: Live, node: str, count: int, **requests: str) -> list[dict[str, Any]]:
-    """Create as many pods and then their requests at once; returns how each ended."""
+    """Create as many pods and then their requests together; returns how each ended."""
     pods = [f"pod-{index}" for index in range(count)]
     live.create(*[pod(name, containers=[container(**requests)]) for name in pods])
-    # One retry each, so that those that meet others on their way end soon.
+    # One retry each, so that those that conflict with others end soon.
     live.create(*[bind_request(n, node, uid=live.pod(n)["metadata"]["uid"], backoffLimit=1) for n in pods])
     return [live.phase(name, "Succeeded", "Failed")["status"] for name in pods]
 

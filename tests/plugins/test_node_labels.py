@@ -1,4 +1,4 @@
-"""The cache of node labels against a real API server: what is read, what is kept, what is evicted."""
+"""The cache of node labels against a real API server: what is read, cached and evicted."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,7 +31,7 @@ async def client(cluster: Cluster) -> AsyncIterator[Counting]:
 
 
 def mirrored(name: str, version: str = "1") -> dict[str, Any]:
-    """A node as the reconciler mirrors it."""
+    """A node as the reconciler caches it."""
     return {"metadata": {"name": name, "resourceVersion": version}}
 
 

@@ -1,4 +1,4 @@
-"""The predicted zones on a bound pod, and what that costs."""
+"""The predicted zones on a bound pod, and the calls for it."""
 
 from shared.api import names
 from tests.audit import writes_about

@@ -1,4 +1,4 @@
-"""Volumes before pods: what the API server and the real volume controller make of what the pair writes."""
+"""Volumes before pods: the pair's writes and how the API server and the real volume controller process them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,14 +21,14 @@ def storage(pair: Live) -> Iterator[Storage]:
 
 
 def failure(live: Live, name: str = "pod") -> dict[str, Any]:
-    """Wait for the request's final failure; the pod must not be bound."""
+    """Wait for the request's terminal failure; the pod must not be bound."""
     status: dict[str, Any] = live.phase(name, "Failed", "Succeeded")["status"]
     assert status["phase"] == "Failed", status
     assert "nodeName" not in live.pod(name)["spec"]
     return status
 
 
-# --- volumes that are there ---
+# --- existing volumes ---
 
 
 def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: Storage) -> None:
@@ -57,7 +57,7 @@ def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: 
     }
     assert names.SELECTED_NODE not in storage.claim()["metadata"]["annotations"]
     pair.until("the claim is bound", lambda: storage.claim()["status"]["phase"] == "Bound")
-    # One write besides those of every bind; the volume belongs to no namespace and is not among these.
+    # One write besides those of every bind; the volume is cluster-scoped and not counted here.
     pair.event("pod", "Bound")
     assert writes_about(pair, user="bowline-reconciler") == [
         ("create", "pods/binding"),
@@ -103,7 +103,7 @@ def test_a_volume_kept_for_the_claim_by_hand_is_taken_and_stays_its_own(pair: Li
     pair.request_bind()
     pair.phase("pod", "Succeeded")
     assert storage.volume_of() == "kept"
-    # The mark would let the controller give the volume away again.
+    # With the annotation the controller could unbind the volume again.
     assert names.BOUND_BY_CONTROLLER not in (storage.volume("kept")["metadata"].get("annotations") or {})
 
 
@@ -144,7 +144,7 @@ def test_without_a_volume_the_request_fails_and_nothing_is_written(pair: Live, s
     assert "claimRef" not in storage.volume("one")["spec"]
 
 
-# --- volumes that are made ---
+# --- provisioned volumes ---
 
 
 def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> None:
@@ -180,7 +180,7 @@ def test_a_rejection_is_final_for_the_node_and_is_not_retried(pair: Live, storag
     assert status["reason"].startswith(rejection)
     assert status["suggestion"] == "RescheduleElsewhere"
     assert names.SELECTED_NODE not in (storage.claim()["metadata"].get("annotations") or {})
-    # The scheduler decides anew: another node is asked, and may have room.
+    # The scheduler decides again: another node is selected, which may have capacity.
     pair.kubectl("delete", "bindrequest", "pod")
     pair.request_bind(node="gpu-node-1")
     assert storage.asked_for() == "gpu-node-1"
@@ -230,19 +230,19 @@ def test_a_withdrawn_request_ends_its_wait_and_undoes_nothing(pair: Live, storag
     pair.request_bind()
     storage.asked_for()
     pair.kubectl("delete", "bindrequest", "pod")
-    assert pair.gone(pair.request_path())
-    # The provisioner may be at it already; its volume is there for the next decision.
+    assert pair.not_found(pair.request_path())
+    # The provisioner may have started already; its volume is available to the next decision.
     assert storage.asked_for() == "gpu-node-0"
     storage.provision()
     pair.request_bind()
     pair.phase("pod", "Succeeded")
 
 
-# --- claims that are not there, not ours, not to be used ---
+# --- claims that are missing, foreign or unusable ---
 
 
 def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage: Storage) -> None:
-    """All of them in one test: a wait is told after five seconds."""
+    """All of them in one test: a wait is reported after five seconds."""
     storage.make_class(PROVISIONER)
     storage.make_class(PROVISIONER, mode="Immediate")
     storage.make_claim("immediate", cls="early")
@@ -252,13 +252,15 @@ def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage
     for name in ("immediate", "classless", "missing", "full"):
         storage.make_pod(name, name)
         pair.request_bind(name)
-    said = {name: pair.event(name, "BindingWaiting") for name in ("immediate", "classless", "missing", "full")}
-    assert "claim missing does not exist yet" in said["missing"]
-    assert f"claim immediate is not bound yet; StorageClass {storage.name('early')} binds it" in said["immediate"]
-    assert f"its StorageClass {storage.name('none')} does not exist" in said["classless"]
-    assert "a volume for claim full is being provisioned; its driver reports 1073741824 bytes at most" in said["full"]
+    notes = {name: pair.event(name, "BindingWaiting") for name in ("immediate", "classless", "missing", "full")}
+    assert "claim missing does not exist yet" in notes["missing"]
+    assert f"claim immediate is not bound yet; StorageClass {storage.name('early')} binds it" in notes["immediate"]
+    assert f"its StorageClass {storage.name('none')} does not exist" in notes["classless"]
+    assert (
+        "a volume for claim full is being provisioned; its driver reports 1073741824 bytes at most" in notes["full"]
+    )
     assert names.SELECTED_NODE not in (storage.claim("immediate")["metadata"].get("annotations") or {})
-    # What was missing comes, and the pods are bound.
+    # The missing objects are created, and the pods are bound.
     storage.make_claim("missing", cls="late")
     storage.provision("missing")
     storage.provision("full")
@@ -267,7 +269,7 @@ def test_steps_of_other_controllers_are_awaited_and_reported(pair: Live, storage
 
 
 def make_capacity(live: Live, storage: Storage, size: str) -> None:
-    """Publish what the driver has room for on every node."""
+    """Publish the driver's capacity on every node."""
     driver = {"metadata": {"name": PROVISIONER}, "spec": {"storageCapacity": True, "attachRequired": False}}
     live.kubectl("apply", "-f", "-", objects={"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", **driver})
     live.cluster.api.post(
@@ -294,8 +296,8 @@ def test_a_claim_that_is_being_deleted_is_final(pair: Live, storage: Storage) ->
 
 def test_a_claim_that_lost_its_volume_is_final(pair: Live, storage: Storage) -> None:
     storage.make_class()
-    # Bound by hand to a volume that is not there: the controller calls it lost.
-    storage.make_claim(volumeName=storage.name("gone"))
+    # Bound by hand to a volume that does not exist: the controller reports Lost.
+    storage.make_claim(volumeName=storage.name("absent"))
     pair.kubectl("annotate", "pvc", "data", f"{names.BIND_COMPLETED}=yes")
     pair.until("the claim is lost", lambda: storage.claim()["status"].get("phase") == "Lost")
     storage.make_pod()
@@ -311,7 +313,7 @@ def test_an_ephemeral_volume_is_bound_with_its_pod(pair: Live, storage: Storage)
     storage.make_class(PROVISIONER)
     pair.create_pod(volumes=ephemeral(storage))
     pair.request_bind()
-    pair.until("the claim is made", lambda: not pair.gone(storage.claim_path("pod-scratch")) or None)
+    pair.until("the claim is made", lambda: not pair.not_found(storage.claim_path("pod-scratch")) or None)
     storage.provision("pod-scratch")
     pair.phase("pod", "Succeeded")
 

@@ -1,7 +1,7 @@
-"""What kube-scheduler leaves on volumes and claims, and what Bowline leaves: the same fields, by the same controller.
+"""The fields that kube-scheduler and Bowline set on PVs and PVCs: the same, with the same controller.
 
-The real kube-scheduler schedules and binds one pod, the pair carries out a decision for another that is the same but
-for its name. Runs where kube-scheduler is at hand.
+The real kube-scheduler schedules and binds one pod; the pair executes a decision for another that is equal except for
+its name. Runs where kube-scheduler is available.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,13 +19,13 @@ from tests.plugins.storage import PROVISIONER, Storage
 
 pytestmark = needs_kube_scheduler
 
-# What differs from one object to the next, whoever binds it.
+# Fields that differ between objects, whichever scheduler binds them.
 _OWN = ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields", "generation")
 
 
 @pytest.fixture(scope="module")
 def storage() -> Iterator[Storage]:
-    """A cluster where both schedulers are at home."""
+    """A cluster where both schedulers can run."""
     with Cluster.start(ClusterSpec(scheduler=True)) as cluster:
         cluster.make_nodes(1)
         cluster.make_namespace("compared")
@@ -49,7 +49,7 @@ def made(storage: Storage, name: str) -> None:
 
 
 def left(storage: Storage, name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Claim and volume as they are in the end, without what is each object's own."""
+    """PVC and PV in their final state, without the fields that are each object's own."""
     live = storage.live
     live.until(f"claim {name} is bound", lambda: storage.claim(name)["status"].get("phase") == "Bound")
     path = f"/api/v1/persistentvolumes/{storage.claim(name)['spec']['volumeName']}"

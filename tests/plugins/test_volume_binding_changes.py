@@ -1,4 +1,4 @@
-"""What changes while a volume is being bound, where no volume controller is faster than the test."""
+"""Changes while a volume is being bound, without a volume controller, which could be faster than the test."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -38,7 +38,7 @@ def storage(bare_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[S
 
 
 class Counting(KubeClient):
-    """Records what is listed."""
+    """Records the lists."""
 
     listed: list[str]
 
@@ -63,7 +63,7 @@ async def process(client: KubeClient, **args: Any) -> VolumeBinding:
 
 
 async def context(storage: Storage, client: KubeClient, name: str, *claims: str) -> BindContext:
-    """An attempt for a pod that mounts the claims; neither pod nor request need be stored."""
+    """A context for a pod that mounts the claims; neither pod nor request need be stored."""
     namespace = storage.live.namespace
     request = decode_bind_request(stored(bind_request(name, NODE, namespace, f"uid-{name}"), f"br-{name}"))
     mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
@@ -96,7 +96,7 @@ async def test_a_wait_ends_when_others_change_the_volume(storage: Storage, clien
     plugin, c = await process(client), await context(storage, client, "pod", "data")
     waiting = await plugin.pre_bind(c)
     assert waiting.code is Code.WAIT
-    # In the version that the plugin's own write has made: that write is no reason to look again.
+    # The version of the plugin's own write: that write must not wake the request.
     volume = storage.volume("v")
     assert (storage.name("v"), volume["metadata"]["resourceVersion"]) in [
         (ref.key.name, ref.resource_version) for ref in waiting.wake_on
@@ -109,7 +109,7 @@ async def test_a_wait_ends_when_others_change_the_volume(storage: Storage, clien
     assert (
         f"volume {storage.name('v')} was reserved for claim data, and its claimRef has been changed" in status.message
     )
-    assert "claimRef" not in storage.volume("v")["spec"], "what was withdrawn is not taken again"
+    assert "claimRef" not in storage.volume("v")["spec"], "a withdrawn request reserves nothing again"
 
 
 @pytest.mark.parametrize("spare", [True, False])

@@ -1,4 +1,4 @@
-"""A namespace of its own for each test, on an API server for reconcilers only: they cache pods of all namespaces."""
+"""A namespace per test, on an API server for reconcilers only: they cache pods of all namespaces."""
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -25,7 +25,7 @@ def bare_cluster() -> Iterator[Cluster]:
 
 
 async def stage_on(cluster: Cluster) -> AsyncIterator[Stage]:
-    """A namespace of a test's own on the cluster."""
+    """A namespace for this test only."""
     access = await load_access(cluster.kubeconfig)
     async with KubeClient(access, ClientOptions(name="bowline-test")) as client:
         namespace = f"test-{uuid.uuid4().hex[:8]}"

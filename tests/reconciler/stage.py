@@ -1,8 +1,8 @@
-"""A whole reconciler within the test's own event loop, working on a real API server.
+"""A complete reconciler in the test's event loop, on a real API server.
 
-Everything between the API server and the test's plugins is the real thing, leader election included; what a process
-adds to it (options, probes, signals) is left out. Within one loop a test can hold a plugin at any point, and knows
-what has been called, without waiting for anything but conditions.
+All components between the API server and the test's plugins are real, leader election included; those of the process
+(options, probes, signals) are left out. Within one loop a test can block a plugin at any point and record the calls,
+and waits only for conditions.
 """
 
 import asyncio
@@ -42,18 +42,18 @@ from tests.fault_proxy.server import FaultProxy
 from tests.kube.wire import Wire
 from tests.waiting import until, until_awaited
 
-# So short that a rollback in a test does not wait for a Binding nobody has sent; tests of that wait set their own.
+# Short, so that a rollback does not wait for a Binding that was never sent; tests of that wait set their own.
 NO_FLIGHT = timedelta(milliseconds=1)
-# So slow that no renewal or retry is ever due within a test.
+# Long: no renewal or retry is due within a test.
 SLOW_LEASE = LeaseTimings(timedelta(hours=3), timedelta(hours=2), timedelta(hours=1))
-# By how much a wall clock is wrong, or is set while the process runs.
+# Errors of the wall clock, or steps of it while the process runs.
 CLOCK_ERRORS = (timedelta(), timedelta(minutes=11), timedelta(minutes=-11))
 
 Act = Callable[[BindContext], Awaitable[Status]]
 
 
 class ShiftedClock(SystemClock):
-    """The machine's clock: ``passed`` is time that passes, ``shift`` is how far the wall clock alone is set."""
+    """The machine's clock: ``passed`` is elapsed time, ``shift`` is how far only the wall clock is set."""
 
     def __init__(self) -> None:
         self.shift = timedelta()
@@ -67,7 +67,7 @@ class ShiftedClock(SystemClock):
 
 
 class Scripted(Plugin):
-    """Does at each point what the test says, and keeps what was called: ``(point, request name, request UID)``."""
+    """Calls the test's function at each point and records ``(point, request name, request UID)``."""
 
     name = "scripted"
 
@@ -90,11 +90,11 @@ class Scripted(Plugin):
         self.sources = tuple(sources)
 
     def points(self, name: str) -> list[str]:
-        """What was called for the request of that name, in order."""
+        """The points called for the request of that name, in order."""
         return [point for point, called, _ in self.calls if called == name]
 
     def uids(self, point: str) -> list[str]:
-        """Of which requests that point was called, in order."""
+        """The UIDs of the requests for which that point was called, in order."""
         return [uid for called, _, uid in self.calls if called == point]
 
     def supported_allocations(self, request: BindRequest) -> Collection[AllocationKind]:
@@ -127,7 +127,7 @@ class Scripted(Plugin):
 
 @dataclass
 class Working:
-    """A reconciler at work. ``crash`` ends it in the middle of whatever it does; a Lease may still be given back."""
+    """A running reconciler. ``crash`` ends it at any point; its Lease may still be released."""
 
     parts: Components
     stop: asyncio.Event
@@ -136,31 +136,31 @@ class Working:
     watching: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def seen(self, namespace: str, name: str = "pod") -> BindRequest | None:
-        """The request as the reconciler's own watch shows it."""
+        """The request as the reconciler's cache contains it."""
         return self.parts.informers.request(ObjectKey(namespace, name))
 
     def decided(self, namespace: str, name: str = "pod") -> list[str]:
-        """What its passes over the request have decided."""
+        """The decisions of its passes over the request."""
         return [entry.decision for entry in self.parts.observation.journal.of(ObjectKey(namespace, name))]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What is remembered."""
+        """The sizes of the reconciler's state."""
         return self.parts.reconciler.sizes
 
     async def hang(self, watch: str) -> None:
-        """Let a watch bring nothing more, as one does whose connection hangs."""
+        """Block a watch: it delivers no events, like a hanging connection."""
         await _end([self.watching[watch]])
 
     def go_on(self, watch: str) -> None:
-        """Let it go on where it was."""
+        """Unblock it where it stopped."""
         self.watching[watch] = asyncio.create_task(self.parts.reflectors[watch].run())
 
     async def crash(self) -> None:
         await _end([*self.tasks, *self.watching.values()])
 
     async def leave(self) -> None:
-        """Stop as a process does: finish, release the Lease."""
+        """Stop as a process does: drain, release the Lease."""
         self.stop.set()
         await asyncio.wait(self.tasks[:1])
         await _end([*self.tasks, *self.watching.values()])
@@ -173,7 +173,7 @@ async def _end(tasks: Sequence["asyncio.Task[None]"]) -> None:
 
 
 class Stage:
-    """A namespace on the API server, a client of the test's own and, on request, reconcilers."""
+    """A namespace on the API server, the test's client and, on request, reconcilers."""
 
     def __init__(self, client: KubeClient, access: ClusterAccess, namespace: str) -> None:
         self.client = client
@@ -193,7 +193,7 @@ class Stage:
         lease: str = "reconciler",
         registry: str = "",
     ) -> AsyncIterator[Working]:
-        """Run a reconciler with these plugins and the default binder; ends with the block."""
+        """Run a reconciler with these plugins and the default binder until the block ends."""
         settings = Settings(binding=binding or Binding(in_flight_timeout=NO_FLIGHT))
         given = options or ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=self.clock)
         async with KubeClient(access or self.access, given) as client:
@@ -216,7 +216,7 @@ class Stage:
 
     @asynccontextmanager
     async def wire(self) -> AsyncIterator[tuple[Wire, ClusterAccess]]:
-        """A wire to the API server that can be cut, and the way in at its other end."""
+        """A relay to the API server that can be cut, and the access through it."""
         server = urlsplit(self.access.server)
         assert server.hostname is not None
         assert server.port is not None
@@ -225,7 +225,7 @@ class Stage:
 
     @asynccontextmanager
     async def proxied(self, cluster: Cluster) -> AsyncIterator[tuple[FaultProxy, ClusterAccess]]:
-        """A fault proxy in front of the API server, and the access of an administrator through it."""
+        """A fault proxy in front of the API server, and the administrator's access through it."""
         subject = f"--serviceaccount={self.namespace}:proxied"
         binding = f"proxied-{self.namespace}"
         cluster.kubectl("create", "serviceaccount", "proxied", f"--namespace={self.namespace}")
@@ -238,7 +238,7 @@ class Stage:
             cluster.kubectl("delete", "clusterrolebinding", binding)
 
     async def clear(self) -> None:
-        """Leave nothing that another test's reconciler would find."""
+        """Delete everything that another test's reconciler would process."""
         for request in await self.client.list_all(BINDREQUESTS, self.namespace):
             name = request["metadata"]["name"]
             with suppress(NotFound):
@@ -248,7 +248,7 @@ class Stage:
             with suppress(NotFound):
                 await self.delete_pod(found["metadata"]["name"])
 
-    # --- acting ---
+    # --- writes ---
 
     async def create_pod(self, name: str = "pod", **spec: Any) -> str:
         made = await self.client.create(PODS, self.namespace, pod(name, self.namespace, **spec))
@@ -271,26 +271,26 @@ class Stage:
         """Delete the BindRequest."""
         await self.client.delete(BINDREQUESTS, self.namespace, name)
 
-    async def past_the_quiet(self, working: Working, *names: str) -> None:
-        """Let waits grow so old that they are told about; from then on only a change wakes them."""
-        sleepers = working.parts.wait_index
-        await until(lambda: len(sleepers) >= len(names))
+    async def past_the_silent_period(self, working: Working, *names: str) -> None:
+        """Let waits last long enough to be reported; from then on only a change wakes them."""
+        index = working.parts.wait_index
+        await until(lambda: len(index) >= len(names))
         self.clock.passed += timedelta(seconds=6)
         for name in names:
-            body = {"metadata": {"labels": {"look": "again"}}}
+            body = {"metadata": {"labels": {"touched": "yes"}}}
             await self.client.patch(BINDREQUESTS, self.namespace, name, body)
         for name in names:
             await until_awaited(partial(self.status, name), lambda status: "Waiting" in status.get("reason", ""))
-            # The echo of its own write wakes it once more.
-            await until(partial(self._sleeps_on_what_is_told, working, name))
+            # The watch event of its own write wakes it once more.
+            await until(partial(self._is_reported_and_idle, working, name))
 
-    def _sleeps_on_what_is_told(self, working: Working, name: str) -> bool:
+    def _is_reported_and_idle(self, working: Working, name: str) -> bool:
         memory = working.parts.reconciler.states.get(ObjectKey(self.namespace, name))
         seen = working.seen(self.namespace, name)
-        told = seen is not None and "Waiting" in seen.status.get("reason", "")
-        return told and memory is not None and memory.running is None
+        reported = seen is not None and "Waiting" in seen.status.get("reason", "")
+        return reported and memory is not None and memory.running is None
 
-    # --- looking ---
+    # --- reads ---
 
     async def pod(self, name: str = "pod") -> dict[str, Any]:
         return await self.client.get(PODS, self.namespace, name)
@@ -306,17 +306,17 @@ class Stage:
         """Wait until the request is in one of the phases; returns its status."""
         return await until_awaited(lambda: self.status(name), lambda status: status.get("phase") in phases)
 
-    async def request_gone(self, name: str = "pod") -> None:
-        """Wait until the request is gone."""
+    async def request_deleted(self, name: str = "pod") -> None:
+        """Wait until the request is deleted."""
 
-        async def look() -> bool:
+        async def deleted() -> bool:
             try:
                 await self.request(name)
             except NotFound:
                 return True
             return False
 
-        await until_awaited(look, bool)
+        await until_awaited(deleted, bool)
 
     async def events(self, name: str = "pod") -> list[str]:
         """Reasons of Bowline's events about an object, oldest first."""
@@ -330,7 +330,7 @@ class Stage:
 
 
 class Hold:
-    """Holds a plugin until the test lets go: ``await hold(c)`` in the plugin, ``reached`` and ``go`` in the test."""
+    """Blocks a plugin: ``await hold(c)`` in the plugin, ``reached`` and ``go`` in the test."""
 
     def __init__(self, answer: Status | None = None) -> None:
         self.reached = asyncio.Event()

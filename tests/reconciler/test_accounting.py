@@ -1,4 +1,4 @@
-"""Time that is not the plugin's uses no attempt: an API server that hangs, a limit on writes."""
+"""Time that the plugin does not use costs no attempt: a hanging API server, a limit on writes."""
 
 from contextlib import suppress
 
@@ -24,7 +24,7 @@ NO_RETRY = Binding(backoff_limit=0, in_flight_timeout=NO_FLIGHT)
 
 
 class Impatient(Scripted):
-    """Has two seconds for a call."""
+    """Has a budget of two seconds per call."""
 
     name = "impatient"
     budgets = Budgets(call_s=2, rollback_s=2)
@@ -51,7 +51,7 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
         async with stage.working(plugin, binding=NO_RETRY, access=access):
             await stage.create_pod()
             await stage.request_bind()
-            # It comes again although the first request is still held.
+            # It calls again although the first request is still held.
             await until(lambda: plugin.points("pod").count(point) == 2)
             status = await stage.phase("pod", "Failed", "Succeeded")
     if point == "pre_bind":
@@ -71,7 +71,7 @@ async def test_a_limit_on_writes_uses_no_attempt_however_long_its_queue(stage: S
                 await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body)
         return Status.ok()
 
-    # The last of 24 writes has its turn after 4.6 seconds, more than twice the budget of a call.
+    # The last of 24 writes is sent after 4.6 seconds, more than twice the budget of a call.
     limits = {WriteClass.WRITE: Limiter(5)}
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
     pods = [f"pod-{number}" for number in range(4)]

@@ -1,4 +1,4 @@
-"""The context of an attempt is one and the same up to post_bind, and nothing in it is a cache's own object."""
+"""An attempt has one context up to post_bind, which shares no object with a cache."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ ADDED = {"example.com/device": "gpu-7"}
 
 
 class Annotates(Scripted):
-    """Adds an annotation to the Binding and keeps the contexts of bind and post_bind."""
+    """Adds an annotation to the Binding and records the contexts of bind and post_bind."""
 
     name = "annotates"
 
@@ -70,7 +70,7 @@ async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage
             raw["metadata"].setdefault("labels", {})["written"] = "here"
         if ctx.attempt == 1:
             return Status.retry("once more")
-        return Status.wait("to be looked at")
+        return Status.wait("to be inspected")
 
     plugin = Scripted(pre_bind=writes)
     async with stage.working(plugin) as working:
@@ -85,4 +85,4 @@ async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage
         for raw in (request.raw, pod, node):
             assert "written" not in (raw["metadata"].get("labels") or {})
         await stage.withdraw()
-        await stage.request_gone()
+        await stage.request_deleted()

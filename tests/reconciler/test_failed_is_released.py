@@ -1,8 +1,8 @@
 """Failed means released: a scheduler may delete a Failed request and create another of its name in the same cycle.
 
-KAI-Scheduler does so. If the finalizer were still on the Failed request, the name would still be taken, and the rest
-of the gang would get no requests. Here a scheduler does it as soon as a watch shows Failed.
-``BOWLINE_TEST_REPLACEMENTS`` is how many requests are replaced per test; the default keeps the test short.
+KAI-Scheduler does so. If the finalizer were still on the Failed request, its name would be taken, and the rest of the
+gang would get no requests. Here a scheduler does it as soon as a watch reports Failed.
+``BOWLINE_TEST_REPLACEMENTS`` is the number of replaced requests per test; the default keeps the test short.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from tests.waiting import until
 
 REPLACEMENTS = int(os.environ.get("BOWLINE_TEST_REPLACEMENTS", "100"))
 PODS = 10
-# One in so many writes of its kind kills the process. The finalizer is put on, then dropped, by patches alike.
+# One in so many writes of its kind kills the process. Patches add and drop the finalizer.
 KILLED_EVERY = 7
 
 
 @dataclass
 class Scheduler:
-    """Deletes each Failed request and creates the next one of its name, until there have been enough."""
+    """Deletes each Failed request and creates the next one of its name, until enough were replaced."""
 
     client: KubeClient
     namespace: str
@@ -98,7 +98,7 @@ async def cannot(_: object) -> Status:
 
 def check(scheduler: Scheduler) -> None:
     assert scheduler.replaced >= REPLACEMENTS
-    assert scheduler.held == [], "nothing of ours may hold a Failed request"
+    assert scheduler.held == [], "no finalizer of Bowline may be on a Failed request"
     assert scheduler.collisions == []
 
 

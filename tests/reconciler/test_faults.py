@@ -1,4 +1,4 @@
-"""Faults of other binders that concern no subject of their own here; each under its number."""
+"""Faults of other binders that have no test module of their own; each with its number."""
 
 import asyncio
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ async def test_no_event_shortens_a_backoff(stage: Stage) -> None:
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
-        # The next attempt is minutes away, however often something wakes the request, whatever the wall clock shows.
+        # The next attempt is due in minutes, whatever events arrive and whatever the wall clock shows.
         stage.clock.shift += timedelta(hours=3)
         key = ObjectKey(stage.namespace, "pod")
         for label in ("1", "2", "3"):
@@ -69,7 +69,7 @@ async def test_a_conflict_is_final_and_reported_to_the_scheduler(stage: Stage, r
         status = await stage.phase("pod", "Failed")
     assert status["reason"] == f"{reason.value}: scripted: it is not free"
     assert status["suggestion"] == "RescheduleElsewhere"
-    assert status["failedAttempts"] == 5, "fewer would read as still trying"
+    assert status["failedAttempts"] == 5, "schedulers read fewer as unfinished"
     assert plugin.points("pod") == ["pre_bind"]
 
 
@@ -103,7 +103,7 @@ async def test_a_missing_right_is_final_and_named(bare_cluster: Cluster, stage: 
         async with stage.working(plugin, access=access) as working:
             await stage.create_pod()
             await stage.request_bind()
-            # An authorizer that has just started denies what it will grant: nothing is terminal for a minute.
+            # An authorizer that has just started denies valid requests: for a minute no failure is terminal.
             await until(lambda: working.sizes["transientFailures"] == 1)
             assert await stage.status() == {}
             stage.clock.passed += timedelta(minutes=1)
@@ -139,8 +139,8 @@ async def test_watches_continue_while_every_worker_is_busy(stage: Stage) -> None
 @pytest.mark.parametrize(
     "annotations",
     [
-        pytest.param({"no blanks/allowed here": "x"}, id="a key that is none"),
-        pytest.param({"example.com/big": "x" * 262_144}, id="too much of it"),
+        pytest.param({"no blanks/allowed here": "x"}, id="an invalid key"),
+        pytest.param({"example.com/big": "x" * 262_144}, id="too large"),
     ],
 )
 async def test_no_binding_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
@@ -160,7 +160,7 @@ async def test_no_binding_is_sent_that_would_spoil_the_pod(stage: Stage, annotat
 
 
 class Gate(Limiter):
-    """A limit that lets nobody pass until it is opened."""
+    """A limiter that blocks all writes until it is opened."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -206,7 +206,7 @@ async def test_a_limit_on_bindings_does_not_hold_up_preparation_and_verdicts(sta
 
 
 async def test_pre_bind_of_neighbours_runs_at_the_same_time(stage: Stage) -> None:
-    """Two plugins, each of which goes on only when the other has begun."""
+    """Two plugins, each of which continues only after the other has started."""
     both = asyncio.Barrier(2)
 
     async def meets(ctx: BindContext) -> Status:

@@ -70,7 +70,7 @@ def their_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 async def stage(their_cluster: Cluster) -> AsyncIterator[Stage]:
-    """A stage on it."""
+    """A stage on that control plane."""
     async for made in stage_on(their_cluster):
         yield made
 
@@ -86,11 +86,11 @@ async def test_requests_are_carried_out_and_finished_ones_take_no_memory(stage: 
         assert len(working.parts.informers.requests.store) == 0
     async with stage.working() as working:
         await until(working.parts.informers.requests.synced.is_set)
-        assert len(working.parts.informers.requests.store) == 0, "nor when they are listed"
+        assert len(working.parts.informers.requests.store) == 0, "also not after a list"
 
 
 async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
-    """A rollback that goes on writes its block again and again; here there is nothing to write after the first."""
+    """A pending rollback repeats its status write; here no second write is needed."""
     rounds: list[str] = []
     registry = CollectorRegistry()
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, metrics=KubeMetrics(registry))
@@ -109,7 +109,7 @@ async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
     assert len(rounds) == 4
     assert status["reason"].startswith("Rejected: ")
     assert set(status) == {"phase", "reason", "failedAttempts"}
-    # That the rollback is not complete, and that the request has failed; the first taught which fields are kept.
+    # RolledBack is False, and Failed; the first write showed which fields are stored.
     writes = {"verb": "patch", "resource": f"{names.PLURAL}/status", "code": "200"}
     assert registry.get_sample_value("bowline_kube_requests_total", writes) == 2
 
@@ -127,7 +127,7 @@ async def test_the_backoff_is_kept_although_its_time_cannot_be_stored(stage: Sta
         await stage.request_bind()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
         assert "nextAttemptTime" not in await stage.status()
-        # Whatever happens to the request, no attempt is made before its time.
+        # No event of the request causes an attempt before its time.
         for label in ("1", "2", "3"):
             body = {"metadata": {"labels": {"touched": label}}}
             made = await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
@@ -152,7 +152,7 @@ async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
         await until(lambda: memory.retry_at is not None)
         assert plugin.calls == []
         stage.clock.passed += timedelta(minutes=2)
-        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"look": "again"}}})
+        await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
         await stage.phase("pod", "Succeeded")
 
 
@@ -175,7 +175,7 @@ async def test_their_finished_requests_are_swept_too(stage: Stage) -> None:
     assert await sweep.round() == 0
     stage.clock.passed += timedelta(hours=2)
     assert await sweep.round() >= 1
-    await stage.request_gone()
+    await stage.request_deleted()
 
 
 async def fails_at_first(ctx: BindContext) -> Status:

@@ -1,4 +1,4 @@
-"""A call that fails for one object is that object's failure: it is reported, it ends, and it delays no other.
+"""A call that fails for one object fails only that object's request: reported, bounded, and no delay for others.
 
 The webhook here is a real configuration whose endpoint refuses connections, limited to one namespace by its selector.
 """
@@ -33,7 +33,7 @@ Proxied = tuple[FaultProxy, ClusterAccess]
 BINDINGS = Match(("create",), "pods", "binding")
 LABEL = "tests.bowline.dev/broken"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
-# Nothing listens on it.
+# No process listens on it.
 REFUSES = "https://127.0.0.1:1/"
 # As many as there are workers.
 BROKEN = 64
@@ -42,7 +42,7 @@ HEALTHY = 5
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A namespace whose webhook on pods/binding is down, and how to remove the webhook."""
+    """A namespace whose webhook on pods/binding is down, and a function that removes the webhook."""
 
     stage: Stage
     webhook: str
@@ -54,7 +54,7 @@ class Broken:
 
 @pytest.fixture
 async def broken(stage: Stage) -> AsyncIterator[Broken]:
-    """Another namespace than the stage's."""
+    """A namespace other than the stage's."""
     namespace = f"broken-{uuid.uuid4().hex[:8]}"
     other = Stage(stage.client, stage.access, namespace)
     await stage.client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": {LABEL: namespace}}})
@@ -78,7 +78,7 @@ async def broken(stage: Stage) -> AsyncIterator[Broken]:
 
 
 async def _is_in_force(stage: Stage) -> bool:
-    """Whether the API server calls the webhook already; it learns of it by a watch."""
+    """Whether the API server calls the webhook already; it watches the configuration."""
     with suppress(NotFound):
         await stage.delete_pod("canary")
     await stage.client.create(PODS, stage.namespace, pod("canary", stage.namespace))
@@ -92,7 +92,7 @@ async def _is_in_force(stage: Stage) -> bool:
 
 
 def counted(stage: Stage) -> tuple[ClientOptions, Callable[[], float]]:
-    """Options of a client, and how many of its Bindings have been answered 500."""
+    """Options of a client, and a function that counts its Bindings with a reply of 500."""
     registry = CollectorRegistry()
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, metrics=KubeMetrics(registry))
     labels = {"verb": "create", "resource": "pods/binding", "code": "500"}
@@ -111,7 +111,7 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
     options, rejected = counted(stage)
     async with stage.working(options=options) as working:
         await until(lambda: rejected() >= BROKEN)
-        # Every worker has been released: the requests are delayed, none is being processed.
+        # Every worker is free: the requests are delayed, none is being processed.
         await until(lambda: is_idle(working, delayed=BROKEN))
         for number in range(HEALTHY):
             await stage.create_pod(f"healthy-{number}")
@@ -178,9 +178,9 @@ async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
         pytest.param([Rule(Page(404), BINDINGS, nth=1)], id="404 to the Binding"),
         pytest.param(
             [Rule(Answer(503), BINDINGS, nth=1), Rule(Page(404), Match(("get",), "pods"), nth=1)],
-            id="404 to the look at the pod",
+            id="404 to the pod read",
         ),
-        pytest.param([Rule(Page(404), Match(("get",), "bindrequests"), nth=1)], id="404 to the look at the request"),
+        pytest.param([Rule(Page(404), Match(("get",), "bindrequests"), nth=1)], id="404 to the request read"),
         pytest.param([Rule(Page(413), Match(("patch",), "bindrequests", "status"), nth=1)], id="413 to the status"),
         pytest.param(
             [Rule(Answer(403, message='User "r" cannot create resource "pods/binding"'), BINDINGS, nth=1)],
@@ -209,11 +209,11 @@ async def test_an_outage_costs_one_probe_for_all_requests_and_a_few_log_lines(
         await until(lambda: working.parts.controller.queue.is_open)
         caplog.clear()
         calls = Match(("get", "list", "create", "patch", "update", "delete"))
-        proxy.add(Rule(Answer(503, message="etcd is away"), calls))
+        proxy.add(Rule(Answer(503, message="etcd is unavailable"), calls))
         for number in range(count):
             await stage.request_bind(f"pod-{number}")
         await until(lambda: not working.client.availability.available)
-        # What was under way has ended; from here on nothing is sent for any request.
+        # All calls have ended; from here on none is sent for any request.
         await until(lambda: is_idle(working, delayed=0))
         seen = len(proxy.exchanges())
         await until(lambda: sum(_is_probe(e.call) for e in proxy.exchanges()[seen:]) >= 3)
@@ -251,7 +251,7 @@ async def test_a_leader_that_stops_posts_no_binding_again(stage: Stage, proxied:
 
 
 async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stage: Stage, proxied: Proxied) -> None:
-    """429 says nothing about the object, so only time makes it the request's own."""
+    """A 429 is not about the object, so only its duration makes it the request's own failure."""
     proxy, access = proxied
     proxy.add(Rule(Answer(429, retry_after_s=1), BINDINGS))
     async with stage.working(access=access) as working:

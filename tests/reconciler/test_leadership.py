@@ -1,4 +1,4 @@
-"""How a term begins and ends: watches first, and nothing once another process may lead."""
+"""Start and end of a term: watches first, and no writes once another process may lead."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -27,7 +27,7 @@ QUICK = LeaseTimings(timedelta(seconds=12), timedelta(seconds=8), timedelta(seco
 
 
 class Starts(Scripted):
-    """Records start and stop. ``start_ends``: start waits for it; its own worker is kept busy from start on."""
+    """Records start and stop. ``start_ends``: start waits for it; its worker is busy from start on."""
 
     def __init__(self, sources: Iterable[EventSource] = (), *, start_ends: bool = True) -> None:
         super().__init__(sources=sources)
@@ -60,14 +60,14 @@ class Starts(Scripted):
 
 
 async def holder(stage: Stage, lease: str = "reconciler") -> str:
-    """Return the identity that holds the Lease; empty while there is none."""
+    """Return the identity that holds the Lease; empty without one."""
     found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
     return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
 
 @asynccontextmanager
 async def partitioned(stage: Stage, plugin: Scripted) -> AsyncIterator[tuple[Wire, Working]]:
-    """A leader behind a wire that can be cut, with a standby beside it that takes over."""
+    """A leader behind a relay that can be cut, with a standby that takes over."""
     async with (
         stage.wire() as (wire, access),
         stage.working(plugin, timings=QUICK, access=access) as leader,
@@ -90,7 +90,7 @@ async def test_losing_the_lease_cancels_the_plugins_start_and_ends_their_workers
         await another_leads(stage, first)
         assert plugin.terms == ["start", "cancelled", "stop"]
         worked = plugin.worked
-        await wire.mend()
+        await wire.restore()
         with pytest.raises(ConnectionFailed, match="no longer leads"):
             await plugin.client.create(CONFIGMAPS, stage.namespace, configmap("late"))
         await until(lambda: all(r.connected_since for r in leader.parts.reflectors.values()))
@@ -109,7 +109,7 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
         await until(lambda: not leader.parts.controller.queue.is_open)
         await wire.cut()
         await another_leads(stage, first)
-        assert bind.cancelled, "past the point of no return, and still not to be written by two"
+        assert bind.cancelled, "cancelled even past the point of no return: two must not write"
         await stage.phase("pod", "Succeeded")
 
 
@@ -128,7 +128,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
             missing = working.parts.unsynced()
             assert missing is not None
             assert missing.startswith("plugin scripted, watch of configmaps")
-            assert not await holder(stage), "one that could not work must not keep others from it"
+            assert not await holder(stage), "a process that cannot work must not block others"
             gate.open()
             await until(lambda: "started" in plugin.terms)
             assert len(working.parts.reflectors["scripted/0"].store) >= 1
@@ -136,7 +136,7 @@ async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(
 
 
 async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Stage) -> None:
-    """A plugin may watch what only newer API servers have."""
+    """A plugin may watch a resource that only newer API servers have."""
     later = Resource("later.bowline.dev", "v1", "laters", "Later")
     plugin = Starts([EventSource(later)])
     async with stage.working(plugin) as working:

@@ -1,4 +1,4 @@
-"""The API server's own trouble: however long it lasts, it costs no request an attempt and ends none."""
+"""Failures of the API server: however long they last, they use no attempt and end no request."""
 
 from datetime import timedelta
 
@@ -24,12 +24,12 @@ async def test_twenty_minutes_without_the_api_server_cost_no_attempt_and_end_no_
         await hold.reached.wait()
         await wire.cut()
         hold.go.set()
-        # Nothing can be sent or read; once the outage is known, requests are held back.
+        # No request can be sent; once the outage is known, requests are held back.
         await until(
             lambda: working.sizes["transientFailures"] == 1 and not working.parts.client.availability.available
         )
         stage.clock.passed += timedelta(minutes=20)
-        await wire.mend()
+        await wire.restore()
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert "failedAttempts" not in status
@@ -46,18 +46,18 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in working.parts.informers.reflectors.values()))
         stage.clock.passed += timedelta(minutes=20)
-        await wire.mend()
+        await wire.restore()
         await until(lambda: all(r.connected_since for r in working.parts.informers.reflectors.values()))
-        looks = len(plugin.calls)
+        calls = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.calls) > looks and working.sizes["waitIndex"] == 1)
+        await until(lambda: len(plugin.calls) > calls and working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
 
 
 async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_deadline(stage: Stage) -> None:
-    """What a load balancer does to a watch that says nothing for a while, again and again."""
+    """A load balancer closes an idle watch, repeatedly."""
     plugin = needs("data")
     binding = Binding(wait_timeout=timedelta(seconds=100), in_flight_timeout=NO_FLIGHT)
     async with stage.wire() as (wire, access), stage.working(plugin, access=access, binding=binding) as working:
@@ -74,12 +74,12 @@ async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_d
         await until(lambda: working.sizes["waitIndex"] == 1)
         await wire.cut()
         await until(lambda: all(r.connected_since is None for r in reflectors))
-        await wire.mend()
+        await wire.restore()
         await until(lambda: all(r.connected_since for r in reflectors))
         stage.clock.passed += timedelta(seconds=30)
-        looks = len(plugin.calls)
+        calls = len(plugin.calls)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.calls) > looks and not working.parts.observation.passes)
+        await until(lambda: len(plugin.calls) > calls and not working.parts.observation.passes)
         status = await stage.status()
     assert status.get("reason", "").startswith("WaitTimeout: ")
 
@@ -103,8 +103,8 @@ async def test_a_wait_whose_expiry_was_not_written_is_evaluated_again(stage: Sta
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await until(lambda: plugin.points("pod")[-1] == "rollback")
         await until(lambda: all(r.connected_since is None for r in reflectors))
-        await wire.mend()
-        # Contact is new: it waits for a minute more.
+        await wire.restore()
+        # Contact is recent: it waits for a minute more.
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
@@ -145,7 +145,7 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
             await stage.create_pod()
             await stage.request_bind()
             await until(lambda: working.sizes["transientFailures"] == 1)
-            await wire.mend()
+            await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert "failedAttempts" not in status
@@ -153,7 +153,7 @@ async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: 
 
 
 async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(stage: Stage) -> None:
-    """The failure's write is lost on the way; nothing is tried again before it is written."""
+    """The failure's status write is lost; no attempt follows before it is stored."""
     async with stage.wire() as (wire, access):
 
         async def fails_and_cuts(ctx: BindContext) -> Status:
@@ -168,7 +168,7 @@ async def test_a_status_that_could_not_be_written_is_retried_and_counts_once(sta
             await stage.request_bind()
             await until(lambda: working.sizes["transientFailures"] == 1)
             assert plugin.points("pod") == ["pre_bind"]
-            await wire.mend()
+            await wire.restore()
             status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
     assert status["failedAttempts"] == 1

@@ -1,4 +1,4 @@
-"""Pods that wait for their scheduler: cached small, whole when a request names them, gone when they have ended."""
+"""Pods that wait for their scheduler: trimmed in the cache, complete when a request names them."""
 
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -13,13 +13,13 @@ LARGE = [{"name": f"VARIABLE_{n}", "value": f"{n * 7919:x}" * 4} for n in range(
 async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_waited(stage: Stage) -> None:
     seen: dict[str, int] = {}
 
-    async def look(ctx: BindContext) -> Status:
+    async def record(ctx: BindContext) -> Status:
         assert ctx.pod is not None
         seen[ctx.request.key.name] = len(ctx.pod["spec"]["containers"][0].get("env") or ())
         return Status.ok()
 
     container = {"name": "main", "image": "example.com/image"}
-    async with stage.working(Scripted(pre_bind=look)) as working:
+    async with stage.working(Scripted(pre_bind=record)) as working:
         await stage.create_pod("small", containers=[container])
         await stage.create_pod("large", containers=[{**container, "env": LARGE}])
         await until(

@@ -1,4 +1,4 @@
-"""A plugin with an ordinary mistake, in a reconciler on a real API server: no pod is bound unprepared."""
+"""A plugin with a common mistake, in a reconciler on a real API server: no pod is bound unprepared."""
 
 from collections.abc import Callable
 from typing import Any

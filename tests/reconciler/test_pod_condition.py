@@ -1,4 +1,4 @@
-"""The PodBound condition: best effort after the request's status, and never False of a pod that has been bound."""
+"""The PodBound condition: best effort after the request's status, and never False for a bound pod."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -29,18 +29,18 @@ def writer(stage: Stage) -> Writer:
 
 
 async def seen(stage: Stage) -> dict[str, Any]:
-    """Create the pod and return it as an attempt has seen it."""
+    """Create the pod and return it as an attempt has read it."""
     await stage.create_pod()
     return await stage.pod()
 
 
-async def said(stage: Stage) -> list[tuple[str, str]]:
+async def pod_bound(stage: Stage) -> list[tuple[str, str]]:
     conditions = (await stage.pod())["status"].get("conditions") or ()
     return [(one["status"], one["reason"]) for one in conditions if one["type"] == names.CONDITION_POD_BOUND]
 
 
 async def bind(stage: Stage) -> None:
-    """Bind the pod as a new leader does, and say so."""
+    """Bind the pod as a new leader does, and set its condition."""
     target = {"metadata": {"name": "pod"}, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
     await stage.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
     condition = {"type": names.CONDITION_POD_BOUND, "status": "True", "reason": "Bound"}
@@ -51,19 +51,19 @@ async def bind(stage: Stage) -> None:
 
 
 async def touch(stage: Stage) -> None:
-    """Change the pod as a plugin does under way."""
+    """Change the pod as a plugin does during an attempt."""
     await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"touched": "yes"}}})
 
 
 async def nothing(stage: Stage) -> None:
-    """Leave the pod as it was seen."""
+    """Leave the pod unchanged."""
 
 
 @pytest.mark.parametrize(
     ("meanwhile", "condition"),
     [
-        pytest.param(nothing, [("False", "Rejected")], id="nothing has happened since"),
-        pytest.param(touch, [("False", "Rejected")], id="the pod has changed and is still unbound"),
+        pytest.param(nothing, [("False", "Rejected")], id="no change since"),
+        pytest.param(touch, [("False", "Rejected")], id="the pod has changed and is unbound"),
         pytest.param(bind, [("True", "Bound")], id="the pod has been bound"),
     ],
 )
@@ -73,7 +73,7 @@ async def test_the_condition_of_a_pod_that_was_not_bound(
     pod = await seen(stage)
     await meanwhile(stage)
     await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
-    assert await said(stage) == condition
+    assert await pod_bound(stage) == condition
 
 
 async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> None:
@@ -82,7 +82,7 @@ async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> N
     await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
     await stage.create_pod()
     await writer(stage).patch_pod_bound_condition(pod, WHY, NOW)
-    assert await said(stage) == []
+    assert await pod_bound(stage) == []
 
 
 async def test_a_pod_bound_at_last_gets_its_condition_though_the_watch_lags(stage: Stage) -> None:
@@ -96,7 +96,7 @@ async def test_a_pod_bound_at_last_gets_its_condition_though_the_watch_lags(stag
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
-        await until_awaited(lambda: said(stage), lambda conditions: conditions == [("True", "Bound")])
+        await until_awaited(lambda: pod_bound(stage), lambda conditions: conditions == [("True", "Bound")])
 
 
 async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage: Stage) -> None:
@@ -105,7 +105,7 @@ async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage:
     async def spoils(ctx: BindContext) -> Status:
         if ctx.attempt == 1:
             return Status.retry("no luck")
-        await until_awaited(lambda: said(stage), bool)
+        await until_awaited(lambda: pod_bound(stage), bool)
         metadata = {"name": "pod", "annotations": {"not a name": "x"}}
         target = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": "gpu-node-0"}}
         await ctx.client.create(PODS, stage.namespace, target, name="pod", subresource="binding")
@@ -116,7 +116,7 @@ async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage:
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
         await until(lambda: working.sizes["podConditions"] == 0)
-    assert await said(stage) == [("False", "BindingRetry")], "denied"
+    assert await pod_bound(stage) == [("False", "BindingRetry")], "denied"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_a_webhook_on_pods_status_costs_no_result(
         sent = [one for one in proxy.exchanges() if conditions.covers(one.call)]
     assert status["failedAttempts"] == 1
     assert status["reason"].startswith("Rejected: ")
-    assert len(sent) <= 2 * tries, "two results, each tried a few times"
+    assert len(sent) <= 2 * tries, "two conditions with a few attempts each"
 
 
 async def test_a_webhook_on_pods_status_that_hangs_holds_no_worker(
@@ -174,4 +174,4 @@ async def test_a_pod_of_another_scheduler_gets_no_condition(stage: Stage) -> Non
         status = await stage.phase("pod", "Failed")
         await until(lambda: working.sizes["podConditions"] == 0)
     assert status["reason"].startswith("NotOurs")
-    assert await said(stage) == []
+    assert await pod_bound(stage) == []

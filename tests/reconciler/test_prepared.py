@@ -1,4 +1,4 @@
-"""Prepared is claimed only for what an attempt has prepared; a bind plugin's OK is verified before Succeeded."""
+"""Prepared is reported only for what an attempt has prepared; a bind plugin's OK is verified before Succeeded."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -75,14 +75,14 @@ async def test_a_pod_that_a_process_before_this_one_has_bound_is_reported_prepar
     assert prepared(status)[0] == "True"
 
 
-@pytest.mark.parametrize("binds", [True, False], ids=["it has bound", "it has not"])
+@pytest.mark.parametrize("binds", [True, False], ids=["bound", "not bound"])
 async def test_a_third_party_bind_is_confirmed_by_a_read_of_the_pod(stage: Stage, binds: bool) -> None:
-    async def says_ok(_: BindContext) -> Status:
+    async def return_ok(_: BindContext) -> Status:
         if binds:
             await bind(stage)
         return Status.ok()
 
-    async with stage.working(Scripted(bind=says_ok)):
+    async with stage.working(Scripted(bind=return_ok)):
         await stage.create_pod()
         await stage.request_bind(backoffLimit=0)
         status = await stage.phase("pod", "Succeeded", "Failed")

@@ -1,4 +1,4 @@
-"""The finalizer's whole life, and what it stands for: effects are undone until done, never under a running pod."""
+"""The finalizer from its addition to its removal: side effects are undone completely, never below a running pod."""
 
 import uuid
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ OURS: Mapping[str, Any] = {"finalizers": [names.FINALIZER]}
 
 
 async def process_again(stage: Stage) -> None:
-    """Change the request, which has it processed."""
+    """Change the request, so that it is reconciled."""
     body = {"metadata": {"labels": {"process-again": uuid.uuid4().hex}}}
     await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body)
 
 
 async def rolls_back(stage: Stage, working: Working, decided: int = 0) -> int:
-    """Wait until more reconciles than that have decided to roll back, and have ended; return how many have."""
+    """Wait until more reconciles than that have decided on a rollback and ended; return their number."""
 
     async def count() -> int:
         journal = working.parts.observation.journal.of(ObjectKey(stage.namespace, "pod"))
@@ -48,7 +48,7 @@ def conditions(status: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Leaving(Scripted):
-    """Leaves a ConfigMap of the request's name, takes it away by what is visible, keeps nothing in memory."""
+    """Creates a ConfigMap of the request's name, deletes it by what the API shows, keeps no state in memory."""
 
     def __init__(self, answer: Status) -> None:
         super().__init__(effects=True, pre_bind=self._leave, rollback=self._take)
@@ -78,10 +78,10 @@ async def effects(stage: Stage) -> list[str]:
 
 
 async def unfinalized(stage: Stage) -> None:
-    async def look() -> bool:
+    async def deleted() -> bool:
         return not (await stage.request())["metadata"].get("finalizers")
 
-    await until_awaited(look, bool)
+    await until_awaited(deleted, bool)
 
 
 async def test_the_finalizer_is_removed_before_success_is_written(stage: Stage) -> None:
@@ -123,7 +123,7 @@ async def test_a_final_failure_is_rolled_back_before_it_is_written(stage: Stage)
 
 
 async def incomplete(stage: Stage) -> Mapping[str, Any]:
-    """Wait until the request reports that its rollback is not complete; returns its status."""
+    """Wait until the request reports an incomplete rollback; returns its status."""
     return await until_awaited(stage.status, lambda status: status.get("reason", "").startswith("RollbackFailed"))
 
 
@@ -161,7 +161,7 @@ async def test_a_deleted_request_reports_that_its_rollback_is_not_complete(stage
         assert conditions(status)["RolledBack"] == "False"
         assert "it is still in use" in status["reason"]
         plugin.refuses = 0
-        await stage.request_gone()
+        await stage.request_deleted()
     assert await effects(stage) == []
 
 
@@ -180,7 +180,7 @@ async def test_a_rollback_continues_after_a_crash_from_the_visible_state(stage: 
         status = await stage.phase("pod", "Failed", "Succeeded")
         await working.parts.recorder.flush()
     assert await effects(stage) == []
-    assert heir.points("pod") == ["rollback", "rollback"], "what has failed is undone and not attempted again"
+    assert heir.points("pod") == ["rollback", "rollback"], "a failed request is rolled back and not attempted again"
     assert heir.reasons[0].reason is Reason.DEVICE_CONFLICT
     assert status["reason"].startswith("DeviceConflict: ")
     assert (await stage.events()).count("RollbackFailed") == 1
@@ -224,7 +224,7 @@ async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> No
         await stage.request_bind()
         status = await stage.phase("pod", "Failed")
         await working.parts.recorder.flush()
-    assert conditions(status)["RolledBack"] == "True", "said once, when it was true"
+    assert conditions(status)["RolledBack"] == "True", "written once, when it was true"
     assert plugin.points("pod") == ["pre_bind", *["rollback"] * (QUIET_FAILURES + 1)]
     assert "RollbackFailed" not in await stage.events()
     assert await effects(stage) == []
@@ -244,7 +244,7 @@ async def test_a_rollback_that_the_api_server_keeps_from_completing_is_reported(
 
 
 async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(stage: Stage) -> None:
-    """What the failed one still takes back may be what the other one has just prepared."""
+    """The failed request's rollback could undo what the other request has just prepared."""
     plugin = Leaving(Status.fatal("taken"))
     plugin.refuses = 1_000
     async with stage.working(plugin) as working:
@@ -275,12 +275,12 @@ async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under
         assert plugin.points("b-second") == []
         hold.go.set()
         await stage.phase("a-first", "Succeeded")
-        await stage.request_gone("b-second")
-    assert plugin.points("b-second") == [], "its pod is on its node: nothing is undone"
+        await stage.request_deleted("b-second")
+    assert plugin.points("b-second") == [], "its pod is bound: no rollback"
 
 
 async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stage: Stage) -> None:
-    plugin = Leaving(Status.wait("for ever"))
+    plugin = Leaving(Status.wait("indefinitely"))
     async with stage.working(plugin) as working:
         await stage.create_pod()
         await stage.request_bind()
@@ -288,12 +288,12 @@ async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stag
         await working.crash()
     await stage.withdraw()
     async with stage.working(Leaving(Status.ok()), lease="heir"):
-        await stage.request_gone()
+        await stage.request_deleted()
     assert await effects(stage) == []
 
 
 async def test_nothing_is_undone_under_a_pod_that_runs_where_it_was_to(stage: Stage) -> None:
-    """The process died after the Binding; the request is deleted before the next one comes."""
+    """The process crashed after the Binding; the request is deleted before the next process starts."""
     plugin = Scripted(effects=True)
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
@@ -301,7 +301,7 @@ async def test_nothing_is_undone_under_a_pod_that_runs_where_it_was_to(stage: St
     await post_binding(stage.client, ObjectKey(stage.namespace, "pod"), ObjectUID(uid), "gpu-node-0", {})
     await stage.withdraw()
     async with stage.working(plugin):
-        await stage.request_gone()
+        await stage.request_deleted()
     assert plugin.points("pod") == []
 
 
@@ -310,7 +310,7 @@ async def test_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
     async with stage.wire() as (wire, access):
 
         async def loses_the_next_answer(ctx: BindContext) -> Status:
-            wire.lose_answers(1)
+            wire.lose_replies(1)
             return Status.skip()
 
         plugin.on_bind = loses_the_next_answer
@@ -326,7 +326,7 @@ async def test_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
 async def test_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
     async def binds_and_fails(ctx: BindContext) -> Status:
         await post_binding(ctx.client, ctx.request.pod_key, ctx.request.pod_uid, ctx.spec.selected_node, {})
-        return Status.fatal("and then something went wrong")
+        return Status.fatal("an error after the Binding")
 
     plugin = Scripted(bind=binds_and_fails)
     async with stage.working(plugin):
@@ -339,9 +339,9 @@ async def test_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stag
 
 @pytest.mark.parametrize("set_by", CLOCK_ERRORS, ids=str)
 async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(stage: Stage, set_by: timedelta) -> None:
-    """A Binding has no reply, then the request is deleted. Setting the clock does not change the time left."""
+    """A Binding has no reply, then the request is deleted. Setting the clock does not change the remaining time."""
 
-    async def goes_unanswered(ctx: BindContext) -> Status:
+    async def get_no_reply(ctx: BindContext) -> Status:
         ctx.posts.last_unknown = stage.clock.monotonic()
         return Status.retry("the Binding has no answer")
 
@@ -351,9 +351,9 @@ async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(sta
         await stage.create_pod("first")
         await stage.request_bind("first")
         await stage.phase("first", "Succeeded")
-        # It leads, and for longer than what a predecessor may have sent can take effect.
+        # It leads, and for longer than a predecessor's Binding can take effect.
         stage.clock.passed += timedelta(minutes=11)
-        plugin.on_bind = goes_unanswered
+        plugin.on_bind = get_no_reply
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: (seen := working.seen(stage.namespace)) is not None and seen.failed_attempts == 1)
@@ -366,8 +366,8 @@ async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(sta
         assert plugin.points("pod").count("rollback") == 0
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
-        await stage.request_gone()
-    # Repeated, should the label's write have come in between.
+        await stage.request_deleted()
+    # Repeated if the label's write came in between.
     assert plugin.points("pod").count("rollback") >= 1
 
 
@@ -376,7 +376,7 @@ async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(sta
 async def test_a_new_leader_waits_for_what_its_predecessor_may_have_sent(
     stage: Stage, off_by: timedelta, set_by: timedelta
 ) -> None:
-    """A Binding may be in flight. Neither a wrong clock nor setting the clock changes for how long."""
+    """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
     await stage.create_pod()
     await stage.request_bind(metadata=OURS)
     await stage.withdraw()
@@ -389,13 +389,13 @@ async def test_a_new_leader_waits_for_what_its_predecessor_may_have_sent(
         assert plugin.points("pod") == []
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
-        await stage.request_gone()
+        await stage.request_deleted()
     assert set(plugin.points("pod")) == {"rollback"}
 
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
 async def test_a_request_of_this_term_waits_for_no_predecessor(stage: Stage, off_by: timedelta) -> None:
-    """Only another process could have sent a Binding of which this one knows nothing."""
+    """Only another process could have sent a Binding that is unknown to this one."""
 
     async def cannot(_: BindContext) -> Status:
         return Status.fatal("no luck")
@@ -428,15 +428,15 @@ async def test_a_new_leader_waits_also_if_the_pod_no_longer_exists(stage: Stage)
 
 
 async def test_effects_of_an_attempt_that_the_webhook_did_not_announce_are_recorded_first(stage: Stage) -> None:
-    """The finalizer stands before the plugin is called: a crash in between leaves a record and no effect."""
+    """The finalizer is stored before the plugin is called: a crash in between leaves no side effect."""
     seen: list[bool] = []
 
-    async def look(ctx: BindContext) -> Status:
+    async def read_finalizers(ctx: BindContext) -> Status:
         stored = await ctx.client.get(BINDREQUESTS, ctx.request.key.namespace, ctx.request.key.name)
         seen.append(names.FINALIZER in stored["metadata"].get("finalizers", ()))
         return Status.ok()
 
-    async with stage.working(Scripted(effects=True, pre_bind=look)):
+    async with stage.working(Scripted(effects=True, pre_bind=read_finalizers)):
         await stage.create_pod()
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")

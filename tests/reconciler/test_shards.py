@@ -16,7 +16,7 @@ POOL = "example.com/pool"
 
 
 def shard(stage: Stage, pool: str) -> str:
-    """Return a label value that no other test's shard has: the registry is the cluster's."""
+    """Return a label value that no other test's shard has: the registry is cluster-wide."""
     return f"{POOL}={stage.namespace}-{pool}"
 
 
@@ -25,7 +25,7 @@ def labels(stage: Stage, pool: str) -> dict[str, dict[str, str]]:
 
 
 async def annotation(stage: Stage, lease: str) -> str | None:
-    """Return the selector that a held Lease shows."""
+    """Return the selector in a held Lease."""
     found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
     held = found.get(lease)
     if held is None or not held["spec"].get("holderIdentity"):
@@ -83,20 +83,20 @@ async def test_a_request_that_changes_its_shard_keeps_what_was_prepared(stage: S
         await stage.phase("moves", "Succeeded")
         await until(lambda: not any(second.sizes.values()))
     assert there.cancelled
-    assert two.points("moves") == ["pre_bind"], "no rollback of what the other has prepared meanwhile"
+    assert two.points("moves") == ["pre_bind"], "no rollback of what the other has prepared"
     assert one.points("moves") == ["pre_bind", "post_bind"]
 
 
 async def test_a_request_outside_every_shard_is_counted_and_can_be_deleted(stage: Stage) -> None:
-    """The webhook has set its finalizer at creation, and knows no shards."""
+    """The webhook has set its finalizer at creation, without knowledge of shards."""
     plugin = Scripted(effects=True)
     await stage.create_pod()
-    metadata = {**labels(stage, "nobody"), "finalizers": [names.FINALIZER]}
+    metadata = {**labels(stage, "unclaimed"), "finalizers": [names.FINALIZER]}
     await stage.request_bind(metadata=metadata)
     await stage.withdraw()
     assert (await stage.request())["metadata"]["deletionTimestamp"]
     async with stage.working(plugin, shard=shard(stage, "a"), lease="one-x", registry=stage.namespace) as working:
-        await stage.request_gone()
+        await stage.request_deleted()
         assert working.parts.metrics.outside_shards._value.get() >= 1
     assert plugin.points("pod") == ["rollback"]
 

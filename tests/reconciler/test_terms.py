@@ -1,4 +1,4 @@
-"""Leadership: warm standbys, what a new leader may believe, what a term leaves behind, shards."""
+"""Leadership: warm standbys, what a new leader may trust, what a term leaves behind, shards."""
 
 from datetime import timedelta
 
@@ -15,28 +15,28 @@ from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 
 
-async def leads(stage: Stage, lease: str = "reconciler") -> str:
-    """Wait until somebody holds the Lease; returns who."""
+async def holder_of(stage: Stage, lease: str = "reconciler") -> str:
+    """Wait until the Lease is held; returns its holder."""
 
-    async def look() -> str:
+    async def held_by() -> str:
         found = {item["metadata"]["name"]: item for item in await stage.client.list_all(LEASES, stage.namespace)}
         return str(((found.get(lease) or {}).get("spec") or {}).get("holderIdentity") or "")
 
-    return await until_awaited(look, bool)
+    return await until_awaited(held_by, bool)
 
 
 async def test_a_standby_binds_as_soon_as_the_leader_has_left(stage: Stage) -> None:
-    """No retry period passes here within hours: only the watch of the Lease can have told the standby."""
+    """No retry is due for hours: only the watch of the Lease can have notified the standby."""
     one, two = Scripted(), Scripted()
     async with stage.working(one) as first:
-        holder = await leads(stage)
+        holder = await holder_of(stage)
         async with stage.working(two) as second:
             await until(lambda: all(r.synced.is_set() for r in second.parts.reflectors.values()))
             await stage.create_pod()
             await first.leave()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
-            assert await leads(stage) != holder
+            assert await holder_of(stage) != holder
     assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
@@ -45,11 +45,11 @@ async def test_a_standby_takes_over_from_a_dead_leader_when_the_lease_has_run_ou
     quick = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.5))
     one, two = Scripted(), Scripted()
     async with stage.wire() as (wire, access), stage.working(one, timings=quick, access=access) as first:
-        holder = await leads(stage)
+        holder = await holder_of(stage)
         async with stage.working(two, timings=quick):
             await wire.cut()
             await first.crash()
-            assert await leads(stage) == holder, "a dead leader releases nothing"
+            assert await holder_of(stage) == holder, "a crashed leader does not release"
             await stage.create_pod()
             await stage.request_bind()
             await stage.phase("pod", "Succeeded")
@@ -59,7 +59,7 @@ async def test_a_standby_takes_over_from_a_dead_leader_when_the_lease_has_run_ou
 async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> None:
     one, two = Scripted(effects=True), Scripted(effects=True)
     async with stage.working(one):
-        await leads(stage)
+        await holder_of(stage)
         async with stage.working(two) as standby:
             await stage.create_pod()
             await stage.request_bind()
@@ -70,11 +70,11 @@ async def test_a_standby_writes_nothing_and_calls_no_plugin(stage: Stage) -> Non
 
 
 async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Stage) -> None:
-    """The standby's watch hangs; what it shows as new has failed for good under the leader before it."""
+    """The standby's watch hangs; a request that is new in its cache has failed under the previous leader."""
     hold = Hold(Status.fatal("never"))
     two = Scripted()
     async with stage.working(Scripted(pre_bind=hold)) as first:
-        await leads(stage)
+        await holder_of(stage)
         async with stage.working(two) as second:
             await stage.create_pod()
             await stage.request_bind()
@@ -83,7 +83,7 @@ async def test_a_new_leader_reads_live_before_it_trusts_a_stale_cache(stage: Sta
             hold.go.set()
             await stage.phase("pod", "Failed")
             await first.leave()
-            # It has asked, and found that there is nothing to do.
+            # It has read the request live and found no work.
             await until(lambda: second.sizes["requests"] == 1)
             second.go_on("bindrequests")
             await stage.create_pod("fresh")
@@ -106,14 +106,14 @@ async def test_a_term_leaves_nothing_in_memory(stage: Stage) -> None:
 
 
 async def test_memory_is_bounded_by_the_existing_requests(stage: Stage) -> None:
-    """Bound pods, finished and deleted requests leave nothing; failed ones as little as can be, while they exist."""
+    """Bound pods and completed or deleted requests leave no state; failed ones leave little, while they exist."""
 
     async def by_name(ctx: BindContext) -> Status:
         name = ctx.request.key.name
         ctx.state["kept"] = "something"
         if name.startswith("fails"):
             return Status.fatal("never")
-        return Status.wait("for ever") if name.startswith("waits") else Status.ok()
+        return Status.wait("indefinitely") if name.startswith("waits") else Status.ok()
 
     plugin = Scripted(effects=True, pre_bind=by_name)
     kinds = ("binds", "fails", "waits")
@@ -156,8 +156,8 @@ async def test_shards_share_a_cluster(stage: Stage) -> None:
             await stage.request_bind(pool, metadata=labels[pool])
         await stage.phase("a", "Succeeded")
         await stage.phase("b", "Succeeded")
-        assert await stage.status("c") == {}, "nobody's"
-        # One that changes hands while it waits is the other's from then on.
+        assert await stage.status("c") == {}, "in no shard"
+        # A waiting request whose label changes belongs to the other shard from then on.
         two.on_pre_bind = hold = Hold()
         await stage.create_pod("moves")
         await stage.request_bind("moves", metadata=labels["b"])
@@ -182,7 +182,7 @@ async def test_shards_share_a_cluster(stage: Stage) -> None:
             "pool=a",
             id="a Lease for each selector",
         ),
-        pytest.param(["--shard-label-selector", "  "], "bowline-reconciler", "", id="blanks select nothing"),
+        pytest.param(["--shard-label-selector", "  "], "bowline-reconciler", "", id="blanks: no selector"),
     ],
 )
 def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, shard: str) -> None:
@@ -193,7 +193,7 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
 async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
-    """Its result may be in flight while the next one prepares the request again: then it is no longer true."""
+    """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
         await stage.create_pod()
@@ -205,12 +205,12 @@ async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, 
         stage.clock.shift = off_by
         async with stage.working(Scripted(effects=True, pre_bind=second), lease="another"):
             await second.reached.wait()
-            said = {
+            body = {
                 "metadata": {"resourceVersion": seen["metadata"]["resourceVersion"]},
                 "status": {"phase": "Failed", "reason": "Rejected: late"},
             }
             with pytest.raises(Conflict):
-                await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", said, subresource="status")
+                await stage.client.patch(BINDREQUESTS, stage.namespace, "pod", body, subresource="status")
             second.go.set()
             await stage.phase("pod", "Succeeded")
         first.go.set()

@@ -1,4 +1,4 @@
-"""Requests that wait for an object: woken by it, told about, ended in time, in nobody's way."""
+"""Requests that wait for an object: woken by it, reported, ended in time, without delaying others."""
 
 import asyncio
 from datetime import timedelta
@@ -20,9 +20,9 @@ from tests.waiting import until
 
 
 def needs(name: str) -> Scripted:
-    """A plugin whose requests wait for a ConfigMap with ready=yes, by a look at the API server."""
+    """Return a plugin whose requests wait for a ConfigMap with ready=yes, by a live read."""
 
-    async def look(ctx: BindContext) -> Status:
+    async def read(ctx: BindContext) -> Status:
         namespace = ctx.request.key.namespace
         version = ResourceVersion("")
         try:
@@ -36,7 +36,7 @@ def needs(name: str) -> Scripted:
         ref = ObjectRef("v1", "ConfigMap", ObjectKey(namespace, name), resource_version=version)
         return Status.wait("it is not ready", ref)
 
-    return Scripted(pre_bind=look, sources=[EventSource(CONFIGMAPS)])
+    return Scripted(pre_bind=read, sources=[EventSource(CONFIGMAPS)])
 
 
 async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -> None:
@@ -48,13 +48,13 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
             await stage.create_pod(f"waits-{number}")
             await stage.request_bind(f"waits-{number}")
         await until(lambda: working.sizes["waitIndex"] == 5)
-        await stage.past_the_quiet(working, "waits-0", "waits-1", "waits-2", "waits-3", "waits-4")
-        plugin.on_pre_bind, look = None, plugin.on_pre_bind
+        await stage.past_the_silent_period(working, "waits-0", "waits-1", "waits-2", "waits-3", "waits-4")
+        plugin.on_pre_bind, read = None, plugin.on_pre_bind
         await stage.create_pod("fresh")
         await stage.request_bind("fresh")
         await stage.phase("fresh", "Succeeded")
-        plugin.on_pre_bind = look
-        # Nothing but the object's own change can wake them: no poll and no deadline is near.
+        plugin.on_pre_bind = read
+        # Only the object's own change can wake them: no poll and no deadline is near.
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         for number in range(5):
             await stage.phase(f"waits-{number}", "Succeeded")
@@ -62,13 +62,13 @@ async def test_a_wait_holds_no_worker_and_is_ended_by_its_object(stage: Stage) -
 
 
 async def test_a_deleted_node_ends_the_waits_of_its_pods(stage: Stage) -> None:
-    """Nothing else would wake them before their deadline, minutes later: what they wait for is there and watched."""
+    """Until their deadline, minutes later, only this can wake them: the object exists and is watched."""
     async with stage.working(needs("data")) as working:
         await stage.client.create(NODES, "", {"metadata": {"name": f"{stage.namespace}-node"}})
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await stage.create_pod()
         await stage.request_bind(node=f"{stage.namespace}-node")
-        await stage.past_the_quiet(working, "pod")
+        await stage.past_the_silent_period(working, "pod")
         await stage.client.delete(NODES, "", f"{stage.namespace}-node")
         status = await stage.phase("pod", "Failed")
     assert status["reason"].startswith("NodeGone: ")
@@ -85,19 +85,19 @@ async def test_a_created_object_ends_the_waits_for_it(stage: Stage) -> None:
 
 
 async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> None:
-    """1. The plugin looks. 2. The object changes, and the watch has told of it. 3. The plugin says WAIT."""
+    """1. The plugin reads. 2. The object changes, and the watch delivers the event. 3. The plugin returns WAIT."""
     plugin = needs("data")
-    look = plugin.on_pre_bind
-    assert look is not None
-    dawdled = asyncio.Event()
+    read = plugin.on_pre_bind
+    assert read is not None
+    changed = asyncio.Event()
 
     async with stage.working(plugin) as working:
         shown = working.parts.reflectors["scripted/0"].store
 
-        async def looks_and_dawdles(ctx: BindContext) -> Status:
-            status = await look(ctx)
-            if not dawdled.is_set():
-                dawdled.set()
+        async def read_then_change(ctx: BindContext) -> Status:
+            status = await read(ctx)
+            if not changed.is_set():
+                changed.set()
                 await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
                 key = ObjectKey(stage.namespace, "data")
                 await until(lambda: shown[key]["data"]["ready"] == "yes")
@@ -107,12 +107,12 @@ async def test_a_change_between_read_and_wait_is_not_missed(stage: Stage) -> Non
         await until(lambda: ObjectKey(stage.namespace, "data") in shown)
         await stage.create_pod()
         await stage.request_bind()
-        await stage.past_the_quiet(working, "pod")
-        plugin.on_pre_bind = looks_and_dawdles
+        await stage.past_the_silent_period(working, "pod")
+        plugin.on_pre_bind = read_then_change
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"touched": "yes"}})
-        # It fell asleep after the last event: nothing but its own comparison can have woken it.
+        # It was registered after the last event: only the comparison of versions can have woken it.
         await stage.phase("pod", "Succeeded")
-    assert dawdled.is_set()
+    assert changed.is_set()
 
 
 async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
@@ -120,7 +120,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         await stage.create_pod()
         await stage.request_bind()
         await until(lambda: working.sizes["waitIndex"] == 1)
-        assert await stage.status() == {}, "a short wait leaves no trace"
+        assert await stage.status() == {}, "a short wait is not reported"
         stage.clock.passed += timedelta(seconds=6)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         await stage.event("pod", "BindingWaiting")
@@ -130,7 +130,7 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
         for attempt in ("1", "2"):
             await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"attempt": attempt}})
         await working.parts.recorder.flush()
-    # The process after it finds what has been told.
+    # The next process finds what was reported.
     async with stage.working(needs("data")) as working:
         await until(lambda: working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=6)
@@ -142,28 +142,28 @@ async def test_a_long_wait_is_written_and_reported_once(stage: Stage) -> None:
 
 
 async def test_a_wait_expires_by_its_length_also_after_a_restart(stage: Stage) -> None:
-    """Counted from the stored condition; a process that has only just started gives it a minute at least."""
+    """The wait starts at the stored condition; a process that has just started allows at least a minute."""
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()
-        await stage.past_the_quiet(working, "pod")
+        await stage.past_the_silent_period(working, "pod")
     stage.clock.passed += timedelta(seconds=601)
     plugin = needs("data")
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["waitIndex"] == 1)
-        assert plugin.points("pod") == ["pre_bind"], "overdue, but restored just now: it is looked at and waits on"
+        assert plugin.points("pod") == ["pre_bind"], "overdue, but just restored: it is read and waits on"
         stage.clock.passed += timedelta(seconds=61)
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
         status = await stage.phase("pod", "Failed")
         await until(lambda: not working.parts.observation.passes)
-        assert not working.parts.observation.waiting, "it waits no more"
+        assert not working.parts.observation.waiting, "it no longer waits"
     assert status["reason"].startswith("WaitTimeout: waited for 66")
     assert "scripted: it is not ready" in status["reason"]
     assert "failedAttempts" not in status or status["failedAttempts"] == 0
 
 
 async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Stage) -> None:
-    """As of the second request for a pod, whose first one has waited for ten minutes."""
+    """Like the second request for a pod, whose first one has waited for ten minutes."""
     plugin = needs("data")
     async with stage.working(plugin) as working:
         await stage.create_pod(schedulingGates=[{"name": "example.com/hold"}])
@@ -174,9 +174,9 @@ async def test_a_wait_of_an_old_request_is_not_expired_when_it_begins(stage: Sta
         await stage.client.patch(PODS, stage.namespace, "pod", ungate, content_type=PatchType.JSON)
         await until(lambda: bool(plugin.points("pod")) and working.sizes["waitIndex"] == 1)
         stage.clock.passed += timedelta(seconds=300)
-        looks = len(plugin.points("pod"))
+        reads = len(plugin.points("pod"))
         await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", ready="no"))
-        await until(lambda: len(plugin.points("pod")) > looks and working.sizes["waitIndex"] == 1)
+        await until(lambda: len(plugin.points("pod")) > reads and working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
         status = await stage.phase("pod", "Succeeded", "Failed")
     assert status["phase"] == "Succeeded"
@@ -216,7 +216,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         for name in ("waits", "retries"):
             await stage.create_pod(name)
         await stage.request_bind("waits")
-        await stage.past_the_quiet(working, "waits")
+        await stage.past_the_silent_period(working, "waits")
         stage.clock.shift += timedelta(minutes=minutes)
         await stage.request_bind("retries")
         lonely = bind_request("lonely", "gpu-node-0", stage.namespace)
@@ -229,7 +229,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         assert (await stage.phase("lonely", "Succeeded", "Failed"))["phase"] == "Succeeded"
         assert (await stage.status("waits"))["phase"] == "Pending"
     stage.clock.shift -= timedelta(minutes=2 * minutes)
-    # A process on a machine whose clock differs from that of the one before.
+    # A process on a machine with another wall clock than the previous one.
     async with stage.working(plugin) as working:
         await until(lambda: working.sizes["waitIndex"] == 1)
         await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"ready": "yes"}})
@@ -256,24 +256,24 @@ async def test_a_waiting_request_that_is_deleted_leaves_nothing(stage: Stage) ->
 
 
 async def test_many_waiting_requests_do_not_delay_a_fresh_one(stage: Stage) -> None:
-    """All of them come due together, each look takes until the test says so: the fresh one goes before them."""
+    """All waits are due at the same time and each read blocks until the test continues: the new request is first."""
     go = asyncio.Event()
-    waiting = Status.wait("somebody else's turn")
+    waiting = Status.wait("another request is first")
 
-    async def looks_slowly(ctx: BindContext) -> Status:
+    async def read_slowly(ctx: BindContext) -> Status:
         if ctx.request.key.name == "fresh":
             return Status.ok()
         if plugin.points(ctx.request.key.name).count("pre_bind") > 1:
             await go.wait()
         return waiting
 
-    plugin = Scripted(pre_bind=looks_slowly)
+    plugin = Scripted(pre_bind=read_slowly)
     async with stage.working(plugin, binding=Binding(workers=4, in_flight_timeout=NO_FLIGHT)) as working:
         for number in range(8):
             await stage.create_pod(f"waits-{number}")
             await stage.request_bind(f"waits-{number}")
         await until(lambda: working.sizes["waitIndex"] == 8)
-        # After five seconds all of them are looked at again and get stuck; one of the four workers is theirs.
+        # After five seconds all of them are read again and block; only one of the four workers is for them.
         await until(lambda: len(plugin.uids("pre_bind")) > 8)
         await stage.create_pod("fresh")
         await stage.request_bind("fresh")

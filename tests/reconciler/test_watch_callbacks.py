@@ -1,4 +1,4 @@
-"""A plugin's watch callbacks that raise: one object is skipped, binding and the other objects go on."""
+"""A plugin's watch callbacks that raise: one object is skipped; binding and the other objects continue."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests and pods that go or are made anew while an attempt is under way."""
+"""Requests and pods that are deleted or recreated during an attempt."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ async def test_a_request_deleted_while_it_is_prepared_is_cancelled_and_undone(st
         await hold.reached.wait()
         assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
         await stage.withdraw()
-        await stage.request_gone()
+        await stage.request_deleted()
     assert hold.cancelled
     assert plugin.points("pod") == ["pre_bind", "rollback"]
     assert plugin.reasons[0].reason is Reason.SUPERSEDED
@@ -52,7 +52,7 @@ async def test_a_request_deleted_past_the_point_of_no_return_stays_carried_out(s
         await stage.withdraw()
         await until(lambda: deletion_is_seen(working, stage))
         hold.go.set()
-        await stage.request_gone()
+        await stage.request_deleted()
     assert not hold.cancelled
     assert plugin.points("pod") == ["pre_bind", "post_bind"]
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
@@ -73,7 +73,7 @@ async def test_a_pod_deleted_while_it_is_prepared_ends_the_request(stage: Stage)
 
 
 async def test_an_attempt_ends_when_another_process_reports_its_request_failed(stage: Stage) -> None:
-    """As a second release with an overlapping shard, or a frozen leader of before, may do."""
+    """As a second release with an overlapping shard, or a stalled former leader, may do."""
     hold = Hold()
     plugin = Scripted(effects=True, pre_bind=hold)
     async with stage.working(plugin):
@@ -124,7 +124,7 @@ async def test_a_node_replaced_during_an_attempt_gets_no_pod_of_that_attempt(sta
         await until(lambda: working.parts.informers.node_uid(node) == made["metadata"]["uid"])
         hold.go.set()
         await stage.phase("pod", "Succeeded")
-    assert len(plugin.uids("pre_bind")) == 2, "the new node is prepared for by an attempt of its own"
+    assert len(plugin.uids("pre_bind")) == 2, "a separate attempt prepares for the new node"
     await stage.client.delete(NODES, "", node)
 
 
@@ -145,7 +145,7 @@ async def test_a_recreated_pod_is_never_bound_by_the_old_request(stage: Stage) -
 
 
 async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(stage: Stage) -> None:
-    """The request is deleted and remade with another node while its retry is due and no watch tells of it."""
+    """The request is deleted and recreated with another node while its retry is due and no watch reports it."""
     failed = asyncio.Event()
 
     async def fails_once(ctx: BindContext) -> Status:
@@ -163,7 +163,7 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
         await working.hang("bindrequests")
         await stage.withdraw()
         new = await stage.request_bind(node="gpu-node-1")
-        # The retry finds the new one by asking, and leaves it alone as long as the watch says something else.
+        # The retry finds the new request by a live read, and does not process it until the watch agrees.
         await until(lambda: new in plugin.uids("pre_bind"))
         assert "nodeName" not in (await stage.pod())["spec"]
         working.go_on("bindrequests")
@@ -173,7 +173,7 @@ async def test_a_withdrawn_decision_is_never_executed_though_the_watch_hangs(sta
 
 
 async def test_a_recreated_request_starts_when_the_old_one_is_rolled_back(stage: Stage) -> None:
-    """Somebody takes our finalizer off by force, so that the successor comes before the old attempt is undone."""
+    """The finalizer is removed by force, so that the successor is created before the old attempt is rolled back."""
     hold = Hold()
     undone: list[str] = []
 
@@ -182,7 +182,7 @@ async def test_a_recreated_request_starts_when_the_old_one_is_rolled_back(stage:
 
     async def undo(ctx: BindContext) -> Status:
         undone.append(ctx.request.selected_node)
-        return Status.ok() if len(undone) > 1 else Status.retry("not at once")
+        return Status.ok() if len(undone) > 1 else Status.retry("not yet")
 
     plugin = Scripted(effects=True, pre_bind=prepare, rollback=undo)
     async with stage.working(plugin):
@@ -204,7 +204,7 @@ async def test_a_recreated_request_starts_when_the_old_one_is_rolled_back(stage:
 
 
 async def test_no_outcome_of_a_deleted_request_reaches_its_namesake(stage: Stage) -> None:
-    """The attempt fails for good after its request was deleted and remade, and before any watch told of it."""
+    """The attempt fails terminally after its request was deleted and recreated, and before any watch reported it."""
     hold = Hold(Status.fatal("never"))
     plugin = Scripted(pre_bind=hold)
     async with stage.working(plugin) as working:
@@ -295,7 +295,7 @@ class Sibling(Scripted):
 
 
 async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluster: Cluster, stage: Stage) -> None:
-    """Two cancellations meet one create that is on the wire: that of the group, then that of the attempt."""
+    """Two cancellations meet one create in flight: that of the group, then that of the attempt."""
     gate, sibling = Gate(), Hold(Status.retry("no luck"))
     writes = Writes(effects=True)
     async with stage.proxied(bare_cluster) as (proxy, access):
@@ -310,18 +310,18 @@ async def test_a_write_in_flight_of_a_deleted_request_is_rolled_back(bare_cluste
             await until(lambda: calls_under_way(working) == ["writes"])
             await stage.withdraw()
             await until(lambda: deletion_is_seen(working, stage))
-            # While another request is bound from beginning to end, the write stays on the wire.
+            # While another request is bound completely, the write stays in flight.
             await stage.create_pod("other")
             await stage.request_bind("other")
             await stage.phase("other", "Succeeded")
             assert writes.points("pod") == ["pre_bind"]
             gate.open()
-            await stage.request_gone()
+            await stage.request_deleted()
     assert writes.points("pod") == ["pre_bind", "rollback"]
     with pytest.raises(NotFound):
         await stage.client.get(CONFIGMAPS, stage.namespace, "effect")
 
 
 def calls_under_way(working: Working) -> list[str]:
-    """Return the plugins that are being called, of all reconciles in progress."""
+    """Return the plugins of all reconciles whose calls are running."""
     return [call.plugin for current in working.parts.observation.passes.values() for call in current.calls]

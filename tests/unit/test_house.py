@@ -20,7 +20,7 @@ MAX_LEVELS = 9
 MESSAGE = 20  # a longer string literal is a message, not a name
 QUOTING = ("glossary.md",)
 TEST = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
-# Words that names of tests do without: they have a subject that is a component, and a standard verb.
+# Words that names of tests do not contain: a name has a component as its subject, and a standard verb.
 DIALECT = re.compile(
     r"_(?:somebody|nobody|whoever|whom|anybody|everybody|looks?|looked|tells?|told|says?|said|goes|gone|went"
     r"|comes?|came|stands?|stood|mends?|anew)(?=_|$)"

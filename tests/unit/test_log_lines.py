@@ -1,4 +1,4 @@
-"""Messages of log lines are constants: what varies is a field, so that lines can be counted and searched."""
+"""Messages of log lines are constants: values are fields, so that lines can be counted and searched."""
 
 import ast
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("webhook", "reconciler", "shared")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
-# What marks a place for a value.
+# Placeholders for a value.
 PLACEHOLDERS = ("%", "{", "}")
 
 
 def calls(path: Path) -> Iterator[ast.Call]:
-    """Calls on something that is named as loggers are here: ``log``, ``logger``, ``c.log``."""
+    """Calls on a logger, by its names in this code: ``log``, ``logger``, ``c.log``."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEVELS:
             on = node.func.value

@@ -1,4 +1,4 @@
-"""Every plugin's README says what can be set and what is counted, and is right about both.
+"""Every plugin's README lists its settings and metrics correctly.
 
 Section "Settings" is a table of setting, default, unit and meaning: ``args.<name>`` of the plugin's own and, by their
 path in the configuration, those that it shares with others. Section "Metrics" names the plugin's own series.

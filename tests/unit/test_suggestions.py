@@ -1,4 +1,4 @@
-"""docs/suggestions.md says of every final failure in the code what it suggests, and of none that is not there."""
+"""docs/suggestions.md lists the suggestion of every terminal failure in the code, and no other failure."""
 
 import ast
 import re
@@ -24,7 +24,7 @@ DOCUMENT = ROOT / "docs" / "suggestions.md"
 NONE = "none"
 # How calls that end a request take their reason and their suggestion: name, places, the reason without one.
 ENDS = {"Fail": (0, 2, ""), "fatal": (1, 2, Reason.REJECTED.value)}
-# Calls that make a wait; its suggestion is reported if the wait expires.
+# Calls that return a wait; its suggestion is reported if the wait expires.
 WAITS = ("wait", "waits")
 
 Pair = tuple[str, str]
@@ -41,10 +41,10 @@ def sources() -> Iterator[Path]:
 
 
 def word(node: ast.expr | None, enum: type[Reason] | type[Suggestion], without: str) -> str | None:
-    """The word that an argument stands for; ``without`` if there is none, None if it is not to be seen here."""
+    """The constant of an argument; ``without`` if there is none, None if it cannot be derived here."""
     if node is None:
         return without
-    if isinstance(node, ast.BoolOp):  # "what the plugin says, or this"
+    if isinstance(node, ast.BoolOp):  # "the plugin's value, or this"
         node = node.values[-1]
     if isinstance(node, ast.Attribute) and ast.unparse(node.value) == enum.__name__:
         return enum[node.attr].value
@@ -52,7 +52,7 @@ def word(node: ast.expr | None, enum: type[Reason] | type[Suggestion], without: 
 
 
 def pairs(source: Path) -> Iterator[tuple[Pair, str]]:
-    """Every pair of reason and suggestion that a module spells out, and where."""
+    """Every pair of reason and suggestion that a module spells out, with its place."""
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
@@ -72,11 +72,11 @@ def pairs(source: Path) -> Iterator[tuple[Pair, str]]:
             yield (reason, suggestion), f"{source.relative_to(ROOT)}:{node.lineno}"
 
 
-# Superseded is what plugins are told of a withdrawn request, not how one ends.
+# Superseded is passed to the plugins of a withdrawn request; no request ends with it.
 SUPERSEDED = (Reason.SUPERSEDED.value, NONE)
 FOUND = [(pair, place) for source in sources() for pair, place in pairs(source) if pair != SUPERSEDED]
-# Both come from one function of dynamic_resources that takes the suggestion as an argument; its own tests check them.
-TOLD_OTHERWISE = {
+# Both are from one function of dynamic_resources with the suggestion as an argument; its own tests check them.
+NOT_SPELT_OUT = {
     (Reason.DEVICE_CONFLICT.value, NONE),
     (Reason.DEVICE_CONFLICT.value, Suggestion.RESCHEDULE_ELSEWHERE.value),
 }
@@ -88,7 +88,7 @@ def test_a_final_failure_suggests_what_is_documented(pair: Pair, place: str) -> 
 
 
 def test_every_documented_suggestion_is_made_somewhere() -> None:
-    assert set(documented()) - {pair for pair, _ in FOUND} <= TOLD_OTHERWISE
+    assert set(documented()) - {pair for pair, _ in FOUND} <= NOT_SPELT_OUT
 
 
 def test_every_reason_and_suggestion_is_documented_once() -> None:
@@ -98,7 +98,7 @@ def test_every_reason_and_suggestion_is_documented_once() -> None:
     assert {suggestion for _, suggestion in found} == {suggestion.value for suggestion in Suggestion} | {NONE}
 
 
-# --- what is decided there where several failures meet ---
+# --- suggestions where several failures meet ---
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMITS = Binding(backoff_limit=0, wait_timeout=timedelta(seconds=1))
@@ -109,22 +109,26 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
 @pytest.mark.parametrize(
     ("status", "reason", "suggestion"),
     [
-        pytest.param(Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE, id="what failed too often here"),
+        pytest.param(
+            Status.retry("x"), Reason.BACKOFF_LIMIT_EXCEEDED, ELSEWHERE, id="a failure that was repeated too often"
+        ),
         pytest.param(
             Status(Code.RETRY, ("x",), suggestion=DELETE),
             Reason.BACKOFF_LIMIT_EXCEEDED,
             DELETE,
-            id="unless told better",
+            id="a given suggestion has priority",
         ),
-        pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="what did not come in time"),
+        pytest.param(Status.wait("x"), Reason.WAIT_TIMEOUT, SAME, id="an expired wait"),
         pytest.param(
             Status(Code.WAIT, ("x",), suggestion=ELSEWHERE),
             Reason.WAIT_TIMEOUT,
             ELSEWHERE,
-            id="unless told better, too",
+            id="also after a wait",
         ),
-        pytest.param(Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE, id="as told"),
-        pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="nothing is made up for a refusal"),
+        pytest.param(
+            Status.fatal("x", Reason.VOLUME_CONFLICT, DELETE), Reason.VOLUME_CONFLICT, DELETE, id="as given"
+        ),
+        pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="no default for a rejection"),
     ],
 )
 def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
@@ -133,8 +137,8 @@ def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Su
     )
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (reason, suggestion)
-    told = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
-    assert told is not False
+    noted = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
+    assert noted is not False
 
 
 @pytest.mark.parametrize(
@@ -153,7 +157,7 @@ def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Su
             id="a missing right",
         ),
         pytest.param(
-            BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None, id="the pod is gone"
+            BindingResult(BindOutcome.NOT_FOUND, message="not found"), Reason.POD_GONE, None, id="the pod is deleted"
         ),
     ],
 )

@@ -26,7 +26,7 @@ def leaf() -> Leaf:
 
 @pytest.fixture
 async def served(leaf: Leaf) -> AsyncIterator[Served]:
-    """A listener with a chain that marks pods and refuses what it is asked to."""
+    """A listener whose chain modifies pods and denies those that are marked for it."""
     registry = CollectorRegistry()
     metrics = WebhookMetrics(registry, ["marker"])
     chain = marking(lambda plugin, point, error: metrics.plugin_errors.labels(plugin=plugin, point=point).inc())

@@ -1,4 +1,4 @@
-"""``python -m webhook`` as a process of its own, for tests."""
+"""``python -m webhook`` as a separate process, for tests."""
 
 import http.client
 import json
@@ -24,12 +24,12 @@ class Running:
     log: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the log so far; a line that is no JSON is a traceback nobody meant to write."""
-        # The last line may be half written.
+        """Return the log so far. A line that is not JSON is an unintended traceback."""
+        # The last line may be incomplete.
         return [json.loads(line) for line in self.log.read_text().split("\n")[:-1]]
 
-    def said(self, message: str) -> dict[str, Any]:
-        """Wait for a line of the log."""
+    def logged(self, message: str) -> dict[str, Any]:
+        """Wait for a log line with this message."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             found = next((line for line in self.lines() if line["message"] == message), None)
@@ -37,16 +37,16 @@ class Running:
                 return found
             assert self.popen.poll() is None, self.log.read_text()
             time.sleep(_POLL_S)
-        raise AssertionError(f"never said {message!r}:\n{self.log.read_text()}")
+        raise AssertionError(f"not logged: {message!r}:\n{self.log.read_text()}")
 
     @property
     def port(self) -> int:
-        """Where reviews are answered."""
-        return int(self.said("answering reviews")["address"].rpartition(":")[2])
+        """The port that serves reviews."""
+        return int(self.logged("answering reviews")["address"].rpartition(":")[2])
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return status and text of a page of the metrics address."""
-        host, _, port = self.said("serving probes and metrics")["address"].rpartition(":")
+        """Return status and body of a page of the metrics address."""
+        host, _, port = self.logged("serving probes and metrics")["address"].rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=DEADLINE_S)
         try:
             connection.request("GET", path)
@@ -63,7 +63,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a webhook that is not to come up; returns how it ended."""
+    """Run a webhook that must fail to start; returns how it exited."""
     return subprocess.run(
         command(*arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment()
     )
@@ -76,7 +76,7 @@ def environment() -> Mapping[str, str]:
 
 @contextmanager
 def running(folder: Path, *arguments: str) -> Iterator[Running]:
-    """Run a webhook; it is killed at the end if it has not ended by itself."""
+    """Run a webhook; at the end it is killed if it still runs."""
     log = folder / "webhook.log"
     with log.open("wb") as output:
         popen = subprocess.Popen(command(*arguments), stderr=output, env=environment())

@@ -1,4 +1,4 @@
-"""What a test has in hand of a running listener."""
+"""A running listener and its clients, for tests."""
 
 import asyncio
 import io
@@ -21,7 +21,7 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A listener, a client of it, its metrics, and the trust for connections by hand."""
+    """A listener, a client of it, its metrics, and the trust for raw connections."""
 
     server: AdmissionServer
     client: aiohttp.ClientSession
@@ -31,7 +31,7 @@ class Served:
     metrics: WebhookMetrics
 
     async def review(self, path: str, document: Any) -> dict[str, Any]:
-        """Send a review; returns the response within the answer."""
+        """Send a review; returns its response."""
         async with self.client.post(path, data=io.BytesIO(encoded(document)), headers=JSON) as answer:
             assert answer.status == 200
             assert answer.content_type == "application/json"
@@ -39,12 +39,12 @@ class Served:
             return response
 
     async def allows(self, body: bytes) -> bool:
-        """Return whether a review of a pod is answered, and the pod allowed."""
+        """Return whether a review of a pod is answered and the pod is allowed."""
         async with self.client.post("/validate/pods", data=body, headers=JSON) as answer:
             return answer.status == 200 and b'"allowed":true' in await answer.read()
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a connection to write to by hand."""
+        """Open a raw connection."""
         address = self.server.address
         return await asyncio.open_connection(address.host, address.port, ssl=self.trust)
 
@@ -54,7 +54,7 @@ class Served:
 
 
 def head(path: str, length: int) -> bytes:
-    """Return the head of a review's request by hand."""
+    """Return the head of a review's HTTP request."""
     return with_head("Content-Type: application/json", f"Content-Length: {length}", target=path)
 
 
@@ -64,7 +64,7 @@ def with_head(*lines: str, method: str = "POST", target: str = "/", version: str
 
 
 def answers(out: bytes) -> list[tuple[int, bytes, bool]]:
-    """Return status, body and whether it is the last, of each answer. Fails if they are not HTTP."""
+    """Return status, body and whether it is the last, for each HTTP response. Fails on anything else."""
     found = []
     while out:
         first, _, out = out.partition(b"\r\n\r\n")

@@ -1,8 +1,8 @@
 """The real process under the chart's memory limit, and callers without credentials that try to stop it.
 
-Each attack comes from one address. Another address must be answered while the attack goes on, and the process must
-live through all of them. The limit is a memory cgroup where one can be made, else the address space of the process,
-which is stricter: it also counts what is never touched.
+Each attack comes from one address. During the attack, requests from another address must be answered, and the process
+must survive every attack. The limit is a memory cgroup where one can be created, else a limit of the address space,
+which is stricter: it also counts pages that are never used.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ _V1, _V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
 def memory_limit() -> int:
-    """Return the limit that the chart gives a webhook's container."""
+    """Return the memory limit of the webhook's container in the chart."""
     values = yaml.safe_load((ROOT / "charts/bowline/values.yaml").read_text())
     return int(parse_quantity(values["webhook"]["resources"]["limits"]["memory"]))
 
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Callable[[int], None]]:
-    """Give a function that puts a process under the chart's limit."""
+    """Yield a function that limits a process as the chart does."""
     limit = memory_limit()
     for parent, file in ((_V1, "memory.limit_in_bytes"), (_V2, "memory.max")):
         group = parent / f"webhook-test-{os.getpid()}"
@@ -59,7 +59,7 @@ def limited() -> Iterator[Callable[[int], None]]:
             group.rmdir()
         return
 
-    # 300 MiB are mapped at the start and never touched: libraries, and stacks of threads.
+    # 300 MiB are mapped at the start and never used: libraries and thread stacks.
     def bound_space(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_AS, (limit + 300 * 2**20,) * 2)
 
@@ -68,7 +68,7 @@ def limited() -> Iterator[Callable[[int], None]]:
 
 @pytest.fixture(scope="module")
 def callers() -> Authority:
-    """The authority that signs the certificates of callers, where they need one."""
+    """The CA of the callers' certificates, where they are required."""
     return Authority()
 
 
@@ -92,19 +92,19 @@ def process(
         flags += [f"--client-ca-file={folder / 'callers.crt'}", f"--client-allowed-name={API_SERVER}"]
     with running(folder, *flags) as found:
         limited(found.popen.pid)
-        found.said("answering reviews")
+        found.logged("answering reviews")
         yield found
 
 
 class Attack:
-    """What an attack has in hand: connections from its own address."""
+    """Connections of an attack, which have their own source address."""
 
     def __init__(self, port: int, metrics_port: int, trust: ssl.SSLContext, caller: ssl.SSLContext) -> None:
         self.port, self.metrics_port, self.trust, self.caller = port, metrics_port, trust, caller
         self.writers: list[asyncio.StreamWriter] = []
 
     async def connect(self, source: str = ATTACKER) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TLS connection; only the other address shows a client certificate."""
+        """Open a TLS connection; only the other address presents a client certificate."""
         context = self.caller if source == CALLER else self.trust
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=context, local_addr=(source, 0), limit=2**20
@@ -113,7 +113,7 @@ class Attack:
         return reader, writer
 
     async def send(self, *parts: bytes, times: int) -> None:
-        """Send this on so many connections, whatever becomes of them."""
+        """Send this on so many connections; errors are ignored."""
 
         async def one() -> None:
             with contextlib.suppress(OSError, TimeoutError):
@@ -169,7 +169,7 @@ def long_strings() -> bytes:
 async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Path) -> AsyncIterator[Attack]:
     trust, caller = (ssl.create_default_context(cadata=to_pem([leaf.signer]).decode()) for _ in range(2))
     caller.load_cert_chain(*write_pair(tmp_path, "caller", callers.client(Identity(API_SERVER))))
-    metrics = process.said("serving probes and metrics")["address"].rpartition(":")[2]
+    metrics = process.logged("serving probes and metrics")["address"].rpartition(":")[2]
     made = Attack(process.port, int(metrics), trust, caller)
     yield made
     for writer in made.writers:
@@ -177,7 +177,7 @@ async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Pat
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(1):
                 await writer.wait_closed()
-    assert process.popen.poll() is None, "the process has ended"
+    assert process.popen.poll() is None, "the process has exited"
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,10 @@ async def attack(process: Running, leaf: Leaf, callers: Authority, tmp_path: Pat
         pytest.param((head(10, "?timeout=30s"),), 600, id="heads without their bodies"),
         pytest.param((head(10, f"?{'a=1&' * 900}timeout=30s"),), 400, id="heads with a long query"),
         pytest.param((b"POST /mut",), 600, id="parts of heads"),
-        pytest.param((b"GET / HTTP/1.1\r\n\r\n" * 10_000,), 64, id="requests that are pipelined"),
-        pytest.param((head(MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8, id="bodies but for a byte"),
+        pytest.param((b"GET / HTTP/1.1\r\n\r\n" * 10_000,), 64, id="pipelined requests"),
+        pytest.param(
+            (head(MAX_BODY), b"x" * (MAX_BODY - 1)), MAX_HELD // MAX_BODY * 8, id="bodies without the last byte"
+        ),
         pytest.param((whole(wrong_containers(500_000)),), 32, id="a value in the place of each container"),
         pytest.param((whole(wrong_containers(70_000)) * 20,), 64, id="errors that are not read"),
         pytest.param((whole(filled("{}", MAX_BODY - 2000)),), 32, id="empty objects"),
@@ -246,4 +248,4 @@ def test_the_most_memory_taken_stays_below_the_limit(process: Running) -> None:
     status = Path(f"/proc/{process.popen.pid}/status").read_text()
     peak = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert peak is not None
-    assert int(peak[1]) * 1024 < memory_limit() * 3 // 4, "there is room for what the next release adds"
+    assert int(peak[1]) * 1024 < memory_limit() * 3 // 4, "leaves a reserve for later releases"

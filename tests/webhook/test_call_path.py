@@ -1,4 +1,4 @@
-"""The call path of one review: how often it changes modules between the handler and its response."""
+"""The call path of one review: how often it crosses between modules from the handler to its response."""
 
 import sys
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from tests.webhook.served import Served
 from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 
-# Packages of the path. Metrics, API types and generic parts of the runtime are not steps of it.
+# Packages of the path, without metrics, API types and generic parts of the runtime.
 PATH, NOT_PATH = ("/webhook/", "/shared/framework/"), ("/webhook/metrics", "/tests/")
 MAX_STOPS, MAX_RETURNS = 20, 8
 
 
 @contextmanager
 def recorded_modules() -> Iterator[list[str]]:
-    """Record the module of every call from the handler on, in order, without repetition of the same one."""
+    """Record the module of every call from the handler on, in order, without consecutive repetitions."""
     stops: list[str] = []
-    seen: set[FrameType] = set()  # a coroutine that continues is reported as called again
+    seen: set[FrameType] = set()  # a resumed coroutine is reported as a call
 
     def on_event(frame: FrameType, event: str, _: object) -> None:
         path, code = frame.f_code.co_filename, frame.f_code

@@ -1,4 +1,4 @@
-"""What the webhook gets to know of a real cluster, with the right to it and without."""
+"""The inventory that the webhook reads from a real cluster, with and without the rights."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,7 +25,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def account(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
-    """A kubeconfig of a ServiceAccount without any right."""
+    """A kubeconfig of a ServiceAccount without rights."""
     cluster.kubectl("create", "serviceaccount", ACCOUNT, f"--namespace={NAMESPACE}")
     yield cluster.service_account_kubeconfig(NAMESPACE, ACCOUNT, tmp_path / "kubeconfig")
     for kind in ("clusterrolebinding", "clusterrole"):
@@ -53,14 +53,14 @@ async def finding(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def becomes_true(look: Callable[[], bool]) -> None:
+async def becomes_true(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(DEADLINE_S):
-        while not look():  # noqa: ASYNC110 - what is looked at tells nobody
+        while not condition():  # noqa: ASYNC110 - the condition has no event to wait for
             await asyncio.sleep(0.05)
 
 
 async def until(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
-    """Wait for what the webhook is to get to know."""
+    """Wait for a state of the cluster information."""
     await becomes_true(lambda: holds(finder.current()))
     return finder.current()
 

@@ -1,4 +1,4 @@
-"""The listener over TLS: what is answered, what is turned away, and how it stops."""
+"""The listener over TLS: responses, rejected requests, and shutdown."""
 
 import asyncio
 import contextlib
@@ -68,16 +68,16 @@ class TestTurnedAway:
         ("method", "path", "headers", "body", "code"),
         [
             pytest.param("POST", "/", JSON, POD, 404, id="an unknown path"),
-            pytest.param("POST", "/validate/pods/", JSON, POD, 404, id="a path with a slash too many"),
+            pytest.param("POST", "/validate/pods/", JSON, POD, 404, id="a path with a trailing slash"),
             pytest.param("GET", Hook.VALIDATE_PODS, {}, None, 405, id="another method"),
             pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "text/plain"}, POD, 415, id="plain text"),
             pytest.param("POST", Hook.VALIDATE_PODS, {"Content-Type": "application/yaml"}, POD, 415, id="YAML"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"x" * 8 * 1024 * 1024, 413, id="8 MiB"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"", 400, id="no body"),
-            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"\xff\xfe", 400, id="no UTF-8"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"\xff\xfe", 400, id="not UTF-8"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 1_000_000, 413, id="a million arrays"),
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b"[" * 100_000, 400, id="deep nesting"),
-            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="no review"),
+            pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="not a review"),
         ],
     )
     async def test_what_is_no_review_gets_a_status_and_a_sentence(
@@ -97,12 +97,12 @@ class TestTurnedAway:
             for _ in range(8):
                 yield b"x" * 1024 * 1024
 
-        with contextlib.suppress(ConnectionError):  # the rest may not be read any more
+        with contextlib.suppress(ConnectionError):  # the rest may not be read
             async with served.client.post(Hook.VALIDATE_PODS, data=chunks(), headers=JSON) as answer:
                 assert answer.status == 413
         assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
-    @pytest.mark.parametrize("body", [b"junk", zlib.compress(POD)], ids=["falsely so", "truly"])
+    @pytest.mark.parametrize("body", [b"junk", zlib.compress(POD)], ids=["not compressed", "compressed"])
     async def test_a_compressed_body_is_not_unpacked(self, served: Served, body: bytes) -> None:
         headers = {**JSON, "Content-Encoding": "deflate"}
         async with served.client.post(Hook.VALIDATE_PODS, data=body, headers=headers) as answer:
@@ -126,14 +126,14 @@ class TestTurnedAway:
 
 
 class Broken(AdmissionChain):
-    """A chain with a bug of its own."""
+    """A chain with a bug."""
 
     def validate_pod(self, *arguments: Any) -> NoReturn:
         raise ZeroDivisionError(*arguments)
 
 
 async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served) -> None:
-    served.server._chain = Broken([], Settings())  # the listener has no other seam, and needs none
+    served.server._chain = Broken([], Settings())  # the listener has no other seam
     response = await served.review(Hook.VALIDATE_PODS, review(pod()))
     assert response["uid"] == "uid-1"
     assert response["status"]["message"].startswith("Bowline failed while reviewing this object")
@@ -166,12 +166,12 @@ class TestStopping:
 
     async def test_a_request_under_way_gets_its_answer_and_a_new_one_no_connection(self, served: Served) -> None:
         reader, writer = await served.connect()
-        # A whole request first: then the server certainly has the connection.
+        # A complete request first: afterwards the server has accepted the connection.
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
         await reader.readuntil(b"}}")
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD[:10])
         await writer.drain()
-        while not served.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - nothing is set; the loop must turn
+        while not served.sample("bowline_admission_under_way"):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
         stopping = asyncio.create_task(served.server.stop())
         await until_refused(served)
@@ -198,7 +198,7 @@ class TestStopping:
 
 
 async def until_refused(served: Served) -> None:
-    """Wait until nobody listens any more."""
+    """Wait until the port refuses connections."""
     address = served.server.address
     while True:
         try:

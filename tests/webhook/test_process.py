@@ -1,4 +1,4 @@
-"""The process: start, refusals to start, any input, and a graceful end. No API server is needed for any of it."""
+"""The process: start, rejected configurations, malformed input, graceful shutdown. None of it needs an API server."""
 
 import http.client
 import socket
@@ -57,7 +57,7 @@ def post(
 
 class TestServing:
     def test_with_certificate_files_it_is_ready_without_an_api_server(self, process: Running) -> None:
-        process.said("answering reviews")
+        process.logged("answering reviews")
         assert process.get("/readyz") == (200, "ok\n")
         assert process.get("/healthz")[0] == 200
 
@@ -158,23 +158,23 @@ class TestStopping:
         self, tls_flags: tuple[str, str], trust: ssl.SSLContext, tmp_path: Path
     ) -> None:
         with running(tmp_path, *tls_flags, "--drain=1h") as process:
-            process.said("answering reviews")
+            process.logged("answering reviews")
             process.popen.terminate()
-            process.said("stopping")
+            process.logged("stopping")
             assert process.get("/readyz") == (200, "ok\n")
             assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
-            process.popen.terminate()  # a second one is impatience
+            process.popen.terminate()  # a second signal stops it without draining
             assert process.popen.wait(DEADLINE_S) != 0
 
     def test_it_ends_by_itself(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
         with running(tmp_path, *tls_flags, "--drain=0s") as process:
-            process.said("answering reviews")
+            process.logged("answering reviews")
             process.popen.terminate()
             assert process.popen.wait(DEADLINE_S) == 0
 
     def test_it_ends_while_it_still_searches_a_cluster(self, tmp_path: Path) -> None:
         with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
-            found = process.said("no credentials yet")
+            found = process.logged("no credentials yet")
             assert str(tmp_path / "none") in found["error"]
             status, text = process.get("/readyz")
             assert status == 503
@@ -184,7 +184,7 @@ class TestStopping:
 
 
 def configuration(folder: Path, text: str) -> str:
-    """Write a configuration with these keys; returns the flag that names it."""
+    """Write a configuration with these keys; returns its flag."""
     file = folder / "config.yaml"
     file.write_text(f"apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n{text}\n")
     return f"--config={file}"
@@ -206,7 +206,7 @@ class TestModes:
             assert orjson.loads(share)["response"]["patchType"] == "JSONPatch"
             _, text = process.get("/metrics")
             assert 'bowline_admission_not_enforced_total{hook="/validate/pods"} 1.0' in text
-            assert process.said("not denied: admission.mode is Warn")["rules"] == ["gpu_request/fraction-range"]
+            assert process.logged("not denied: admission.mode is Warn")["rules"] == ["gpu_request/fraction-range"]
 
     @pytest.mark.parametrize("written", ["Off", '"Off"'])
     def test_off_neither_denies_nor_mutates(

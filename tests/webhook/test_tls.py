@@ -1,4 +1,4 @@
-"""The certificate of a listener that serves: exchanged under load, and callers that must show one themselves."""
+"""The certificate of a running listener: replaced under load; and client certificates."""
 
 import asyncio
 import ssl
@@ -22,7 +22,7 @@ LIFE = timedelta(days=1)
 
 
 async def asked(url: str, trust: ssl.SSLContext) -> int:
-    """Ask on a connection of its own."""
+    """Send a review on a new connection; returns the status."""
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client,
         client.post(f"{url}{Hook.VALIDATE_PODS}", data=POD, headers=JSON) as answer,
@@ -38,7 +38,7 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
     one, two = make_authority(now, LIFE), make_authority(now, LIFE)
     trust = ssl.create_default_context(cadata=to_pem([one.certificate, two.certificate]).decode())
     leaves = [sign_leaf(signer, ["127.0.0.1"], now, LIFE) for signer in (one, two) * 20]
-    # A connection from before stays good, whatever it was made under.
+    # A connection that is open stays valid, whichever certificate it was opened under.
     kept = await served.review(Hook.VALIDATE_PODS, review(pod()))
     assert kept["allowed"]
     served.serving.swap(leaves[0].pem())
@@ -64,7 +64,7 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
 
 
 async def test_old_trust_meets_a_new_authority_only_with_a_bundle(served: Served) -> None:
-    """Without an overlap this is what every call would get: the test of the test above."""
+    """Without an overlap every call fails so: shows that the test above can fail."""
     now = datetime.now(UTC)
     new = make_authority(now, LIFE)
     served.serving.swap(sign_leaf(new, ["127.0.0.1"], now, LIFE).pem())
@@ -81,7 +81,7 @@ async def test_old_trust_meets_a_new_authority_only_with_a_bundle(served: Served
 async def test_callers_need_a_certificate_where_their_authorities_are_given(
     served: Served, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
-    ours, theirs = Authority(), Authority("somebody-else")
+    ours, theirs = Authority(), Authority("other-ca")
     now = datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)

@@ -1,4 +1,4 @@
-"""The listener tells the tracer of every review, and gives a new BindRequest the trace to go on with."""
+"""The listener records a span for every review and annotates a new BindRequest with its trace context."""
 
 import base64
 import io

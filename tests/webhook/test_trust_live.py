@@ -1,7 +1,7 @@
-"""How API servers come to believe a webhook, on a real one: first start, hindrance, certificates from files.
+"""How API servers come to trust a webhook, on a real one: first start, obstacles, certificates from files.
 
 Replacing certificates under load is in tests/availability. Faults 26 to 31 of the field that need an API server to be
-shown are here, by their number.
+shown are here, with their numbers.
 """
 
 import asyncio
@@ -61,9 +61,9 @@ def installed() -> Iterator[tuple[Cluster, Pair]]:
 
 @pytest.fixture
 def live(installed: tuple[Cluster, Pair]) -> Iterator[LiveCluster]:
-    """The cluster without a CA, trusting nobody; what a test starts ends with it."""
+    """The cluster without a CA and with empty CA bundles; processes that a test starts are stopped after it."""
     cluster, pair = installed
-    # As the chart renders it: without data.
+    # Without data, as the chart renders it.
     cluster.kubectl("delete", "secret", "bowline-ca", f"--namespace={NAMESPACE}", "--ignore-not-found")
     pair.upgrade()
     trust(cluster, b"")
@@ -81,7 +81,7 @@ class StartFromFiles(Protocol):
 
 @pytest.fixture
 def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
-    """What it starts is stopped after the test, also after a failure: its address is used again by the next test."""
+    """Stops its processes after the test, also after a failure: the next test uses the same address."""
     cluster = live.cluster
     with ExitStack() as started:
 
@@ -103,7 +103,7 @@ def from_files(live: LiveCluster) -> Iterator[StartFromFiles]:
 
 
 def trust(cluster: Cluster, bundle: bytes) -> None:
-    """Have every entry of both configurations trust the bundle."""
+    """Set the CA bundle of every entry of both configurations."""
     for path in (MUTATING, VALIDATING):
         entries = cluster.api.get(path)["webhooks"]
         value = base64.b64encode(bundle).decode()
@@ -114,25 +114,25 @@ def trust(cluster: Cluster, bundle: bytes) -> None:
 
 
 def trusted(cluster: Cluster) -> set[bytes]:
-    """The different bundles of all entries."""
+    """The distinct CA bundles of all entries."""
     entries = [entry for path in (MUTATING, VALIDATING) for entry in cluster.api.get(path)["webhooks"]]
     return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
 
 
 def authorities(cluster: Cluster) -> set[frozenset[x509.Certificate]]:
-    """What is in these bundles, whatever its order."""
+    """The certificates of these CA bundles, in any order."""
     return {frozenset(from_pem(found)) for found in trusted(cluster)}
 
 
-def settle(live: LiveCluster, wanted: frozenset[x509.Certificate]) -> None:
-    """Wait until every entry trusts these and nobody writes any more: ten looks in a row see the same."""
-    looks: list[object] = []
+def wait_for_bundles(live: LiveCluster, expected: frozenset[x509.Certificate]) -> None:
+    """Wait until every entry trusts these and writing has stopped: ten reads in a row are equal."""
+    reads: list[object] = []
 
-    def look() -> bool:
-        looks.append([live.cluster.api.get(path)["metadata"]["generation"] for path in (MUTATING, VALIDATING)])
-        return authorities(live.cluster) == {wanted} and looks[-10:].count(looks[-1]) == len(looks[-10:]) == 10
+    def stable() -> bool:
+        reads.append([live.cluster.api.get(path)["metadata"]["generation"] for path in (MUTATING, VALIDATING)])
+        return authorities(live.cluster) == {expected} and reads[-10:].count(reads[-1]) == len(reads[-10:]) == 10
 
-    live.until("all of them are trusted and that stays so", look)
+    live.until("all of them are trusted and no write follows", stable)
 
 
 def bundle(cluster: Cluster) -> bytes:
@@ -140,16 +140,16 @@ def bundle(cluster: Cluster) -> bytes:
 
 
 def not_ready(process: LocalProcess, word: str = "") -> str | None:
-    """Why it is not ready, if that has the word in it; None if it is ready, or does not say."""
+    """Return its not-ready text if that contains the word, else None."""
     try:
-        status, said = process.get("/readyz")
+        status, text = process.get("/readyz")
     except OSError:
         return None
-    return said if status == 503 and word in said else None
+    return text if status == 503 and word in text else None
 
 
 def answers(live: LiveCluster) -> bool:
-    """Whether the API server gets answers; refusals of the gate are what it gets when it does not."""
+    """Whether the API server receives responses; otherwise it receives connection errors."""
     try:
         live.cluster.api.post(PODS, pod("probe"))
     except ApiError:
@@ -168,7 +168,7 @@ def test_replicas_that_start_together_agree_on_one_authority(
     (certificate,) = from_pem(bundle(cluster))
     assert trusted(cluster) == {to_pem([certificate])}
     made = sum('step":"repair"' in replica.log.read_text() for replica in replicas)
-    assert made == 1, "the others have found what one has made"
+    assert made == 1, "one replica creates it, the others use it"
     for path in (MUTATING, VALIDATING):
         managers = {
             m["manager"] for m in cluster.api.get(path)["metadata"]["managedFields"] if "caBundle" in json.dumps(m)
@@ -205,7 +205,7 @@ def test_a_certificate_for_another_name_is_not_ready(
     leaf = sign_leaf(signer, ["webhook.example"], now, LIFE)
     trust(live.cluster, to_pem([signer.certificate]))
     process = from_files(tmp_path, to_pem([leaf.certificate]), leaf.private_key)
-    live.until("it says for which name", lambda: not_ready(process, "IP address mismatch"))
+    live.until("it reports the name", lambda: not_ready(process, "IP address mismatch"))
     assert process.stop()
 
 
@@ -235,7 +235,7 @@ def test_a_renewed_file_is_served_and_its_authority_published(
 def test_replicas_with_different_files_leave_each_others_authorities_published(
     live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
-    """Kubelets bring a renewed file to each replica in their own time; until then all are to be believed."""
+    """Kubelets update a renewed file at different times; until all have, every signer must be trusted."""
     now = datetime.now(UTC)
     signers = [make_authority(now, LIFE) for _ in range(2)]
     replicas = []
@@ -248,7 +248,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
         flag = f"--tls-ca-file={folder / 'ca.crt'}"
         pem = to_pem([leaf.certificate])
         replicas.append(from_files(folder, pem, leaf.private_key, flag, listen=listen))
-    settle(live, frozenset(signer.certificate for signer in signers))
+    wait_for_bundles(live, frozenset(signer.certificate for signer in signers))
     for replica in replicas:
         replica.wait_ready(60)
     for replica in replicas:
@@ -258,7 +258,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
 def test_self_signed_and_file_replicas_keep_each_others_authorities(
     installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
-    """As in a rollout from webhook.tls.mode secret to self."""
+    """As in a rollout that changes webhook.tls.mode from secret to self."""
     _, pair = installed
     theirs = Authority("theirs")
     (tmp_path / "ca.crt").write_bytes(theirs.pem)
@@ -268,7 +268,7 @@ def test_self_signed_and_file_replicas_keep_each_others_authorities(
     files.wait_ready(60)
     signed = pair.launch_webhook()
     signed.wait_ready(60)
-    settle(live, frozenset(from_pem(bundle(live.cluster) + theirs.pem)))
+    wait_for_bundles(live, frozenset(from_pem(bundle(live.cluster) + theirs.pem)))
     files.wait_ready(60)
     signed.wait_ready(60)
     assert files.stop()
@@ -288,12 +288,12 @@ def test_the_ca_is_published_again_after_an_upgrade_or_a_manual_change(
     trust(cluster, b"")
     live.until("it has written it again", lambda: trusted(cluster) == before)
     live.until("it is called again", lambda: answers(live))
-    # The way out of an emergency must not keep the webhook from coming back.
+    # The emergency procedure must not prevent the webhook from starting again.
     cluster.api.delete(VALIDATING)
-    live.until("the gate is gone", lambda: live.gone(VALIDATING))
+    live.until("the gate is deleted", lambda: live.not_found(VALIDATING))
     process.wait_ready(60)
     cluster.api.delete(MUTATING)
-    live.until("it says what is missing", lambda: not_ready(process, "there is no "))
+    live.until("it reports what is missing", lambda: not_ready(process, "there is no "))
     pair.upgrade()
     process.wait_ready(60)
     assert trusted(cluster) == before
@@ -305,8 +305,8 @@ def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pai
     granted = cluster.api.get(path)
     cluster.api.delete(path)
     process = pair.launch_webhook()
-    said = live.until("it says what it lacks", lambda: not_ready(process, "not granted"))
-    assert "secrets in namespace bowline-system" in said
+    text = live.until("it reports the missing right", lambda: not_ready(process, "not granted"))
+    assert "secrets in namespace bowline-system" in text
     granted["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
     cluster.api.post(path.rpartition("/")[0], granted)
     process.wait_ready(60)
@@ -315,7 +315,7 @@ def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pai
 def test_an_upgrade_keeps_the_authority_of_the_earlier_version(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    """That version created its Secret itself, of another name and type, and its replicas still sign by it."""
+    """That version created its Secret itself, with another name and type, and its replicas still sign with it."""
     cluster, pair = installed
     authority = make_authority(datetime.now(UTC), LIFE)
     state = CaState(authority, bundle=(authority.certificate,))
@@ -336,7 +336,7 @@ def test_no_upgrade_changes_the_authority_that_the_webhook_has_written(
     pair.upgrade({"log.level": "debug"})
     after = cluster.api.get(SECRET)
     assert (after["data"], after["metadata"]["annotations"]) == (before["data"], before["metadata"]["annotations"])
-    # As Helm 3 upgrades: by a three-way merge with what was rendered before.
+    # As Helm 3 upgrades: a three-way merge with the previous manifest.
     rendered = cluster.kubectl("get", "secret", "bowline-ca", f"-n={NAMESPACE}", "-o=json").stdout
     shell = {key: value for key, value in json.loads(rendered).items() if key in ("apiVersion", "kind", "type")}
     shell["metadata"] = {"name": "bowline-ca", "namespace": NAMESPACE, "labels": {"helm.sh/chart": "bowline-9"}}
@@ -349,22 +349,22 @@ def test_no_upgrade_changes_the_authority_that_the_webhook_has_written(
 def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    """The webhook has no right to create one: whoever may create Secrets can have the token of any account."""
+    """The webhook has no right to create one: with it, it could have the token of any account."""
     cluster, pair = installed
     process = pair.launch_webhook()
     process.wait_ready(60)
     before = read_secret(cluster.api.get(SECRET)).active
     cluster.api.delete(SECRET)
-    live.until("it says what is missing", lambda: "bowline-ca is missing" in process.log.read_text())
+    live.until("it reports what is missing", lambda: "bowline-ca is missing" in process.log.read_text())
     assert "helm upgrade or kubectl --namespace bowline-system create secret generic" in process.log.read_text()
     assert process.get("/readyz")[0] == 200
     pair.upgrade()
     live.until("it is written again", lambda: "data" in cluster.api.get(SECRET))
-    assert read_secret(cluster.api.get(SECRET)).active == before, "what this process remembers goes on signing"
+    assert read_secret(cluster.api.get(SECRET)).active == before, "the CA that this process has cached still signs"
 
 
 async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
-    """Somebody has made the Secret immutable, or taken a right away; its signer is good for months to come."""
+    """The Secret was made immutable, or a right removed; its signer is valid for months."""
     clock, holder = SteppedClock(datetime.now(UTC)), ServingContext()
     lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
     wanted = SelfSignedConfig(ObjectKey(NAMESPACE, "bowline-ca"), lives, ("127.0.0.1",))
@@ -395,7 +395,7 @@ async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_r
 def test_its_own_namespace_and_kube_system_need_no_webhook(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
-    """Nothing runs: what is covered is refused, and what it takes to make it run again is not covered."""
+    """No webhook runs: covered objects are denied; those that a start of the webhook needs are not covered."""
     trust(live.cluster, to_pem([make_authority(datetime.now(UTC), LIFE).certificate]))
     assert not answers(live)
     for namespace in (NAMESPACE, "kube-system"):

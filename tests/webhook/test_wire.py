@@ -1,4 +1,4 @@
-"""What callers send to the listener, byte by byte over real sockets."""
+"""Requests to the listener, byte by byte over real sockets."""
 
 import asyncio
 import contextlib
@@ -25,12 +25,12 @@ def asked(*lines: str, method: str = "POST", target: str = Hook.VALIDATE_PODS, v
 
 
 async def received(reader: asyncio.StreamReader) -> list[int]:
-    """Return the statuses of all answers up to the connection's end."""
+    """Return the statuses of all responses up to the end of the connection."""
     return [status for status, _, _ in answers(await reader.read())]
 
 
 async def status(reader: asyncio.StreamReader) -> int:
-    """Read one answer."""
+    """Read one response."""
     text = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"Content-Length: (\d+)", text)
     await reader.readexactly(int(length[1]) if length else 0)
@@ -38,7 +38,7 @@ async def status(reader: asyncio.StreamReader) -> int:
 
 
 async def closed(writer: asyncio.StreamWriter) -> None:
-    """Close our side, whatever the other side has done to it."""
+    """Close our side, even if the other side was reset."""
     writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()
@@ -46,16 +46,16 @@ async def closed(writer: asyncio.StreamWriter) -> None:
 
 async def until_in_flight(served: Served, count: int) -> None:
     """Wait until so many requests are in flight."""
-    while served.sample("bowline_admission_under_way") != count:  # noqa: ASYNC110 - nothing is set
+    while served.sample("bowline_admission_under_way") != count:  # noqa: ASYNC110 - no event to wait for
         await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize(
     ("sent", "statuses"),
     [
-        pytest.param(ASK + POD + asked(LENGTH, END) + POD, [200, 200], id="two requests at once"),
+        pytest.param(ASK + POD + asked(LENGTH, END) + POD, [200, 200], id="two pipelined requests"),
         pytest.param(asked(CHUNKS, END) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(POD), POD), [200], id="chunks"),
-        pytest.param(asked(LENGTH, END, "Expect: 100-continue") + POD, [100, 200], id="a caller who would wait"),
+        pytest.param(asked(LENGTH, END, "Expect: 100-continue") + POD, [100, 200], id="100-continue"),
         pytest.param(asked(LENGTH, version="1.0") + POD, [200], id="HTTP/1.0"),
         pytest.param(asked(END, method="GET"), [405], id="another method"),
         pytest.param(asked(LENGTH, END, target="/") + POD, [404], id="another path"),
@@ -130,7 +130,7 @@ async def test_a_kept_connection_through_all_of_stopping(served: Served) -> None
         writer.write(ASK + POD)
         assert await status(reader) == 200
     served.server.close_after_response()
-    # Closed by its answer, not before it.
+    # Its response closes it, nothing before.
     kept[1].write(ASK + POD)
     (answer,) = answers(await kept[0].read())
     assert (answer[0], answer[2]) == (200, True)

@@ -1,9 +1,9 @@
-"""A plugin whose preparation leaves something in the API: for tests of crashes, rollback and waits.
+"""A plugin whose preparation has side effects in the API: for tests of crashes, rollback and waits.
 
-A request's annotations say what it does: ``effect`` makes pre_bind create a Secret that only rollback removes (of
-ConfigMaps the chart's policies let the reconciler write those of shares alone),
-``gate`` names a ConfigMap that must exist before it goes on, ``refuse`` makes it say FATAL in the end. Found by its
-entry point when this folder is on PYTHONPATH; nothing is installed.
+A request's annotations control it: ``effect`` makes pre_bind create a Secret that only rollback removes (the chart's
+policies let the reconciler write only the ConfigMaps of shares), ``gate`` names a ConfigMap that must exist before it
+continues, ``refuse`` makes it return FATAL at the end. Loaded by its entry point when this folder is on PYTHONPATH;
+nothing is installed.
 """
 
 import os
@@ -26,27 +26,27 @@ from shared.runtime.clock import SystemClock
 EFFECT = "faults.example/effect"
 GATE = "faults.example/gate"
 REFUSE = "faults.example/refuse"
-# On a gate: the request that waits for it. On an effect: whose it is.
+# On a gate: the request that waits for it. On an effect: its request.
 WAKES = "faults.example/wakes"
 OWNER = "faults.example/request-uid"
-# Environment variable: a file with the seconds by which the process's wall clock is off; they may change at any time.
+# Environment variable: a file with the offset of the process's wall clock in seconds; it may change at any time.
 CLOCK = "FAULTS_CLOCK"
 
 
 class FaultEffects(Plugin):
-    """Creates, waits and refuses as the request's annotations say."""
+    """Creates, waits and rejects as the request's annotations request."""
 
     name = "fault_effects"
 
     def __init__(self, config: PluginConfig, settings: Settings) -> None:
         super().__init__(config, settings)
         if CLOCK in os.environ:
-            # Where the reconciler takes every wall-clock time from; its monotonic clock continues, as it does when a
+            # The reconciler's only source of wall-clock time; its monotonic clock continues, as it does when a
             # machine's clock is set.
             SystemClock.now = _shifted  # type: ignore[method-assign,assignment]
 
     def has_side_effects(self, request: BindRequest) -> bool:
-        """Only an effect is something to undo."""
+        """Only an effect needs a rollback."""
         return EFFECT in _annotations(request)
 
     def event_sources(self) -> Iterable[EventSource]:
@@ -54,11 +54,11 @@ class FaultEffects(Plugin):
         return (EventSource(CONFIGMAPS, _woken, label_selector=WAKES),)
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        """Requests without our annotations are none of our business."""
+        """Applies only to requests with our annotations."""
         return RUN if _annotations(ctx.request).keys() & {EFFECT, GATE, REFUSE} else SKIP
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Effect first, then the gate: what is undone later was there while the request waited."""
+        """Effect first, then the gate: so the effect exists while the request waits."""
         wanted = _annotations(ctx.request)
         if EFFECT in wanted:
             await _ensure_effect(ctx)
@@ -73,7 +73,7 @@ class FaultEffects(Plugin):
         return Status.ok()
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
-        """Remove the effect; found by its name, which needs no state."""
+        """Remove the effect; its name is derived from the request, which needs no state."""
         with suppress(NotFound):
             await ctx.client.delete(SECRETS, ctx.request.key.namespace, _effect_name(ctx.request))
         return Status.ok()

@@ -1,6 +1,6 @@
-"""A plugin that takes its time, waits, or raises, as the pod's annotations say: for tests of what is seen of it.
+"""A plugin for tests of observability: the pod's annotations make it slow, wait or raise.
 
-Found by its entry point when this folder is on PYTHONPATH; nothing is installed.
+Loaded by its entry point when this folder is on PYTHONPATH; nothing is installed.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ log = logging.getLogger(__name__)
 
 # What pre_bind does: wait, raise.
 PREPARE = "slow.example/pre-bind"
-# How long post_bind takes, in seconds.
+# The duration of post_bind, in seconds.
 AFTERWARDS = "slow.example/post-bind-s"
 
 
 class Slow(Plugin):
-    """Does as it is told."""
+    """Waits, raises or is slow, as the annotations request."""
 
     name = "pair_slow"
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        """Only pods with the annotation are touched."""
+        """Applies only to pods with the annotation."""
         return RUN if PREPARE in _annotations(ctx) else SKIP
 
     async def pre_bind(self, ctx: BindContext) -> Status:
-        """Wait for an object that never comes, or raise."""
+        """Wait for an object that is never created, or raise."""
         ctx.log.info("slow plugin was asked")
         log.info("a library was asked")
         if _annotations(ctx)[PREPARE] == "wait":
@@ -41,11 +41,11 @@ class Slow(Plugin):
         raise RuntimeError("raised on purpose")
 
     async def post_bind(self, ctx: BindContext) -> None:
-        """Hold the end of the bind up."""
+        """Delay the completion."""
         await asyncio.sleep(float(_annotations(ctx).get(AFTERWARDS, "0")))
 
     def routes(self) -> Iterable[Route]:
-        """One page that works and one that does not."""
+        """One page that works and one that raises."""
         return (Route("gates", lambda: {"shut": 1}), Route("broken", self._broken))
 
     def _broken(self) -> object:

@@ -1,4 +1,4 @@
-"""Quantities as the API server reads them; tests/examples asks a real one about each row of the two tables."""
+"""Quantities as the API server parses them; tests/examples checks each row of the two tables with a real one."""
 
 import itertools
 from decimal import Decimal
@@ -55,8 +55,8 @@ ACCEPTED = [
     pytest.param("10E", "1e19", id="a decimal quantity is not capped"),
     pytest.param("0.3n", "1e-9", id="less than a nano is a nano"),
     pytest.param("1e-99999", "1e-9", id="hardly anything is a nano"),
-    pytest.param("-1.5n", "-2e-9", id="rounding goes away from zero"),
-    pytest.param("0e-99999", "0", id="zero stays zero however it is written"),
+    pytest.param("-1.5n", "-2e-9", id="rounding is away from zero"),
+    pytest.param("0e-99999", "0", id="zero in any form"),
     pytest.param("m", "0", id="a suffix alone is nothing"),
     pytest.param("Ki", "0", id="a binary suffix alone is nothing"),
     pytest.param("e3", "0", id="an exponent alone is nothing"),
@@ -112,8 +112,8 @@ def test_refuses_what_the_api_server_refuses(written: Any) -> None:
 @pytest.mark.parametrize(
     ("written", "stored"),
     [
-        pytest.param("2", "2", id="a whole number stays"),
-        pytest.param("1.5", "1.5", id="thousandths stay"),
+        pytest.param("2", "2", id="a whole number is unchanged"),
+        pytest.param("1.5", "1.5", id="thousandths are unchanged"),
         pytest.param("0.9999", "1", id="ten-thousandths are rounded up"),
         pytest.param("1.0001", "1.001", id="never down"),
         pytest.param("-1.0001", "-1.001", id="away from zero"),

@@ -1,4 +1,4 @@
-"""What a model at an edge refuses is said in the words of whoever wrote the document, not in Python's."""
+"""The message for a value that a model rejects uses the terms of the document, not Python's."""
 
 import pytest
 
@@ -14,7 +14,7 @@ WORDS = [
     ),
     pytest.param("binding:", "binding: null: must be a mapping", id="nothing for a section"),
     pytest.param(
-        "plugins: [gpu_sharing]", 'plugins[0]: "gpu_sharing": must be a mapping', id="a word for an entry of a list"
+        "plugins: [gpu_sharing]", 'plugins[0]: "gpu_sharing": must be a mapping', id="a string for an entry of a list"
     ),
     pytest.param("featureGates: [a]", "featureGates: ['a']: must be a mapping", id="a list for a mapping"),
     pytest.param(
@@ -23,16 +23,16 @@ WORDS = [
     pytest.param(
         "binding: {inFlightTimeout: 0s}",
         'binding.inFlightTimeout: "0s": must be greater than 0s',
-        id="no time at all",
+        id="zero time",
     ),
     pytest.param(
-        "gpuSharing: {agentImage: ''}", 'gpuSharing.agentImage: "": must not be empty', id="no name for an image"
+        "gpuSharing: {agentImage: ''}", 'gpuSharing.agentImage: "": must not be empty', id="an empty name of an image"
     ),
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), WORDS)
-def test_a_fault_states_the_rule_and_nothing_else(text: str, said: str) -> None:
+@pytest.mark.parametrize(("text", "expected"), WORDS)
+def test_a_fault_states_the_rule_and_nothing_else(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(HEAD + text)
-    assert [str(fault) for fault in caught.value.errors] == [said]
+    assert [str(fault) for fault in caught.value.errors] == [expected]

@@ -136,7 +136,7 @@ def test_the_output_for_programs(lint: Any) -> None:
         pytest.param(
             JOB_SET,
             ["spec.replicatedJobs[1].template.spec.template.metadata.annotations[gpu-fraction]"],
-            id="a kind of another project that is known by its name",
+            id="a known kind of another project",
         ),
         pytest.param(BAD_REQUEST, ["spec.selectedNode", "spec.receivedGPU.portion"], id="a BindRequest"),
         pytest.param("{apiVersion: v1, kind: Pod}", ["metadata", "spec"], id="a pod without anything"),
@@ -192,7 +192,7 @@ class TestBadUsage:
         ("text", "message"),
         [
             pytest.param("kind: [", "0.yaml: line 1", id="broken YAML, with its line"),
-            pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="no object"),
+            pytest.param("kind: Pod", "0.yaml: line 1: apiVersion", id="not an object"),
         ],
     )
     def test_an_unreadable_file(self, lint: Any, text: str, message: str) -> None:

@@ -23,7 +23,7 @@ def kinds(text: str) -> list[tuple[str, str]]:
     ("text", "expected"),
     [
         pytest.param("", [], id="an empty file"),
-        pytest.param("# nothing\n---\n---\n", [], id="nothing but separators"),
+        pytest.param("# nothing\n---\n---\n", [], id="only separators"),
         pytest.param(POD, [("", "Pod")], id="one document"),
         pytest.param(f"---\n{POD}---\n# empty\n---\n{POD}...\n", [("", "Pod")] * 2, id="several documents"),
         pytest.param('{"apiVersion": "apps/v1", "kind": "Deployment"}', [("apps", "Deployment")], id="JSON"),
@@ -61,7 +61,7 @@ def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
         pytest.param('{"apiVersion": "v1", "kind": "a", "kind": "b"}', "is given twice", id="in JSON, too"),
         pytest.param(POD + "x: !custom y", "f: line 3, column 4: could not determine", id="a tag"),
         pytest.param(POD + "x: !!binary aGk=", "f: holds what JSON cannot", id="bytes"),
-        pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="a number that is none"),
+        pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="not a number"),
         pytest.param(POD + "x: &a [*a]", "f: holds what JSON cannot: Circular", id="a circle"),
         pytest.param(POD + "x: " + "[" * 1000, "f: is nested too deeply", id="deep nesting"),
         pytest.param(

@@ -1,4 +1,4 @@
-"""The admission chain: scope, order, all faults at once, and plugins that fail."""
+"""The admission chain: scope, order, all errors together, and plugins that fail."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ UPDATE = AdmissionInfo(operation="UPDATE", namespace="team", is_validating_webho
 
 
 class Labels(Plugin):
-    """Sets a label, then refuses any pod whose annotation ``bad`` is there; one fault a word in it."""
+    """Sets a label, then denies any pod with the annotation ``bad``; one error for each of its words."""
 
     name = "labels"
 
@@ -37,7 +37,7 @@ class Labels(Plugin):
 
 
 class Needs(Plugin):
-    """Refuses a pod that the plugin before it has not labelled."""
+    """Denies a pod that the previous plugin has not labelled."""
 
     name = "needs"
 
@@ -49,7 +49,7 @@ class Needs(Plugin):
 
 
 class Raises(Plugin):
-    """Fails everywhere, half-way."""
+    """Fails everywhere, within a change."""
 
     name = "raises"
 
@@ -74,7 +74,7 @@ class Raises(Plugin):
 
 
 class Strings(Plugin):
-    """Forgets what it must return."""
+    """Omits its return value."""
 
     name = "strings"
 
@@ -83,7 +83,7 @@ class Strings(Plugin):
 
 
 class Effects(Plugin):
-    """Would leave something behind, and refuses node ``bad``."""
+    """Would leave a change behind, and denies node ``bad``."""
 
     name = "effects"
 
@@ -337,7 +337,7 @@ class TestBindRequests:
         ("change", "expected"),
         [
             pytest.param(
-                lambda raw: raw["metadata"].update(finalizers=[]), [], id="an old fault beside other fields"
+                lambda raw: raw["metadata"].update(finalizers=[]), [], id="an old error beside other fields"
             ),
             pytest.param(lambda raw: raw["spec"].update(backoffLimit=1), ["effects/node"], id="a changed spec"),
             pytest.param(

@@ -1,4 +1,4 @@
-"""The configuration document: defaults, every fault at once with its path, files."""
+"""The configuration document: defaults, every error with its path, files."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_what_is_given_is_taken_and_the_rest_keeps_its_default() -> None:
         HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, fakeGPUs: true}\n"
         "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\nclient: {bindQPS: 5}\n"
     )
-    assert settings.schedules("anybody")
+    assert settings.schedules("any-scheduler")
     assert (settings.gpu_sharing.enabled, settings.gpu_sharing.fake_gpus) == (False, True)
     assert settings.binding.backoff.base == timedelta(milliseconds=500)
     assert settings.binding.wait_timeout == timedelta(seconds=150)
@@ -67,7 +67,9 @@ def test_every_fault_is_found_at_once_with_its_path() -> None:
         pytest.param("binding: {waitTimeout: 0s}", "binding.waitTimeout", id="no time to wait"),
         pytest.param("binding: {waitTimeout: 99999999h}", "binding.waitTimeout", id="a wait beyond the last date"),
         pytest.param(
-            "leaderElection: {leaseDuration: 600000h}", "leaderElection.leaseDuration", id="more than a Lease can say"
+            "leaderElection: {leaseDuration: 600000h}",
+            "leaderElection.leaseDuration",
+            id="more than a Lease can express",
         ),
         pytest.param("binding: {backoffLimit: -1}", "binding.backoffLimit", id="fewer than no retries"),
     ],

@@ -1,4 +1,4 @@
-"""Feature gates: defaults, refusals, and the flag."""
+"""Feature gates: defaults, rejected values, and the flag."""
 
 import pytest
 

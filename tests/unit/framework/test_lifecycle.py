@@ -1,4 +1,4 @@
-"""Setup and teardown, start and stop of plugins, and the workers of their own."""
+"""Setup and teardown, start and stop of plugins, and their workers."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,21 +18,21 @@ from shared.runtime.clock import SystemClock
 from shared.runtime.workqueue import WorkQueue
 from shared.testing.recording import Calls, RecordingPlugin
 
-NOBODY = cast(KubeClient, None)  # nothing here calls the API server
+NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 
 
 class TwoQueues(Plugin):
-    """Has two workers; each key is wanted back after a minute, the one named ``fault`` cannot be looked at."""
+    """Has two workers; each key is requeued after a minute, the reconcile of the one named ``fault`` fails."""
 
     name = "two_queues"
 
     async def setup(self, handle: Handle) -> None:
-        self.looks: list[str] = []
-        self.first = handle.worker("first", self._look)
-        self.second = handle.worker("second", self._look)
+        self.reconciled: list[str] = []
+        self.first = handle.worker("first", self._reconcile)
+        self.second = handle.worker("second", self._reconcile)
 
-    async def _look(self, key: ObjectKey) -> timedelta | None:
-        self.looks.append(key.name)
+    async def _reconcile(self, key: ObjectKey) -> timedelta | None:
+        self.reconciled.append(key.name)
         if key.name == "fault":
             raise ValueError("a fault")
         return timedelta(minutes=1)
@@ -40,7 +40,7 @@ class TwoQueues(Plugin):
 
 async def started() -> tuple[PluginLifecycle, TwoQueues]:
     plugin = TwoQueues(PluginConfig(), Settings())
-    lifecycle = PluginLifecycle([plugin], NOBODY, Settings(), SystemClock(), CollectorRegistry())
+    lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), CollectorRegistry())
     await lifecycle.setup()
     await lifecycle.start()
     return lifecycle, plugin
@@ -52,7 +52,7 @@ async def test_a_failed_pass_is_repeated_and_is_no_failure_of_the_worker() -> No
     failure = asyncio.create_task(lifecycle.failure())
     plugin.first(ObjectKey("", "fault"))
     await asyncio.sleep(600)
-    assert plugin.looks.count("fault") > 2
+    assert plugin.reconciled.count("fault") > 2
     assert not failure.done()
     failure.cancel()
     await lifecycle.stop()
@@ -77,13 +77,13 @@ async def test_a_worker_that_fails_is_noticed_and_raised_when_all_are_stopped(
             await failure
     with pytest.raises(AttributeError, match="the timer is none"):
         await lifecycle.stop()
-    # Nobody works on after the stop, the one that was sound included.
+    # No worker continues after the stop, the sound one included.
     await asyncio.sleep(600)
-    assert plugin.looks == ["sound", "any"]
+    assert plugin.reconciled == ["sound", "any"]
 
 
 def lifecycle_of(*plugins: Plugin) -> PluginLifecycle:
-    return PluginLifecycle(plugins, NOBODY, Settings(), SystemClock(), CollectorRegistry())
+    return PluginLifecycle(plugins, NO_CLIENT, Settings(), SystemClock(), CollectorRegistry())
 
 
 async def begin(lifecycle: PluginLifecycle) -> None:

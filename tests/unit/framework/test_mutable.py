@@ -1,4 +1,4 @@
-"""The recorder: its patch says what it did, and what it did can be undone."""
+"""The recorder: its patch contains the changes, and they can be undone."""
 
 import copy
 from typing import Any
@@ -21,7 +21,7 @@ OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
 
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[dict[str, Any], MutableObject]:
-    """Draw an object and the recorder that has changed it in a few ways that make sense for it."""
+    """Draw an object and the recorder that has changed it in a few valid ways."""
     before = draw(OBJECTS)
     target = MutableObject(copy.deepcopy(before))
     for _ in range(draw(st.integers(0, 5))):
@@ -35,7 +35,7 @@ def changes(draw: st.DrawFn) -> tuple[dict[str, Any], MutableObject]:
                 case _:
                     target.remove(*tokens)
         except (TypeError, IndexError, KeyError, AttributeError, ValueError):
-            pass  # a path that does not fit the object: a plugin's bug, which the chain reverts
+            pass  # a path that the object does not have: a plugin's bug, which the chain reverts
     return before, target
 
 
@@ -124,12 +124,12 @@ def test_a_checkpoint_reverts_only_later_changes() -> None:
 @pytest.mark.parametrize(
     ("before", "operations"),
     [
-        pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array comes whole"),
+        pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array is added whole"),
         pytest.param({"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="so does a null one"),
         pytest.param(
             {"list": [0]},
             [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-", "value": {}}],
-            id="what is in the array is not repeated",
+            id="entries of the array are not repeated",
         ),
     ],
 )

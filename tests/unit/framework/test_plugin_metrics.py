@@ -1,4 +1,4 @@
-"""Series of a plugin's own: their names, their values from the start, and names that cannot be had."""
+"""A plugin's own series: their names, their values from the start, and rejected names."""
 
 import asyncio
 from datetime import timedelta
@@ -16,7 +16,7 @@ from shared.framework.plugin import Plugin, PluginConfig
 from shared.kube.client import KubeClient
 from shared.runtime.clock import SystemClock
 
-NOBODY = cast(KubeClient, None)  # nothing here calls the API server
+NO_CLIENT = cast(KubeClient, None)  # nothing here calls the API server
 
 
 def test_series_are_named_after_their_plugin_and_begin_at_zero() -> None:
@@ -63,7 +63,7 @@ def test_two_plugins_do_not_meet_and_one_that_would_is_refused() -> None:
 
 
 class Counting(Plugin):
-    """A plugin from elsewhere: counts, and has a queue whose work it holds back."""
+    """A third-party plugin: counts, and has a queue whose work it blocks."""
 
     name = "counting"
 
@@ -82,22 +82,22 @@ class Counting(Plugin):
 async def test_a_plugin_counts_through_its_handle_and_its_queues_show_their_depth() -> None:
     registry = CollectorRegistry()
     plugin = Counting(PluginConfig(), Settings())
-    lifecycle = PluginLifecycle([plugin], NOBODY, Settings(), SystemClock(), registry)
+    lifecycle = PluginLifecycle([plugin], NO_CLIENT, Settings(), SystemClock(), registry)
     await lifecycle.setup()
 
     def depth() -> float | None:
         return registry.get_sample_value("bowline_plugin_queue_depth", {"plugin": "counting", "worker": "slow"})
 
-    plugin.add(ObjectKey("", "before anybody leads"))
+    plugin.add(ObjectKey("", "before the leader"))
     assert depth() == 0
     await lifecycle.start()
     for name in ("a", "b", "c"):
         plugin.add(ObjectKey("", name))
     await plugin.began.wait()
-    assert depth() == 2  # the first is being worked on
+    assert depth() == 2  # the first is being processed
     plugin.go.set()
     async with asyncio.timeout(30):
-        while registry.get_sample_value("bowline_counting_passes_total") != 3:  # noqa: ASYNC110 - nobody tells
+        while registry.get_sample_value("bowline_counting_passes_total") != 3:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0)
     assert depth() == 0
     await lifecycle.stop()

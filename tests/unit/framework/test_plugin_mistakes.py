@@ -1,4 +1,4 @@
-"""Ordinary mistakes of a plugin's author, at every extension point: none of them lets a pod pass unprepared."""
+"""Common mistakes of a plugin's author, at every extension point: none of them lets a pod pass unprepared."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,7 +10,7 @@ from shared.api.bindrequest import AllocationKind
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Status, Suggestion
 from shared.testing.recording import Calls, RecordingPlugin
-from tests.unit.framework.test_runner import Seen, context, pre_bind, raises, runner, says
+from tests.unit.framework.test_runner import Seen, context, pre_bind, raises, returning, runner
 
 FATAL, RETRY = Code.FATAL, Code.RETRY
 
@@ -42,7 +42,7 @@ async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str
     calls: Calls = []
     run, seen = runner(
         RecordingPlugin("author", calls, {point: MISTAKES[mistake]}),
-        RecordingPlugin("binder", calls, {"bind": says(Status.ok())}),
+        RecordingPlugin("binder", calls, {"bind": returning(Status.ok())}),
     )
     c = context()
     status = await pre_bind(run, c)
@@ -101,9 +101,9 @@ async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point
 )
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
 async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mistake: str) -> None:
-    answer = {"returns OK": returns(Status.ok()), "returns SKIP": returns(Status.skip()), **MISTAKES}[mistake]
+    answer = {"returns OK": returning(Status.ok()), "returns SKIP": returning(Status.skip()), **MISTAKES}[mistake]
     calls: Calls = []
-    author = RecordingPlugin("author", calls, {point: says(Status.retry("not ready")), "on_failure": answer})
+    author = RecordingPlugin("author", calls, {point: returning(Status.retry("not ready")), "on_failure": answer})
     run, seen = runner(author, RecordingPlugin("volumes", calls))
     status = await (run.run_bind(context()) if point == "bind" else pre_bind(run, context()))
     assert status == Status.retry("not ready").from_plugin("author")
@@ -122,7 +122,9 @@ async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mi
     ids=lambda status: status.code,
 )
 async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> None:
-    author = RecordingPlugin("author", [], {"pre_bind": says(Status.retry("x")), "on_failure": says(changed)})
+    author = RecordingPlugin(
+        "author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returning(changed)}
+    )
     run, seen = runner(author)
     assert await pre_bind(run, context()) == changed.from_plugin("author")
     assert seen.raised == []
@@ -141,7 +143,7 @@ async def test_annotations_that_are_no_strings_fail_before_the_bind(added: Any) 
 
 
 class Author(RecordingPlugin):
-    """Answers supported_allocations and has_side_effects with what the test sets."""
+    """Returns from supported_allocations and has_side_effects what the test sets."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         super().__init__("author", [])

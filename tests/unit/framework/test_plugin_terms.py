@@ -1,4 +1,4 @@
-"""Start and stop of plugins: once each per term, named when they fail, whatever ends the term."""
+"""Start and stop of plugins: once each per term, named when they fail, however the term ends."""
 
 import asyncio
 from typing import cast
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Recorded(Plugin):
-    """Records its calls; ``start_s`` and ``stop_s`` are how long they take, negative for an exception."""
+    """Records its calls; ``start_s`` and ``stop_s`` are their durations, negative for an exception."""
 
     budgets = Budgets(setup_s=10)
     calls: list[str] = []
@@ -41,8 +41,8 @@ class Recorded(Plugin):
 
 def lifecycle(*plugins: Recorded) -> PluginLifecycle:
     Recorded.calls = []
-    nobody = cast(KubeClient, None)
-    return PluginLifecycle(plugins, nobody, Settings(), SystemClock(), CollectorRegistry())
+    no_client = cast(KubeClient, None)
+    return PluginLifecycle(plugins, no_client, Settings(), SystemClock(), CollectorRegistry())
 
 
 async def test_each_term_has_one_start_and_one_stop_of_each_plugin() -> None:

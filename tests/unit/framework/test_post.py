@@ -1,4 +1,4 @@
-"""A Binding without a reply: a transient failure, and remembered, for it may still take effect."""
+"""A Binding without a reply: a transient failure, and recorded, because it may still take effect."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Unanswered(KubeClient):
-    """Sends the request, unless it is ``queued``; no reply comes."""
+    """Sends the request, unless it is ``queued``; there is no reply."""
 
     def __init__(self, queued: bool = False) -> None:
         self.clock = SteppedClock()
@@ -40,7 +40,7 @@ class Unanswered(KubeClient):
 
 
 class SlowBinder(DefaultBinder):
-    """Has something else to do first, and little time of its own left for the POST."""
+    """Uses most of its own budget before the POST."""
 
     name = "slow_binder"
 

@@ -1,4 +1,4 @@
-"""Plugin authors import from one module: it is complete, documented, and enough for the example."""
+"""Plugin authors import from one module: it is complete, documented, and sufficient for the example."""
 
 import ast
 import inspect

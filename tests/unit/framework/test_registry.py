@@ -1,4 +1,4 @@
-"""From a configuration to plugins: which, in what order, and every fault at once."""
+"""From a configuration to plugins: which, in what order, and every error."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -56,11 +56,11 @@ def test_enabled_built_ins_have_their_order() -> None:
     [
         pytest.param([{"name": "off"}], ["one", "off", LAST], id="one that is off is switched on, in its place"),
         pytest.param([{"name": "one", "enabled": False}], [LAST], id="one that is on is switched off"),
-        pytest.param([{"name": "two"}], ["one", "two", LAST], id="one from outside goes before the last"),
+        pytest.param([{"name": "two"}], ["one", "two", LAST], id="a third-party one is before the last"),
         pytest.param(
             [{"name": "three"}, {"name": "two"}], ["one", "three", "two", LAST], id="two of them in the file's order"
         ),
-        pytest.param([{"name": "two", "enabled": False}], ["one", LAST], id="one from outside stays off"),
+        pytest.param([{"name": "two", "enabled": False}], ["one", LAST], id="a disabled third-party one"),
     ],
 )
 def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expected: list[str]) -> None:
@@ -70,7 +70,7 @@ def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expe
 
 def test_distributions_are_only_read_when_asked_for() -> None:
     def explode() -> dict[str, Callable[[], PluginClass]]:
-        raise AssertionError("looked")
+        raise AssertionError("loaded")
 
     assert Registry(BUILTINS, (), explode).build(settings({"name": "one"}))
 
@@ -178,7 +178,9 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
         plugin_order=("one", "ghost", "off", LAST),
         feature_gates={"Nope": True},
     )
-    found = errors(registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("gone",))), BUILTINS[-1]), wanted)
+    found = errors(
+        registry(Builtin(plugin("one")), Builtin(plugin("off", requires=("absent",))), BUILTINS[-1]), wanted
+    )
     parts = [
         "plugins[0].name",
         "plugins[2].name",
@@ -202,7 +204,7 @@ def depends(name: str, **attributes: Any) -> PluginClass:
         pytest.param([plugin("a", after=("b",)), plugin("b"), plugin("c")], [], "b a c", id="after"),
         pytest.param([plugin("a", requires=("c",)), plugin("b"), plugin("c")], [], "b c a", id="requires"),
         pytest.param([plugin("a"), plugin("b"), depends("c", before=("a",))], [], "b c a", id="before"),
-        pytest.param([plugin("a"), depends("b", before=("gone",))], [], "a b", id="before one that is not enabled"),
+        pytest.param([plugin("a"), depends("b", before=("absent",))], [], "a b", id="before one that is not enabled"),
         pytest.param([plugin("a")], ["two", "base"], "a base two", id="plugins from outside, in any order"),
     ],
 )

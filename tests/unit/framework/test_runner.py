@@ -28,7 +28,7 @@ WAIT_B = Status.wait("b", ObjectRef("v1", "ConfigMap", ObjectKey("default", "b")
 
 @dataclass
 class Seen:
-    """An Observer that keeps what it is told."""
+    """An Observer that records its calls."""
 
     calls: list[tuple[str, str, str]] = field(default_factory=list)
     raised: list[tuple[str, str]] = field(default_factory=list)
@@ -67,7 +67,7 @@ def runner(*plugins: Plugin) -> tuple[Runner, Seen]:
     return Runner(plugins, seen), seen
 
 
-def says(status: Status) -> Callable[[], Status]:
+def returning(status: Status) -> Callable[[], Status]:
     return lambda: status
 
 
@@ -84,7 +84,7 @@ async def pre_bind(run: Runner, ctx: BindContext) -> Status:
 
 
 async def whole(run: Runner, ctx: BindContext) -> Status:
-    """What an attempt does with the Runner."""
+    """The calls of an attempt."""
     status = await pre_bind(run, ctx)
     if status.code is Code.OK:
         status = await run.run_bind(ctx)
@@ -98,7 +98,7 @@ async def whole(run: Runner, ctx: BindContext) -> Status:
 async def test_order_of_a_success() -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)
-    b = RecordingPlugin("b", calls, {"bind": says(Status.ok())})
+    b = RecordingPlugin("b", calls, {"bind": returning(Status.ok())})
     c = RecordingPlugin("c", calls, {"bind": raises(AssertionError("not asked: b has bound"))})
     run, _ = runner(a, b, c)
     assert (await whole(run, context())).code is Code.OK
@@ -134,7 +134,7 @@ async def test_order_of_a_success() -> None:
 async def test_order_of_a_final_failure(point: str, expected: Calls) -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)
-    b = RecordingPlugin("b", calls, {point: says(Status.fatal("no"))})
+    b = RecordingPlugin("b", calls, {point: returning(Status.fatal("no"))})
     c = RecordingPlugin("c", calls)
     run, _ = runner(a, b, c)
     assert await whole(run, context()) == Status.fatal("no").from_plugin("b")
@@ -162,7 +162,7 @@ async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str)
 
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
-    run, _ = runner(RecordingPlugin("a", [], {"pre_bind": says(Status.skip())}))
+    run, _ = runner(RecordingPlugin("a", [], {"pre_bind": returning(Status.skip())}))
     assert (await pre_bind(run, context())).code is Code.OK
 
 
@@ -176,7 +176,7 @@ async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
 
 async def test_annotations_of_all_plugins_ride_in_the_binding() -> None:
     one = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
-    two = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": says(Status.ok())})
+    two = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": returning(Status.ok())})
     run, _ = runner(one, two)
     c = context()
     await run.run_bind(c)
@@ -203,15 +203,18 @@ async def test_one_failing_rollback_does_not_stop_the_others() -> None:
     assert "b: rollback raised RuntimeError: stuck" in status.message
 
 
-AWAY, BUSY = ConnectionFailed("away"), TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7)))
+UNAVAILABLE, BUSY = (
+    ConnectionFailed("unavailable"),
+    TooManyRequests("busy", ApiStatus(429, retry_after=timedelta(seconds=7))),
+)
 
 
 @pytest.mark.parametrize(
     ("failures", "code", "after"),
     [
-        pytest.param([AWAY], Code.TRANSIENT, None, id="the API server alone"),
-        pytest.param([AWAY, BUSY], Code.TRANSIENT, 7, id="of several waits asked for the longest"),
-        pytest.param([AWAY, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
+        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="the API server alone"),
+        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="of several waits asked for the longest"),
+        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
     ],
 )
 async def test_what_was_in_the_way_of_a_rollback(failures: list[Exception], code: Code, after: int | None) -> None:
@@ -239,7 +242,7 @@ async def test_a_plugin_that_hangs_is_cut_off() -> None:
 
 
 class WaitsForACancelledTask(Plugin):
-    """Shares a piece of work with other attempts; one of them has been withdrawn and has ended it."""
+    """Shares an operation with other attempts; one of them was withdrawn and has cancelled it."""
 
     name = "shares"
 
@@ -262,7 +265,7 @@ class WaitsForACancelledTask(Plugin):
 @pytest.mark.parametrize("neighbours", [pytest.param(0, id="alone"), pytest.param(1, id="beside a neighbour")])
 async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: int) -> None:
     calls: Calls = []
-    others = [RecordingPlugin("other", calls, {"preflight": says_to_run}) for _ in range(neighbours)]
+    others = [RecordingPlugin("other", calls, {"preflight": return_run}) for _ in range(neighbours)]
     run, seen = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *others)
     c = context()
     status = await pre_bind(run, c)
@@ -274,13 +277,13 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     assert calls[-1:] == ["other.forget"] * neighbours
 
 
-def says_to_run() -> Preflight:
+def return_run() -> Preflight:
     return RUN_PARALLEL
 
 
 async def test_on_failure_may_reclassify_in_order() -> None:
     hint = Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
-    a = RecordingPlugin("a", [], {"pre_bind": says(Status.retry("busy")), "on_failure": says(hint)})
+    a = RecordingPlugin("a", [], {"pre_bind": returning(Status.retry("busy")), "on_failure": returning(hint)})
     b = RecordingPlugin("b", [], {"on_failure": raises(RuntimeError("broken observer"))})
     run, seen = runner(a, b)
     assert await pre_bind(run, context()) == hint.from_plugin("a")
@@ -325,7 +328,7 @@ def grouped(*answers: tuple[str, Preflight]) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        pytest.param([], [], id="nobody"),
+        pytest.param([], [], id="none"),
         pytest.param([("a", RUN), ("b", RUN)], [["a"], ["b"]], id="serial plugins run alone"),
         pytest.param([("a", RUN_PARALLEL), ("b", RUN_PARALLEL)], [["a", "b"]], id="parallel neighbours run together"),
         pytest.param(
@@ -334,12 +337,12 @@ def grouped(*answers: tuple[str, Preflight]) -> list[list[str]]:
         pytest.param(
             [("a", RUN_PARALLEL), ("b", SKIP), ("c", RUN_PARALLEL)],
             [["a"], ["c"]],
-            id="a serial one separates even when left out",
+            id="a serial one separates even when skipped",
         ),
         pytest.param(
             [("a", RUN_PARALLEL), ("b", SKIP_PARALLEL), ("c", RUN_PARALLEL)],
             [["a", "c"]],
-            id="a parallel one left out does not separate",
+            id="a skipped parallel one does not separate",
         ),
     ],
 )
@@ -348,7 +351,7 @@ def test_groups(answers: list[tuple[str, Preflight]], expected: list[list[str]])
 
 
 class Parallel(Plugin):
-    """Waits for ``gate`` and then answers."""
+    """Waits for ``gate`` and then returns."""
 
     def __init__(self, name: str, gate: asyncio.Event, answer: Status, log: list[str]) -> None:
         super().__init__(PluginConfig(), Settings())

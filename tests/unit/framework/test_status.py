@@ -1,4 +1,4 @@
-"""What a plugin's answer holds, and what several waits are together."""
+"""The content of a plugin's Status, and how several waits are joined."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it."""
+"""YAML as Kubernetes parses it."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def load(text: str) -> Any:
     ("text", "value"),
     [
         pytest.param("2026-01-01", "2026-01-01", id="a date is a string"),
-        pytest.param("22:22", "22:22", id="so is what looks like a time"),
+        pytest.param("22:22", "22:22", id="also in the form of a time"),
         pytest.param("1e3", 1000.0, id="an exponent makes a number"),
         pytest.param(".5", 0.5, id="so does a leading point"),
         pytest.param("0755", 493, id="a leading zero is octal"),

@@ -1,4 +1,4 @@
-"""JSON types before plugins: what is refused, where, and that well-formed objects pass."""
+"""JSON types before plugins: what is rejected, with which path, and that well-formed objects pass."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
         pytest.param(
             pod(containers=[None, "x"]),
             ["spec.containers[0]: null: must be an object", 'spec.containers[1]: "x": must be an object'],
-            id="containers that are no objects",
+            id="containers that are not objects",
         ),
         pytest.param(
             container(env=[{"name": "PORT", "value": 8080}]),

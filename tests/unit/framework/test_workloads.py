@@ -1,4 +1,4 @@
-"""Which kinds are judged, what the configuration may say of them, and where their pod templates are found."""
+"""Which kinds are validated, their configuration, and the paths of their pod templates."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ OWN = "{group: a.b, kind: Own, resource: owns, templates: [spec.template]}"
 
 
 def kinds(text: str) -> dict[str, Workload]:
-    """Return what is judged by a configuration with these workloads, by kind."""
+    """Return the validated kinds of a configuration with these workloads."""
     found, errors = resolve_workloads(parse_settings(f"{HEAD}workloads: {text}").workloads)
     assert errors == []
     return {workload.kind: workload for workload in found.values()}
@@ -24,7 +24,7 @@ def refused(text: str) -> list[str]:
     return [str(fault) for fault in caught.value.errors]
 
 
-# --- what the configuration says ---
+# --- the configuration ---
 
 
 def test_without_a_word_the_built_in_kinds_are_judged_and_refused() -> None:
@@ -84,12 +84,12 @@ REFUSED = [
     pytest.param(
         "[{kind: Deployment, resource: deployments, templates: [spec.template]}]",
         ['workloads[0].resource: "deployments": is known', 'workloads[0].templates: "spec.template": is known'],
-        id="more than is to be said of a known kind",
+        id="a known kind with redundant fields",
     ),
     pytest.param(
         "[{group: a.b, kind: Own}]",
         ["workloads[0].resource: null: is required", "workloads[0].templates: null: is required"],
-        id="less than is to be said of one's own",
+        id="an own kind with missing fields",
     ),
     pytest.param(
         "[{kind: Own, resource: owns, templates: [spec.t]}]", ["workloads[0].group: null: "], id="one without a group"
@@ -109,7 +109,7 @@ REFUSED = [
             ("spec.a[0].t", "a path to one item"),
             ("spec.a.[*].t", "a list without a name"),
             ("spec[*].t", "spec as a list"),
-            ("spec.*[*].t", "both kinds of each at once"),
+            ("spec.*[*].t", "both kinds of each together"),
             ("spec.a-b.t", "a field that expressions cannot name"),
             ("$.spec.t", "another language of paths"),
         )
@@ -145,7 +145,7 @@ def test_the_defaults_are_those_of_an_empty_list() -> None:
     assert Settings().workloads == parse_settings(HEAD + "workloads: []").workloads == ()
 
 
-# --- where the templates are ---
+# --- the paths of templates ---
 
 
 def own(*templates: str) -> Workload:
@@ -169,7 +169,9 @@ RAW: dict[str, Any] = {
 FOUND = [
     pytest.param("spec.head.template", ["spec.head.template"], id="one"),
     pytest.param(
-        "spec.groups[*].template", ["spec.groups[0].template", "spec.groups[2].template"], id="of items that have one"
+        "spec.groups[*].template",
+        ["spec.groups[0].template", "spec.groups[2].template"],
+        id="only items with a template",
     ),
     pytest.param(
         "spec.roles.*.template", ["spec.roles[Master].template", "spec.roles[Worker].template"], id="by sorted key"

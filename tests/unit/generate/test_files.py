@@ -1,4 +1,4 @@
-"""The chart's generated files are what their sources give; an outdated one is reported with the remedy."""
+"""The chart's generated files match their sources; an outdated one is reported with the remedy."""
 
 from pathlib import Path
 

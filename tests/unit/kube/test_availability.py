@@ -1,4 +1,4 @@
-"""When the API server counts as unavailable, and how often it is asked. In loop time."""
+"""When the API server counts as unavailable, and how often it is probed. In loop time."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ class Probed:
     """An API server that answers probes, refuses connections or hangs."""
 
     def __init__(self) -> None:
-        self.view = Availability(LoopClock())  # type: ignore[arg-type]  # the wall clock is not read
+        self.view = Availability(LoopClock())  # type: ignore[arg-type]  # the wall clock is not used
         self.answers = True
         self.hangs = False
         self.probes = 0

@@ -1,4 +1,4 @@
-"""Which annotations a Binding may carry, and what an answer to it means."""
+"""Which annotations a Binding may contain, and the outcome of each reply to it."""
 
 import pytest
 

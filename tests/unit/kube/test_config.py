@@ -1,4 +1,4 @@
-"""Finding credentials, and saying what is wrong with them."""
+"""Finding credentials, and reporting what is wrong with them."""
 
 import asyncio
 import os
@@ -70,11 +70,11 @@ async def test_a_token_file_of_a_kubeconfig_is_read_again_when_it_may_have_been_
     assert await access.credentials.refresh() is True
     assert access.credentials.headers == {"Authorization": "Bearer second"}
     (tmp_path / "token").write_text("third\n")
-    assert await access.credentials.refresh(rejected=True) is True, "a rejected token is not waited for"
+    assert await access.credentials.refresh(rejected=True) is True, "no wait for a rejected token"
 
 
 def plugin(tmp_path: Path, expiry: str = "") -> dict[str, object]:
-    """An exec plugin that gives token-1, token-2 and so on, one more each time it runs."""
+    """An exec plugin that returns token-1, token-2 and so on, a new one each time it runs."""
     script = tmp_path / "plugin"
     status = f'"token": "token-$n"{expiry}'
     script.write_text(
@@ -133,7 +133,7 @@ async def test_plain_http_needs_no_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         pytest.param(None, "does not exist", id="no file"),
         pytest.param("", "must hold a mapping", id="an empty file"),
@@ -147,7 +147,7 @@ async def test_plain_http_needs_no_credentials(tmp_path: Path) -> None:
     ],
 )
 async def test_a_mangled_kubeconfig_is_named_with_the_fault_and_the_remedy(
-    tmp_path: Path, content: str | bytes | None, said: str
+    tmp_path: Path, content: str | bytes | None, expected: str
 ) -> None:
     path = tmp_path / "config"
     if content is not None:
@@ -156,12 +156,12 @@ async def test_a_mangled_kubeconfig_is_named_with_the_fault_and_the_remedy(
         await load_access(path)
     message = str(raised.value)
     assert message.startswith(f"{path}: ")
-    assert said in message
+    assert expected in message
     assert message.endswith("pass a valid file with --kubeconfig, or set KUBECONFIG")
 
 
 @pytest.mark.parametrize(
-    ("user", "server", "said"),
+    ("user", "server", "expected"),
     [
         pytest.param({}, "https://127.0.0.1:1", "gives no token", id="a user without credentials"),
         pytest.param({"tokenFile": "missing"}, "https://127.0.0.1:1", "missing", id="a token file that is not there"),
@@ -171,18 +171,18 @@ async def test_a_mangled_kubeconfig_is_named_with_the_fault_and_the_remedy(
             {"client-certificate-data": "bm9uc2Vuc2U=", "client-key-data": "bm9uc2Vuc2U="},
             "https://127.0.0.1:1",
             "certificates cannot be used",
-            id="a certificate that is none",
+            id="an invalid certificate",
         ),
     ],
 )
 async def test_credentials_that_cannot_work(
-    tmp_path: Path, user: Mapping[str, object], server: str, said: str
+    tmp_path: Path, user: Mapping[str, object], server: str, expected: str
 ) -> None:
     path = kubeconfig(tmp_path / "config", user, server)
     with pytest.raises(CredentialsError) as raised:
         await load_access(path)
     assert str(raised.value).startswith(f"{path}: ")
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def authority() -> bytes:
@@ -196,7 +196,7 @@ def authority() -> bytes:
 
 @pytest.fixture
 def service_account(tmp_path: Path) -> Path:
-    """What the kubelet mounts."""
+    """The files that the kubelet mounts."""
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     (folder / "token").write_text("pod-token")
@@ -223,19 +223,19 @@ async def test_in_a_pod_the_service_account_precedes_the_default_kubeconfig(serv
     clock.step(STEP)
     with pytest.raises(CredentialsError, match="token: cannot be read"):
         await access.credentials.refresh()
-    assert access.credentials.headers == {"Authorization": "Bearer rotated"}, "what there is may still do"
+    assert access.credentials.headers == {"Authorization": "Bearer rotated"}, "the old token may still be valid"
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "expected"),
     [
         pytest.param("token", "", "token: is empty", id="an empty token"),
         pytest.param("ca.crt", "nonsense", "ca.crt: holds no usable certificate authority", id="no certificate"),
     ],
 )
-async def test_a_broken_service_account(service_account: Path, file: str, content: str, said: str) -> None:
+async def test_a_broken_service_account(service_account: Path, file: str, content: str, expected: str) -> None:
     (service_account / file).write_text(content)
-    with pytest.raises(CredentialsError, match=said):
+    with pytest.raises(CredentialsError, match=expected):
         await load_access(environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=service_account)
 
 
@@ -248,12 +248,12 @@ def test_the_usual_kubeconfigs() -> None:
 async def test_credentials_written_late_are_awaited(tmp_path: Path) -> None:
     path, missing = tmp_path / "config", []
 
-    def say(what: str) -> None:
+    def report(what: str) -> None:
         missing.append(what)
         if len(missing) == 3:
             kubeconfig(path, {"token": "secret"})
 
-    access = await wait_for_access(path, asyncio.Event(), say)
+    access = await wait_for_access(path, asyncio.Event(), report)
     assert access is not None
     assert access.server == "https://127.0.0.1:6443"
     assert all(str(path) in what for what in missing)

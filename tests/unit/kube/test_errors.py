@@ -1,4 +1,4 @@
-"""Which error an answer is."""
+"""Which error a reply is."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,7 +10,7 @@ from shared.kube import errors
 from shared.kube.errors import ApiError, Cause, InfrastructureError, KubeError, from_response
 
 
-def status(code: int, reason: str = "", message: str = "said", **details: Any) -> bytes:
+def status(code: int, reason: str = "", message: str = "text", **details: Any) -> bytes:
     return orjson.dumps(
         {"kind": "Status", "apiVersion": "v1", "code": code, "reason": reason, "message": message, "details": details}
     )
@@ -28,9 +28,7 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
     ("code", "reason", "expected"),
     [
         pytest.param(400, "BadRequest", errors.BadRequest, id="a bad request"),
-        pytest.param(
-            401, "Unauthorized", errors.Unauthorized, id="rejected credentials are nobody's request's fault"
-        ),
+        pytest.param(401, "Unauthorized", errors.Unauthorized, id="rejected credentials are not about the request"),
         pytest.param(403, "Forbidden", errors.Forbidden, id="a missing right"),
         pytest.param(404, "NotFound", errors.NotFound, id="no such object"),
         pytest.param(405, "MethodNotAllowed", ApiError, id="a code without a class of its own"),
@@ -40,7 +38,7 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
         pytest.param(410, "Gone", errors.Expired, id="an old resourceVersion, in older words"),
         pytest.param(415, "UnsupportedMediaType", errors.UnsupportedMediaType, id="a wrong content type"),
         pytest.param(422, "Invalid", errors.Invalid, id="refused content"),
-        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="turned away"),
+        pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="rejected"),
         pytest.param(500, "InternalError", errors.ServerError, id="an internal error"),
         pytest.param(503, "ServiceUnavailable", errors.ServerError, id="not there yet"),
         pytest.param(504, "Timeout", errors.ServerError, id="a timeout inside"),
@@ -59,7 +57,7 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
     [
         pytest.param(errors.ConnectionFailed("x"), False, id="nothing was sent"),
         pytest.param(errors.NoResponse("x"), True, id="sent, and then nothing"),
-        pytest.param(from_response(429, {}, b""), False, id="turned away before anything was done"),
+        pytest.param(from_response(429, {}, b""), False, id="rejected before execution"),
         pytest.param(from_response(401, {}, b""), False, id="not let in"),
         pytest.param(from_response(504, {}, b""), True, id="a timeout inside the API server"),
         pytest.param(from_response(404, {}, b"<html>"), True, id="a proxy's reply"),
@@ -78,7 +76,7 @@ def test_causes_and_details_are_kept() -> None:
     assert isinstance(error, errors.Invalid)
     assert error.causes == (Cause("R", "M", "metadata.uid"),)
     assert error.details["name"] == "a"
-    assert (error.reason, error.message, str(error)) == ("Invalid", "said", "422 Invalid: said")
+    assert (error.reason, error.message, str(error)) == ("Invalid", "text", "422 Invalid: text")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,7 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected:
         pytest.param("text/plain", b"x" * 10_000, "x" * 256, id="a long plain text is cut"),
         pytest.param("text/plain", b"\xff\xfe", "\ufffd\ufffd", id="not even UTF-8"),
         pytest.param("text/html", b"<html>login</html>", "the reply has no", id="a page of something in between"),
-        pytest.param("application/json", b'{"error": "x"}', "the reply has no", id="somebody else's JSON"),
+        pytest.param("application/json", b'{"error": "x"}', "the reply has no", id="foreign JSON"),
         pytest.param("application/json", b"[]", "the reply has no", id="a JSON list"),
         pytest.param("application/json", b"{", "the reply has no", id="broken JSON"),
         pytest.param("", b"", "the reply has no", id="nothing"),

@@ -1,4 +1,4 @@
-"""How an event is written."""
+"""The fields of an event."""
 
 from datetime import UTC, datetime
 
@@ -40,7 +40,7 @@ def test_every_text_is_cut_to_what_the_api_server_takes() -> None:
     event = EventNote(POD, "R" * 200, "ü" * 1000, action="A" * 200)
     body = event_body(event, "n", "i" * 200, NOW)
     assert (len(body["reason"]), len(body["action"]), len(body["reportingInstance"])) == (128, 128, 128)
-    assert body["note"] == "ü" * 512, "1,024 bytes, and no half character"
+    assert body["note"] == "ü" * 512, "1,024 bytes, and no split character"
 
 
 def test_an_event_about_a_cluster_scoped_object_is_in_the_default_namespace() -> None:

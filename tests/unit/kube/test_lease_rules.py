@@ -1,4 +1,4 @@
-"""What is written into a Lease."""
+"""The content of a Lease."""
 
 import socket
 from datetime import UTC, datetime, timedelta
@@ -20,9 +20,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
         pytest.param(
             {"holderIdentity": "me", "acquireTime": OLD, "leaseTransitions": 4}, OLD, 4, id="a renewal keeps the rest"
         ),
-        pytest.param(
-            {"holderIdentity": "you", "acquireTime": OLD, "leaseTransitions": 4}, STAMP, 5, id="taken from another"
-        ),
+        pytest.param({"holderIdentity": "you", "acquireTime": OLD, "leaseTransitions": 4}, STAMP, 5, id="taken over"),
         pytest.param({"holderIdentity": "", "leaseTransitions": 4}, STAMP, 5, id="taken after a release"),
         pytest.param({"holderIdentity": "you"}, STAMP, 1, id="a record without a count"),
     ],

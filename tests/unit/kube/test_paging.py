@@ -1,4 +1,4 @@
-"""Reading a list to its end although some of its pages do not come at once."""
+"""Reading a list to its end although some of its pages are delayed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EXPIRED = Expired(ApiStatus(410))
 
 
 class Server:
-    """Answers by a script of errors for each token, then with the page."""
+    """Replies with the errors of a script for each token, then with the page."""
 
     def __init__(self, **errors: Sequence[KubeError]) -> None:
         self.errors = {token.removeprefix("at_"): list(some) for token, some in errors.items()}
@@ -56,11 +56,9 @@ async def test_a_wait_that_was_asked_for_is_kept() -> None:
 @pytest.mark.parametrize(
     ("server", "error", "asked"),
     [
-        pytest.param(
-            Server(at_=[NoResponse("lost")]), NoResponse, [""], id="the first page: the reader's own matter"
-        ),
+        pytest.param(Server(at_=[NoResponse("lost")]), NoResponse, [""], id="the first page: the caller retries"),
         pytest.param(Server(at_a=[EXPIRED]), Expired, ["", "a"], id="the API server has forgotten the list"),
-        pytest.param(Server(at_a=[NoResponse("lost")] * 9), NoResponse, ["", *["a"] * 6], id="it never comes"),
+        pytest.param(Server(at_a=[NoResponse("lost")] * 9), NoResponse, ["", *["a"] * 6], id="no page follows"),
     ],
 )
 async def test_what_ends_a_list(server: Server, error: type[KubeError], asked: list[str]) -> None:

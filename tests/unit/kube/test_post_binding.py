@@ -1,4 +1,4 @@
-"""How often a Binding is sent in one call, and what the caller gets back. In loop time."""
+"""How often a Binding is sent in one call, and the result. In loop time."""
 
 import asyncio
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ BOUND_ALREADY = from_status(ApiStatus(409, "Conflict", "bound"))
 
 
 class Replies(KubeClient):
-    """Ends each create as the test states, and keeps when each was sent. After that it binds."""
+    """Ends each create as the test states, and records when each was sent. After that it binds."""
 
     def __init__(self, *replies: KubeError) -> None:
         self.clock = SteppedClock()
@@ -53,7 +53,7 @@ async def post(client: KubeClient, stopping: asyncio.Event | None = None) -> Bin
         pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="nor after timeouts of the API server"),
         pytest.param([LOST, ConnectionFailed("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),
         pytest.param([LOST, WEBHOOK_DOWN], 2, BindOutcome.UNKNOWN, None, id="the second meets a webhook"),
-        pytest.param([LOST, OVERLOADED], 2, BindOutcome.UNKNOWN, 7, id="the second is turned away"),
+        pytest.param([LOST, OVERLOADED], 2, BindOutcome.UNKNOWN, 7, id="the second is rejected"),
         pytest.param([STOPPING_SERVER, STOPPING_SERVER], 2, BindOutcome.UNKNOWN, 1, id="a short Retry-After"),
         pytest.param([MAINTENANCE], 1, BindOutcome.UNKNOWN, 30, id="a long one is not waited for in here"),
     ],
@@ -79,7 +79,7 @@ async def test_the_second_post_waits_for_as_long_as_a_5xx_asks() -> None:
     "reply",
     [
         pytest.param(ConnectionFailed("refused"), id="no connection"),
-        pytest.param(OVERLOADED, id="turned away"),
+        pytest.param(OVERLOADED, id="rejected"),
         pytest.param(WEBHOOK_DOWN, id="a webhook that cannot be called"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is asked of the API server: paths, queries, limits, and lines of its answers."""
+"""Requests to the API server: paths, queries, limits, and lines of its replies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One binding cycle without an API server: recording stand-ins for the client, the writer and the caches."""
+"""One binding cycle without an API server: recording doubles of the client, the writer and the caches."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -39,13 +39,13 @@ Act = Callable[[BindContext], Awaitable[Status]]
 
 
 async def bound(c: BindContext) -> Status:
-    """Bind as the API server's 201 does."""
+    """Bind as with the API server's 201."""
     c.posts.acknowledged = True
     return Status.ok()
 
 
 class Recorded(Plugin):
-    """Records the calls in the cycle's log; ``acts`` holds what a point does instead of returning OK."""
+    """Records the calls in the cycle's log; ``acts`` defines what a point does instead of returning OK."""
 
     name = "recorded"
 
@@ -122,7 +122,7 @@ class RecordingConditions(PodConditions):
 
 
 class Live(KubeClient):
-    """Answers every read with the pod as it is."""
+    """Answers every read with the current pod."""
 
     def __init__(self, cycle: "Cycle") -> None:
         self.clock = cycle.clock
@@ -134,7 +134,7 @@ class Live(KubeClient):
 
 
 class Caches(Informers):
-    """Caches that show the cycle's pod and no node."""
+    """Caches that contain the cycle's pod and no node."""
 
     def __init__(self, cycle: "Cycle") -> None:
         self._cycle = cycle
@@ -146,7 +146,7 @@ class Caches(Informers):
         return None
 
     def offer_pod(self, pod: Object) -> None:
-        """Keep nothing."""
+        """Do nothing."""
 
     def node_uid(self, name: str) -> ObjectUID | None:
         return None
@@ -197,7 +197,7 @@ class Cycle:
         )
 
     def bind_pod(self, node: str | None = None) -> None:
-        """Put the pod on a node, by default the selected one."""
+        """Bind the pod, by default to the selected node."""
         self.pod = {**self.pod, "spec": {**self.pod["spec"], "nodeName": node or self.request.selected_node}}
 
     def held(self) -> BindRequest:

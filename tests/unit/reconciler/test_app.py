@@ -29,7 +29,7 @@ async def test_nothing_is_limited_by_default() -> None:
 async def test_a_setting_limits_its_own_kind_of_write_and_no_other(setting: str, kind: WriteClass) -> None:
     limiters = write_limiters(Client.model_validate({setting: 5}))
     assert limiters.keys() == {kind}
-    # A second's worth at once, the rest at the rate.
+    # A second's worth immediately, the rest at the rate.
     assert [await limiters[kind].wait() for _ in range(7)] == pytest.approx([0, 0, 0, 0, 0, 0.2, 0.2])
 
 

@@ -1,4 +1,4 @@
-"""A process that the API server does not answer becomes unready, and after minutes exits."""
+"""A process without contact to the API server becomes unready, and exits after minutes."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Answers:
-    """How often the API server has answered; it does so until a moment, and again from another one on."""
+    """The number of the API server's replies; there are none in an interval."""
 
     def __init__(self, silent_from: float, silent_until: float = float("inf")) -> None:
         self._silent = (silent_from, silent_until)

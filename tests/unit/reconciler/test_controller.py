@@ -1,4 +1,4 @@
-"""A leader whose workers fail stops leading; it does not lead on with fewer and fewer of them."""
+"""A leader whose workers fail stops leading, instead of continuing with fewer workers."""
 
 from datetime import timedelta
 from typing import cast
@@ -19,7 +19,7 @@ KEY = ObjectKey("default", "train")
 
 
 class OneUnfinished:
-    """Stores with one request to look at."""
+    """Stores with one request to reconcile."""
 
     def pending_keys(self) -> set[ObjectKey]:
         return {KEY}
@@ -32,21 +32,21 @@ class OneUnfinished:
 
 
 class SoonAgain:
-    """A reconciler that wants every request back; it remembers whether it was told of the end."""
+    """A reconciler that requeues every request; it counts its passes."""
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.passes = 0
         self.ended = False
 
     def begin(self, *_: object) -> None:
-        """Nothing to remember."""
+        """Do nothing."""
 
     async def reconcile(self, _: ObjectKey) -> Result:
-        self.looks += 1
+        self.passes += 1
         return Result(timedelta(seconds=1))
 
     def withdraw(self) -> None:
-        """Nothing to withdraw."""
+        """Do nothing."""
 
     async def end(self) -> None:
         self.ended = True
@@ -54,7 +54,7 @@ class SoonAgain:
 
 @pytest.mark.looptime
 async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, work, looks_before = Watched(), SoonAgain(), 3
+    watched, work, passes_before = Watched(), SoonAgain(), 3
     queue = new_queue(4)
     controller = Controller(
         queue,
@@ -69,14 +69,14 @@ async def test_a_worker_that_fails_ends_the_term_with_its_failure(monkeypatch: p
     as_it_was = WorkQueue.add_after
 
     def broken(queue: WorkQueue[ObjectKey], key: ObjectKey, delay: timedelta) -> None:
-        if work.looks > looks_before:
+        if work.passes > passes_before:
             raise AttributeError("the timer is none")
         as_it_was(queue, key, delay)
 
     monkeypatch.setattr(WorkQueue, "add_after", broken)
     with pytest.raises(AttributeError, match="the timer is none"):
         await controller.lead(Term(drain=timedelta(seconds=5)))
-    assert work.looks == looks_before + 1
+    assert work.passes == passes_before + 1
     assert work.ended
     assert not queue.is_open
     assert watched.value("bowline_pass_errors_total") == 1

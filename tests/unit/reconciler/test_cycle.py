@@ -1,4 +1,4 @@
-"""The order of calls and writes of one binding cycle, with recording stand-ins for writer, client and caches."""
+"""The order of calls and writes of one binding cycle, with recording doubles of writer, client and caches."""
 
 from datetime import timedelta
 
@@ -143,4 +143,4 @@ async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> N
     cycle.plugin.acts["pre_bind"] = cancel
     await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
     assert cycle.log == ["add finalizer", "pre_bind"]
-    assert cycle.state.side_effects is not None, "a later rollback must know of them"
+    assert cycle.state.side_effects is not None, "a later rollback needs the record"

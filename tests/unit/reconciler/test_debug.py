@@ -31,7 +31,7 @@ def raises() -> Any:
         pytest.param(lambda: None, id="nothing"),
         pytest.param(lambda: Route("a", dict), id="a route instead of a list"),
         pytest.param(lambda: [("a", dict)], id="pairs"),
-        pytest.param(lambda: [Route("a", {})], id="content that is no function"),  # type: ignore[arg-type]
+        pytest.param(lambda: [Route("a", {})], id="content that is not a function"),  # type: ignore[arg-type]
     ],
 )
 def test_a_mistake_in_routes_is_counted_and_costs_no_other_page(mistake: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""The decision table, row by row, and that an upper row beats every lower one."""
+"""The decision table, row by row, and that an upper row has priority over every lower one."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ LIVE = frozenset(Target)
 
 
 def seen(req: BindRequest | Absent | None = None, **change: Any) -> Observed:
-    """What is seen when the API server itself has just been asked for everything."""
+    """What is observed when everything has just been read live."""
     found = req if req is not None else request()
     whole = Observed(found, POD, NODE, served=SERVED, live=LIVE)
     return replace(whole, **change)
@@ -60,7 +60,7 @@ ON_NODE = replace(POD, node="node-0")
     ("observed", "expected"),
     [
         pytest.param(seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="an unseen request is asked for"),
-        pytest.param(seen(Absent.NOT_FOUND), Forget(), id="a request that is gone is forgotten"),
+        pytest.param(seen(Absent.NOT_FOUND), Forget(), id="a deleted request is forgotten"),
         pytest.param(
             seen(request(**OURS, **DELETING)),
             Rollback("the request was deleted"),
@@ -69,12 +69,12 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(
             seen(request(**OURS, **DELETING), pod=ON_NODE),
             DropFinalizer(),
-            id="deleting with our finalizer, pod on our node: nothing is undone",
+            id="deleting with our finalizer, pod on our node: no rollback",
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), pod=Absent.NOT_IN_CACHE),
             ReadLive(Target.POD),
-            id="no rollback without a look at the pod",
+            id="no rollback without a live read of the pod",
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), pod=replace(ON_NODE, uid=ObjectUID("other"))),
@@ -85,18 +85,18 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS)),
             Rollback("the request has failed", Reason.REJECTED),
-            id="failed with our finalizer goes on rolling back",
+            id="failed with our finalizer continues its rollback",
         ),
         pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never tried again"),
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
         pytest.param(
-            seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded never keeps our finalizer"
+            seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded drops our finalizer"
         ),
         pytest.param(seen(request(uid="")), SetOwner(POD.uid), id="without a UID the present pod becomes the owner"),
         pytest.param(
             seen(request(uid=""), pod=Absent.NOT_IN_CACHE),
             ReadLive(Target.POD),
-            id="pinning asks the API server for the pod",
+            id="pinning reads the pod live",
         ),
         pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="an unseen pod is asked for"),
         pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
@@ -121,7 +121,7 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
     ("observed", "reason"),
     [
         pytest.param(seen(request(podName="")), Reason.INVALID, id="no pod name"),
-        pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod gone"),
+        pytest.param(seen(pod=Absent.NOT_FOUND), Reason.POD_GONE, id="pod deleted"),
         pytest.param(seen(pod=replace(POD, uid=ObjectUID("next"))), Reason.POD_GONE, id="same-named successor"),
         pytest.param(
             seen(pod=replace(ON_NODE, uid=ObjectUID("next"))), Reason.POD_GONE, id="successor, even on our node"
@@ -130,14 +130,16 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         pytest.param(seen(pod=replace(POD, deleting=True)), Reason.POD_GONE, id="unbound pod deleting"),
         pytest.param(seen(pod=replace(POD, finished=True)), Reason.POD_GONE, id="unbound pod ended"),
         pytest.param(seen(request(receivedResourceType="Odd")), Reason.INVALID, id="a foreign CRD let a bad spec in"),
-        pytest.param(seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN, id="a fraction nobody serves"),
+        pytest.param(
+            seen(request(receivedResourceType="Fraction")), Reason.NO_PLUGIN, id="a fraction without a plugin"
+        ),
         pytest.param(
             seen(request(resourceClaimAllocations=[{"name": "c", "allocation": {}}])),
             Reason.NO_PLUGIN,
-            id="claims nobody serves",
+            id="claims without a plugin",
         ),
         pytest.param(seen(pod=replace(POD, scheduler="default-scheduler")), Reason.NOT_OURS, id="not ours"),
-        pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node gone"),
+        pytest.param(seen(node=Absent.NOT_FOUND), Reason.NODE_GONE, id="node deleted"),
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
     ],
 )
@@ -171,17 +173,17 @@ LATER_THAN_FIRST = RequeueAfter(
         pytest.param(
             seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first")),
             LATER_THAN_FIRST,
-            id="deleting: what the older one has prepared is not undone",
+            id="deleting: no rollback of the older one's side effects",
         ),
         pytest.param(
             seen(request({"phase": "Failed"}, **OURS), preceding=ObjectKey("default", "first")),
             LATER_THAN_FIRST,
-            id="failed: what the older one has prepared is not undone",
+            id="failed: no rollback of the older one's side effects",
         ),
         pytest.param(
             seen(request(**OURS, **DELETING), preceding=ObjectKey("default", "first"), pod=ON_NODE),
             DropFinalizer(),
-            id="the pod is on its node: nothing is undone, nothing is waited for",
+            id="the pod is on its node: no rollback, no wait",
         ),
         pytest.param(
             seen(request(**DELETING), preceding=ObjectKey("default", "first")),
@@ -232,7 +234,7 @@ UNRELEASED: dict[str, Any] = {
         pytest.param(
             seen(request(UNRELEASED)),
             Fail(Reason.DEVICE_CONFLICT, "taken", Suggestion.RESCHEDULE_ELSEWHERE),
-            id="also when the finalizer is gone already",
+            id="also without the finalizer",
         ),
         pytest.param(seen(request(UNRELEASED, **OURS), pod=ON_NODE), Complete(), id="unless the pod is bound"),
         pytest.param(
@@ -248,21 +250,21 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
     ("observed", "target"),
     [
         pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="no rollback on a store's word"),
-        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="nor a rollback that goes on"),
+        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="nor a rollback that continues"),
         pytest.param(seen(request(receivedResourceType="Odd", **OURS)), Target.POD, id="nor one before a verdict"),
         pytest.param(
             seen(pod=replace(POD, uid=ObjectUID("old"))),
             Target.POD,
-            id="the watch of pods may still show a predecessor",
+            id="the cache of pods may contain a predecessor",
         ),
         pytest.param(seen(request(uid="")), Target.POD, id="nor is a request tied to a predecessor"),
-        pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is looked at"),
-        pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod elsewhere is looked at"),
-        pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is looked at"),
+        pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is read live"),
+        pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod on another node is read live"),
+        pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is read live"),
         pytest.param(
             seen(request({"failedAttempts": 1})),
             Target.REQUEST,
-            id="fault 34: what is tried again is looked at first",
+            id="fault 34: a live read before a retry",
         ),
     ],
 )
@@ -329,14 +331,14 @@ def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, 
     [
         pytest.param(request(), POD, False, id="all as it was"),
         pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
-        pytest.param(Absent.NOT_FOUND, POD, True, id="request gone"),
+        pytest.param(Absent.NOT_FOUND, POD, True, id="request deleted"),
         pytest.param(request(**DELETING), POD, True, id="request deleting"),
         pytest.param(replace(request(), uid=ObjectUID("again")), POD, True, id="request remade"),
         pytest.param(request(), replace(POD, deleting=True), True, id="pod deleting"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), True, id="pod remade"),
         pytest.param(request({"phase": "Failed"}), POD, True, id="another process reports Failed"),
         pytest.param(request({"phase": "Succeeded"}), POD, True, id="another process reports Succeeded"),
-        pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request goes on"),
+        pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request continues"),
     ],
 )
 def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:

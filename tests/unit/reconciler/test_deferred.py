@@ -26,8 +26,8 @@ def bound() -> DeferredBind:
 @pytest.mark.parametrize(
     ("ready", "kept", "defer"),
     [
-        pytest.param(0, 0, False, id="nobody waits"),
-        pytest.param(4, 0, False, id="a worker for everybody who waits"),
+        pytest.param(0, 0, False, id="no request waits"),
+        pytest.param(4, 0, False, id="one worker for each waiting request"),
         pytest.param(5, 0, True, id="more wait than there are workers"),
         pytest.param(5, MAX_DEFERRED - 1, True, id="the last one there is room for"),
         pytest.param(5, MAX_DEFERRED, False, id="too many are put off already"),
@@ -44,7 +44,7 @@ def test_a_finish_is_put_off_where_others_are_not_bound_yet(ready: int, kept: in
     assert afterwards.defer(key, mine) is defer
     assert (key in afterwards, len(afterwards)) == (defer, kept + defer)
     assert afterwards.pop(key) is (mine if defer else None)
-    assert afterwards.pop(key) is None, "taken once"
+    assert afterwards.pop(key) is None, "returned once"
 
 
 def test_nothing_is_kept_over_the_end_of_a_term() -> None:
@@ -62,7 +62,7 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     [
         pytest.param(request(), "8", id="the watch shows what was there before our last write"),
         pytest.param(request("8"), "8", id="the watch shows our last write"),
-        pytest.param(request("9"), "9", id="somebody has written since, and nothing that matters"),
+        pytest.param(request("9"), "9", id="an irrelevant later write"),
         pytest.param(None, None, id="it has left the watch"),
         pytest.param(request("9", metadata=DELETING), None, id="it is being deleted"),
         pytest.param(request("9", status={"phase": "Failed"}), None, id="another leader has ended it"),

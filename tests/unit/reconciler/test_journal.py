@@ -1,4 +1,4 @@
-"""The journal of passes: bounded twice, and a wait that is looked at a hundred times is one entry."""
+"""The journal of passes: bounded twice, and a wait that is read a hundred times is one entry."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ KEY = ObjectKey("team-a", "train")
 
 
 def over(name: str = "train", at_s: float = 0, steps: tuple[Step, ...] = (), **fields: str) -> Pass:
-    done = Pass(ObjectKey("team-a", name), START + timedelta(seconds=at_s), at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]  # words only
+    done = Pass(ObjectKey("team-a", name), START + timedelta(seconds=at_s), at_s, attempt="uid-1", **fields)  # type: ignore[arg-type]  # only strings
     done.steps.extend(steps)
     return done
 
@@ -68,7 +68,7 @@ def test_the_journal_is_bounded_and_drops_the_oldest_first() -> None:
     assert [entry.why[:8] for entry in journal.of(KEY)] == ["reason 2", "reason 3", "reason 4"]
     assert all(len(entry.why) == MAX_WHY for entry in journal.of(KEY))
     journal.add(over("second", decision="Finish"), 0.001)
-    journal.add(over(decision="Finish"), 0.001)  # looked at again: not the one to go
+    journal.add(over(decision="Finish"), 0.001)  # repeated: not the oldest entry
     journal.add(over("third", decision="Finish"), 0.001)
     assert [key.name for key, _ in journal.latest(10)] == ["third", "train"]
     assert [key.name for key, _ in journal.latest(1)] == ["third"]

@@ -1,4 +1,4 @@
-"""Objects whose content is of another type than the API says, as a foreign CRD may store them."""
+"""Objects whose content has another type than the API's, as a foreign CRD may store them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Everything the processes export is in docs/metrics.md, and nothing else is: name, type, labels."""
+"""docs/metrics.md lists exactly the exported metrics: name, type, labels."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 _ROW = re.compile(
     r"^\| `(?P<name>bowline_\w+)` \| (?P<type>\w+) \| (?P<labels>[\w, ]*) ?\| (?P<meaning>.+) \| (?P<alert>.+) \|$"
 )
-# The values of these are closed lists, or names of plugins, kinds and codes. A new one is to be thought about here.
+# The values of these are closed lists, or names of plugins, kinds and codes. Consider the cardinality of a new one.
 LABELS = {
     *("outcome", "reason", "plugin", "point", "code", "step", "change", "write_class"),
     *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate"),
@@ -38,7 +38,7 @@ LABELS = {
 
 
 class Nothing:
-    """A reflector that has nothing yet."""
+    """A reflector without objects."""
 
     store: dict[str, str] = {}
     last_contact = None
@@ -46,7 +46,7 @@ class Nothing:
 
 @pytest.fixture
 async def exported() -> dict[str, Metric]:
-    """What both processes export, by the name as documented."""
+    """The metrics of both processes, by the name as documented."""
     reconciler, webhook = CollectorRegistry(), CollectorRegistry()
     Observation(ReconcilerMetrics(reconciler, ACTING), SystemClock())
     every = [builtin.plugin(builtin.plugin.config_model(), Settings()) for builtin in BUILTINS]
@@ -58,7 +58,7 @@ async def exported() -> dict[str, Metric]:
     kube.observe("create", "pods/binding", "201", 0.003)
     WebhookMetrics(webhook, ["gpu_request"])
     CertificateMetrics(webhook)
-    # Read while the reflector is there: it is only shown as long.
+    # Read while the reflector exists: only then it is exported.
     found = [*reconciler.collect(), *webhook.collect()]
     return {f"{m.name}_total" if m.type == "counter" else m.name: m for m in found}
 
@@ -122,7 +122,7 @@ def test_a_kind_of_request_counts_its_failures_from_the_first_request_on() -> No
 
 
 class Mirror:
-    """A reflector as metrics see it."""
+    """A reflector, as the metrics read it."""
 
     def __init__(self, *names: str) -> None:
         self.store = dict.fromkeys(ObjectKey("ns", name) for name in names)

@@ -14,7 +14,7 @@ WAITING = Status.wait("claim is pending", CLAIM).from_plugin("volumes")
 
 
 def passed(watched: Watched, decision: Action, answer: Status | None = None, name: str = "train") -> None:
-    """One pass; with an answer, of an attempt that ended so."""
+    """One pass; with an outcome, of an attempt that ended so."""
     c = context(name)
     with watched.observation.track(c.request.key):
         watched.observation.on_decision(c.request, decision)
@@ -53,7 +53,7 @@ def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
     with watched.observation.track(c.request.key):
         watched.observation.on_decision(c.request, Attempt())
         watched.observation.attempt_ended(c, WAITING)
-        # It has waited for too long: the same pass writes Failed and lets go of the request.
+        # The wait has expired: the same pass writes Failed and drops the finalizer.
         watched.observation.forgotten(c.request.key)
     assert waiting(watched) == {}
 

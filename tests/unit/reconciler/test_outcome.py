@@ -43,7 +43,7 @@ LIMITS = Binding(wait_timeout=TIMEOUT)
 WAITED = Times(waited=timedelta(minutes=1))
 
 
-def settled(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
+def action_for(status: Status, req: BindRequest | None = None, times: Times = WAITED) -> OutcomeAction:
     return classify_outcome(req or request(), Outcome(status, STARTED), LIMITS, 0.5, times, NOW)
 
 
@@ -52,11 +52,11 @@ def condition(block: Any, kind: str) -> dict[str, Any]:
 
 
 def test_ok_finishes() -> None:
-    assert settled(Status.ok()) == Complete()
+    assert action_for(Status.ok()) == Complete()
 
 
 def test_a_retry_is_counted_and_dated() -> None:
-    end = settled(Status.retry("no luck").from_plugin("p"))
+    end = action_for(Status.retry("no luck").from_plugin("p"))
     assert isinstance(end, RetryAt)
     assert end.status["failedAttempts"] == 1
     assert end.status["phase"] == "Pending"
@@ -70,7 +70,7 @@ def test_a_retry_is_counted_and_dated() -> None:
 
 @pytest.mark.parametrize("failed", [1, 2, 5])
 def test_every_further_failure_counts(failed: int) -> None:
-    end = settled(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
+    end = action_for(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
     assert isinstance(end, RetryAt)
     assert end.status["failedAttempts"] == failed + 1
 
@@ -86,7 +86,7 @@ def test_every_further_failure_counts(failed: int) -> None:
     ],
 )
 def test_retries_end_at_the_limit(spec: dict[str, Any], failed: int, final: bool) -> None:
-    end = settled(Status.retry("no"), request({"failedAttempts": failed}, **spec))
+    end = action_for(Status.retry("no"), request({"failedAttempts": failed}, **spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert end.reason is Reason.BACKOFF_LIMIT_EXCEEDED
@@ -105,7 +105,7 @@ def test_retries_end_at_the_limit(spec: dict[str, Any], failed: int, final: bool
 def test_a_first_failure_that_another_decision_could_resolve_is_returned(
     suggestion: Suggestion | None, spec: dict[str, Any], final: bool
 ) -> None:
-    end = settled(Status(Code.RETRY, ("no room",), plugin="p", suggestion=suggestion), request(**spec))
+    end = action_for(Status(Code.RETRY, ("no room",), plugin="p", suggestion=suggestion), request(**spec))
     assert isinstance(end, Fail if final else RetryAt)
     if isinstance(end, Fail):
         assert (end.reason, end.suggestion) == (Reason.BACKOFF_LIMIT_EXCEEDED, suggestion)
@@ -114,48 +114,48 @@ def test_a_first_failure_that_another_decision_could_resolve_is_returned(
 
 
 def test_a_plugins_own_pause_is_honoured() -> None:
-    end = settled(Status.retry("later", after=timedelta(seconds=30)))
+    end = action_for(Status.retry("later", after=timedelta(seconds=30)))
     assert isinstance(end, RetryAt)
     assert end.pause == timedelta(seconds=30)
 
 
 def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
-    end = settled(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
+    end = action_for(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
     assert end == Fail(Reason.DEVICE_CONFLICT, "p: taken", Suggestion.RESCHEDULE_ELSEWHERE)
 
 
 def test_infrastructure_costs_nothing() -> None:
-    end = settled(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
+    end = action_for(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
     assert end == TransientFailure("503", timedelta(seconds=3))
 
 
 def test_a_cancelled_attempt_is_reconciled_again() -> None:
-    assert settled(Status(Code.CANCELLED)) == RequeueNow()
+    assert action_for(Status(Code.CANCELLED)) == RequeueNow()
 
 
 def test_skip_is_never_reported_as_success() -> None:
-    assert isinstance(settled(Status.skip()), Fail)
+    assert isinstance(action_for(Status.skip()), Fail)
 
 
 def test_a_wait_names_its_object_and_uses_no_attempt() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
-    end = settled(Status.wait("unbound", claim).from_plugin("volumes"))
+    end = action_for(Status.wait("unbound", claim).from_plugin("volumes"))
     assert isinstance(end, Wait)
     assert end.on == (claim,)
     assert end.left == timedelta(minutes=9)
     assert end.why == "volumes: unbound (waiting for PersistentVolumeClaim default/data)"
     assert end.cause == "plugin volumes"
     status = waiting_status(request(), end.why, NOW - WAITED.waited, NOW)
-    assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "as it began"
+    assert condition(status, "Prepared")["lastTransitionTime"] == "2026-01-01T00:00:00Z", "the start of the attempt"
     assert "failedAttempts" not in status
 
 
 def test_a_wait_for_something_else_has_not_begun_yet() -> None:
     times = Times(waited=timedelta(days=9), cause="plugin claims")
-    end = settled(Status.wait("unbound").from_plugin("volumes"), times=times)
+    end = action_for(Status.wait("unbound").from_plugin("volumes"), times=times)
     assert isinstance(end, Wait)
     assert end.left == TIMEOUT
-    assert isinstance(settled(Status.wait("unbound").from_plugin("claims"), times=times), Fail)
+    assert isinstance(action_for(Status.wait("unbound").from_plugin("claims"), times=times), Fail)
 
 
 @pytest.mark.parametrize(
@@ -167,29 +167,29 @@ def test_a_wait_for_something_else_has_not_begun_yet() -> None:
         pytest.param(
             Times(waited=timedelta(days=9), watched=timedelta(seconds=59)),
             False,
-            id="a minute after contact returned",
+            id="a minute after contact was restored",
         ),
         pytest.param(Times(waited=timedelta(days=9), watched=timedelta(seconds=60)), True, id="and no longer"),
     ],
 )
 def test_a_wait_expires_by_how_long_it_has_lasted(times: Times, expired: bool) -> None:
-    assert isinstance(settled(Status.wait("unbound"), times=times), Fail) is expired
+    assert isinstance(action_for(Status.wait("unbound"), times=times), Fail) is expired
 
 
 def test_a_plugin_sets_the_timeout_the_poll_interval_and_the_suggestion_of_its_wait() -> None:
     minute, hour = timedelta(minutes=1), timedelta(hours=1)
     own = Status.wait("x", retry_after=timedelta(seconds=2), timeout=hour, suggestion=Suggestion.DELETE_POD)
-    end = settled(own, times=Times(waited=TIMEOUT))
+    end = action_for(own, times=Times(waited=TIMEOUT))
     assert isinstance(end, Wait)
     assert (end.left, end.poll) == (hour - TIMEOUT, timedelta(seconds=2))
-    end = settled(replace(own, timeout=minute), times=Times(waited=minute))
+    end = action_for(replace(own, timeout=minute), times=Times(waited=minute))
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (Reason.WAIT_TIMEOUT, Suggestion.DELETE_POD)
     assert "waited for 60 s" in end.message
 
 
 def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> None:
-    failed = settled(Status.retry("no luck"))
+    failed = action_for(Status.retry("no luck"))
     assert isinstance(failed, RetryAt)
     began = NOW + timedelta(minutes=3)
     block = waiting_status(request(dict(failed.status)), "a", began, began + timedelta(seconds=6))
@@ -198,7 +198,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
 
 def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
-    end = settled(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(waited=TIMEOUT))
+    end = action_for(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(waited=TIMEOUT))
     assert isinstance(end, Fail)
     assert end.reason is Reason.WAIT_TIMEOUT
     assert "volumes" in end.message
@@ -278,7 +278,7 @@ def test_a_request_is_pending_while_its_rollback_is_not_complete() -> None:
     assert "DeviceConflict: taken" in block["reason"]
     assert condition(block, "RolledBack")["status"] == "False"
     assert "completionTime" not in block
-    assert block["failedAttempts"] == 2, "the failure itself is counted when it is final"
+    assert block["failedAttempts"] == 2, "the failure itself is counted when it is terminal"
 
 
 def test_a_failure_that_awaits_its_rollback_is_read_back_from_the_status() -> None:
@@ -340,9 +340,9 @@ def test_a_reason_fits_its_field() -> None:
 @pytest.mark.parametrize(
     ("pod_conditions", "written"),
     [
-        pytest.param([], False, id="no failure was told: no write"),
+        pytest.param([], False, id="no reported failure: no write"),
         pytest.param([{"type": "PodBound", "status": "True"}], False, id="already true"),
-        pytest.param([{"type": "PodBound", "status": "False"}], True, id="a told failure is ended"),
+        pytest.param([{"type": "PodBound", "status": "False"}], True, id="a reported failure is cleared"),
     ],
 )
 def test_the_pod_condition_costs_a_write_only_after_a_failure(

@@ -1,4 +1,4 @@
-"""The overdue monitor names the plugin and the step an attempt has been stuck in, once and then ever more rarely."""
+"""The overdue monitor reports the plugin and the step that blocks an attempt, once and then at growing intervals."""
 
 import asyncio
 from datetime import timedelta
@@ -17,21 +17,21 @@ from tests.unit.reconciler.watching import Watched, context
 
 
 @pytest.mark.parametrize(
-    ("point", "seconds", "told", "due"),
+    ("point", "seconds", "reported", "due"),
     [
         pytest.param("pre_bind", 19.9, 0, False, id="within the threshold"),
         pytest.param("pre_bind", 20.0, 0, True, id="at the threshold"),
-        pytest.param("pre_bind", 39.9, 1, False, id="told, and not yet twice as long"),
-        pytest.param("pre_bind", 40.0, 1, True, id="told, and twice as long"),
+        pytest.param("pre_bind", 39.9, 1, False, id="reported, and not yet twice as long"),
+        pytest.param("pre_bind", 40.0, 1, True, id="reported, and twice as long"),
         pytest.param("post_bind", 1.0, 0, True, id="a shorter threshold for a shorter budget"),
         pytest.param(BETWEEN, 100.0, 0, False, id="between plugins, within the client's own timeouts"),
         pytest.param(BETWEEN, 120.0, 0, True, id="between plugins, beyond any timeout"),
     ],
 )
 def test_a_call_is_logged_at_a_threshold_and_when_the_time_has_doubled(
-    point: str, seconds: float, told: int, due: bool
+    point: str, seconds: float, reported: int, due: bool
 ) -> None:
-    assert is_overdue(point, seconds, told) is due
+    assert is_overdue(point, seconds, reported) is due
 
 
 def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
@@ -43,7 +43,7 @@ def test_every_threshold_is_scanned_before_the_budget_ends_the_call() -> None:
 
 
 class Stuck(Plugin):
-    """Hangs in pre_bind until it is let go."""
+    """Hangs in pre_bind until it is released."""
 
     name = "devices"
 
@@ -57,7 +57,7 @@ class Stuck(Plugin):
         return Status.ok()
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[Any]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[Any]:
     return [record.__dict__ for record in caplog.records if record.message == "attempt is overdue"]
 
 
@@ -70,14 +70,14 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
         attempt = asyncio.create_task(runner.run_pre_bind(c, groups))
         await stuck.entered.wait()
         monitor.scan()
-        assert told(caplog) == []
+        assert reported(caplog) == []
         for seconds, lines in ((20, 1), (10, 1), (10, 2)):
             watched.clock.step(timedelta(seconds=seconds))
             monitor.scan()
-            assert len(told(caplog)) == lines
+            assert len(reported(caplog)) == lines
         stuck.go.set()
         await attempt
-    line = told(caplog)[0]
+    line = reported(caplog)[0]
     assert (line["plugin"], line["point"], line["seconds"]) == ("devices", "pre_bind", 20.0)
     assert line["bindRequest"] == "default/train"
     assert watched.value("bowline_attempt_overdue_total", plugin="devices", point="pre_bind") == 2
@@ -88,7 +88,7 @@ def test_a_pass_that_hangs_between_plugins_is_the_reconcilers_own(caplog: pytest
     with watched.observation.track(c.request.key):
         watched.clock.step(timedelta(seconds=121))
         watched.observation.overdue.scan()
-    assert [(line["plugin"], line["point"]) for line in told(caplog)] == [(OWN, BETWEEN)]
+    assert [(line["plugin"], line["point"]) for line in reported(caplog)] == [(OWN, BETWEEN)]
     assert watched.value("bowline_attempt_overdue_total", plugin=OWN, point=BETWEEN) == 1
 
 
@@ -103,4 +103,4 @@ def test_a_call_that_blocked_the_process_is_logged_at_its_end(
         watched.observation.call_began("binder", "bind", c)
         watched.clock.step(timedelta(seconds=1))
         watched.observation.call_ended("binder", "bind", c, Status.ok(), 1)
-    assert [(line["plugin"], line["seconds"]) for line in told(caplog)] == [("binder", 11.0)]
+    assert [(line["plugin"], line["seconds"]) for line in reported(caplog)] == [("binder", 11.0)]

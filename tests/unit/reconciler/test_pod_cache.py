@@ -1,4 +1,4 @@
-"""Pending pods cost little, and come out as they went in."""
+"""Pending pods are cached small, and restored unchanged."""
 
 import random
 import tracemalloc
@@ -11,7 +11,7 @@ from reconciler.pod_cache import MAX_NAMESPACES, PodCache
 from shared.api.meta import ObjectKey, key_of, uid_of, version_of
 from shared.testing.builders import pod
 
-# A service account's volume and the tolerations that admission adds, as every stored pod has them.
+# A service account's volume and the tolerations that admission adds, as in every stored pod.
 TOKEN = {
     "name": "kube-api-access",
     "projected": {
@@ -27,7 +27,7 @@ MESSAGE = "0/1000 nodes are available: 1000 Insufficient nvidia.com/gpu. preempt
 
 
 def stored(number: int, namespace: str = "team", variables: int = 12) -> dict[str, Any]:
-    """Return a pod of about 2 KB as the API server has it; no two have a UID, a name or values in common."""
+    """Return a stored pod of about 2 KB; UIDs, names and values are unique."""
     rng = random.Random(number)  # noqa: S311 - repeatable
     made = pod(f"train-{number}", namespace)
     made["metadata"] |= {
@@ -56,7 +56,7 @@ def test_a_pod_that_waits_for_its_scheduler_costs_less_than_a_kilobyte() -> None
     finally:
         tracemalloc.stop()
     assert used / count < 1024
-    assert cache[ObjectKey("team", "train-7")] == stored(7), "and comes out as it went in"
+    assert cache[ObjectKey("team", "train-7")] == stored(7), "restored unchanged"
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -99,15 +99,15 @@ def test_a_pod_too_large_to_keep_is_absent_until_it_is_read_from_the_api_server(
     cache.name(key, True)
     assert key in cache
     assert cache.version(key) == version_of(seen)
-    assert cache.get(key) is None, "absence proves nothing: the API server is asked"
+    assert cache.get(key) is None, "absence proves nothing: a live read follows"
     other = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "99"}}
     cache.offer(key, other)
-    assert cache.get(key) is None, "the watch has shown another version"
+    assert cache.get(key) is None, "the watch has delivered another version"
     cache.offer(key, seen)
     assert cache.get(key) == seen
     newer = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "100"}}
     cache.put(key, newer)
-    assert cache.get(key) == newer, "while it is named the watch brings it whole"
+    assert cache.get(key) == newer, "a named pod is cached untrimmed"
 
 
 def test_a_pod_that_has_ended_leaves_with_its_last_request() -> None:

@@ -39,23 +39,25 @@ MINE = request("mine", LATE)
             MINE,
             [request("other", EARLY, "Failed", **OURS)],
             "other",
-            id="the older one has failed and is undone yet",
+            id="the older one has failed and its rollback is pending",
         ),
-        pytest.param(MINE, [request("other", EARLY, **DELETING)], None, id="the older one goes, nothing is to undo"),
         pytest.param(
-            MINE, [request("other", EARLY, **DELETING, **OURS)], "other", id="the older one is being undone"
+            MINE, [request("other", EARLY, **DELETING)], None, id="the older one is being deleted, no rollback"
+        ),
+        pytest.param(
+            MINE, [request("other", EARLY, **DELETING, **OURS)], "other", id="the older one is being rolled back"
         ),
         pytest.param(
             MINE,
             [request("other", EARLY, "Failed", finalizers=["example.com/keep"])],
             None,
-            id="the older one is held by somebody else",
+            id="the older one has a foreign finalizer",
         ),
         pytest.param(
             request("mine", LATE, **DELETING, **OURS),
             [request("other", EARLY)],
             "other",
-            id="what is to be undone waits as well",
+            id="a rollback waits as well",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is claimed of a bound pod's preparation, by what is known of it."""
+"""The Prepared condition of a bound pod's request, by what is known of its preparation."""
 
 from typing import Any
 

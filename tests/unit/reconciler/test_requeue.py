@@ -14,7 +14,7 @@ KEY = ObjectKey("default", "request")
 
 
 def ignored(key: ObjectKey, why: str) -> None:
-    """Take no note of a failure."""
+    """Ignore a failure."""
 
 
 def failures(clock: SteppedClock) -> TransientFailures:

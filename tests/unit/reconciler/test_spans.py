@@ -1,4 +1,4 @@
-"""A pass over a request as a span: named for the attempt, its plugins' calls within it."""
+"""A pass over a request as a span: named after the attempt, with its plugins' calls as children."""
 
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from tests.unit.reconciler.watching import Watched, context
 
 
 class Kept(Tracer):
-    """Keeps what it is told."""
+    """Records the spans."""
 
     def __init__(self) -> None:
         self.spans: list[tuple[Span, str]] = []

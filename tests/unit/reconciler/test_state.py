@@ -1,4 +1,4 @@
-"""The request state while the watch is behind what this process has written or read live."""
+"""The request state while the cache is stale compared with this process's writes and live reads."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ def version(number: int, uid: str = "request-uid") -> BindRequest:
 
 
 def shown(memory: RequestState, number: int) -> tuple[str, bool]:
-    """Which version counts when the store shows this one, and whether the API server is to be asked."""
+    """Which version counts when the store has this one, and whether a live read is needed."""
     memory.needs_live_read = False
     newest = memory.latest(version(number))
     assert newest is not None
@@ -35,11 +35,11 @@ def test_an_own_write_counts_until_the_watch_shows_it() -> None:
     memory = memory_of_writes(1, 2)
     assert shown(memory, 1) == ("2", False)
     assert shown(memory, 2) == ("2", False)
-    assert shown(memory, 3) == ("3", False), "caught up: the store counts again"
+    assert shown(memory, 3) == ("3", False), "up to date: the store counts again"
 
 
 def test_every_step_of_a_chain_of_writes_is_known_to_be_stale() -> None:
-    """The watch shows the finalizer's write when the verdict is already written: the verdict counts."""
+    """The watch delivers the finalizer's write after the status was written: the status counts."""
     memory = memory_of_writes(1, 2, 3)
     assert shown(memory, 1) == ("3", False)
     assert shown(memory, 2) == ("3", False)
@@ -88,5 +88,5 @@ def test_a_closed_memory_keeps_no_copy_of_the_request() -> None:
     memory = memory_of_writes(1, 2)
     memory.close()
     assert memory.done
-    # The echo of the version before is not answered with the copy of the write's reply.
+    # The event of the previous version is not answered with the copy of the write's reply.
     assert shown(memory, 1) == ("1", False)

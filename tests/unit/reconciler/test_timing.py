@@ -1,4 +1,4 @@
-"""How far stored times are believed, whatever clock they were written by."""
+"""How far stored times are trusted, whatever clock they were written by."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
         pytest.param(-3 * HOUR, -3 * HOUR + 5 * SECOND, timedelta(), id="by a clock three hours behind"),
         pytest.param(-SECOND, 600 * SECOND, 600 * SECOND, id="a pause that a plugin has asked for"),
         pytest.param(-SECOND, 99 * HOUR, HOUR, id="a clock that was set during the attempt"),
-        pytest.param(None, 3 * HOUR, MAX, id="nothing tells what was meant"),
+        pytest.param(None, 3 * HOUR, MAX, id="the intended time is unknown"),
     ],
 )
 def test_a_stored_pause_is_bounded(last: timedelta | None, following: timedelta, left: timedelta) -> None:

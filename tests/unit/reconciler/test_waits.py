@@ -48,16 +48,16 @@ class Crowd:
     def __init__(self, count: int, jitter: float = 0.0) -> None:
         self._clock = SteppedClock()
         self._began = self._clock.monotonic()
-        self.told = RecordingWriter(self._clock)
+        self.writer = RecordingWriter(self._clock)
         timing = Timing(RequestStates(), self._clock, lambda: FRESH_CONTACT, Binding(), lambda: jitter)
-        self._waits = Waits(self.told, WaitIndex({}), timing, lambda: jitter)
+        self._waits = Waits(self.writer, WaitIndex({}), timing, lambda: jitter)
         self._requests = [decode_bind_request(stored(bind_request(f"r{n}"), uid=f"r{n}")) for n in range(count)]
         self._memories = [RequestState(request.uid) for request in self._requests]
 
-    async def look(
+    async def reconcile(
         self, number: int, now: timedelta, why: str = "gated", poll: timedelta | None = None
     ) -> timedelta | None:
-        """One pass at that time; returns when the next is to come."""
+        """One pass at that time; returns when the next is due."""
         elapsed = timedelta(seconds=self._clock.monotonic() - self._began)
         self._clock.step(now - BEGAN - elapsed)
         request = self._requests[number]
@@ -68,51 +68,51 @@ class Crowd:
 
 async def test_a_short_wait_is_not_reported() -> None:
     crowd = Crowd(1)
-    assert await crowd.look(0, BEGAN) == REPORT_WAIT_AFTER
-    assert crowd.told.written == []
+    assert await crowd.reconcile(0, BEGAN) == REPORT_WAIT_AFTER
+    assert crowd.writer.written == []
 
 
 async def test_a_longer_wait_is_reported_once_per_cause() -> None:
     crowd = Crowd(1)
-    await crowd.look(0, BEGAN)
+    await crowd.reconcile(0, BEGAN)
     for seconds, why in enumerate(("gated", "gated", "another", "another", "another")):
-        await crowd.look(0, DUE + timedelta(seconds=seconds), why)
-    assert crowd.told.written == crowd.told.evented == ["r0", "r0"]
+        await crowd.reconcile(0, DUE + timedelta(seconds=seconds), why)
+    assert crowd.writer.written == crowd.writer.evented == ["r0", "r0"]
 
 
 async def test_many_waits_are_all_reported_at_a_limited_rate() -> None:
     count = 2 * REPORT_QPS + 1
     crowd = Crowd(count)
     for number in range(count):
-        await crowd.look(number, BEGAN)
-    _, *later = [await crowd.look(number, DUE) for number in range(count)]
-    assert crowd.told.written == ["r0"]
+        await crowd.reconcile(number, BEGAN)
+    _, *later = [await crowd.reconcile(number, DUE) for number in range(count)]
+    assert crowd.writer.written == ["r0"]
     seconds = [delay.total_seconds() for delay in later if delay is not None]
-    assert seconds == pytest.approx([number / REPORT_QPS for number in range(1, count)]), "in their order, evenly"
-    # Woken by something else before its turn: still not told, and its turn stays where it was.
-    again = await crowd.look(count - 1, DUE + timedelta(seconds=1))
+    assert seconds == pytest.approx([number / REPORT_QPS for number in range(1, count)]), "in order, evenly"
+    # Woken by another event before its turn: still not reported, and its turn is unchanged.
+    again = await crowd.reconcile(count - 1, DUE + timedelta(seconds=1))
     assert again is not None
     assert again.total_seconds() == pytest.approx(1)
     for number, after in enumerate(seconds, 1):
-        await crowd.look(number, DUE + timedelta(seconds=after, microseconds=1))  # durations are rounded
-    assert crowd.told.written == [f"r{number}" for number in range(count)]
+        await crowd.reconcile(number, DUE + timedelta(seconds=after, microseconds=1))  # durations are rounded
+    assert crowd.writer.written == [f"r{number}" for number in range(count)]
 
 
 async def test_many_waits_are_not_reconciled_together() -> None:
     crowd = Crowd(REPORT_QPS, jitter=1.0)
-    due = [await crowd.look(number, BEGAN) for number in range(REPORT_QPS)]
+    due = [await crowd.reconcile(number, BEGAN) for number in range(REPORT_QPS)]
     assert due == [REPORT_WAIT_AFTER + timedelta(seconds=number / REPORT_QPS) for number in range(REPORT_QPS)]
 
 
 async def test_the_deadline_precedes_the_turn() -> None:
     crowd = Crowd(2)
     for number in range(2):
-        await crowd.look(number, BEGAN)
+        await crowd.reconcile(number, BEGAN)
     late = UNTIL - timedelta(milliseconds=10)
-    delays = [await crowd.look(number, late) for number in range(2)]
+    delays = [await crowd.reconcile(number, late) for number in range(2)]
     assert delays[-1] == timedelta(milliseconds=10)
 
 
 async def test_a_poll_interval_is_kept() -> None:
     crowd = Crowd(1)
-    assert await crowd.look(0, BEGAN, poll=timedelta(seconds=2)) == timedelta(seconds=2)
+    assert await crowd.reconcile(0, BEGAN, poll=timedelta(seconds=2)) == timedelta(seconds=2)

@@ -1,4 +1,4 @@
-"""A write that is accepted and not stored is a failure, or it would be repeated in a loop."""
+"""A write that is accepted and not stored is a failure; otherwise it would be repeated in a loop."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What tests of observing share: an Observation on a clock of their own, and a context for plugins."""
+"""Common parts of tests of observing: an Observation with its own clock, and a context for plugins."""
 
 import logging
 from typing import cast
@@ -38,7 +38,7 @@ class Watched:
 
 
 def context(name: str = "train") -> BindContext:
-    """A context of an attempt in which nobody calls the API server."""
+    """A context of an attempt without calls of the API server."""
     request = decode_bind_request(stored(bind_request(name, uid="pod-uid"), uid="0123456789"))
     return BindContext(
         request=request,

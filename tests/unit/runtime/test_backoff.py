@@ -1,4 +1,4 @@
-"""How long failures wait."""
+"""The delays after failures."""
 
 from datetime import timedelta
 

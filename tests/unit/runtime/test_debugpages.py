@@ -1,4 +1,4 @@
-"""Debug pages: who gets them, which one answers, and that none can do harm."""
+"""Debug pages: which callers are accepted, which page is served, and that none can do harm."""
 
 import asyncio
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from shared.runtime.probes import ProbeServer
         pytest.param("10.1.2.3", "10.1.2.9:8080", {}, False, id="another pod"),
         pytest.param("::ffff:10.1.2.3", "localhost", {}, False, id="another pod at a listener for both"),
         pytest.param("127.0.0.6", "localhost", {}, False, id="the proxy of a service mesh"),
-        pytest.param("10.1.2.3", "127.0.0.1:8080", {}, False, id="another pod that says it is local"),
+        pytest.param("10.1.2.3", "127.0.0.1:8080", {}, False, id="another pod that claims to be local"),
         pytest.param("127.0.0.1", "evil.example:8080", {}, False, id="a browser by way of a name of its own"),
         pytest.param("127.0.0.1", "127.0.0.1", {"X-Forwarded-For": "10.1.2.3"}, False, id="passed on by a proxy"),
         pytest.param(None, "localhost", {}, False, id="no known address"),
@@ -32,9 +32,9 @@ from shared.runtime.probes import ProbeServer
 def test_only_callers_on_the_machine_itself_get_pages(
     peer: str | None, host: str, headers: Mapping[str, str], let_in: bool
 ) -> None:
-    said = refusal(peer, host, headers)
-    assert (said is None) is let_in
-    assert said is None or "kubectl port-forward" in said
+    refused = refusal(peer, host, headers)
+    assert (refused is None) is let_in
+    assert refused is None or "kubectl port-forward" in refused
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_a_page_is_json_whatever_is_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "says"),
+    ("path", "status", "expected"),
     [
         pytest.param("/debug/nothing", 404, "no page /debug/nothing", id="no such page"),
         pytest.param("/debug/requests/team-a/b", 404, "nothing is known of team-a/b", id="no such object"),
@@ -102,10 +102,10 @@ async def test_a_page_is_json_whatever_is_in_it() -> None:
         pytest.param("/debug/long", 500, str(MAX_BYTES), id="a page that is too long"),
     ],
 )
-async def test_a_page_that_cannot_be_shown_states_the_reason(path: str, status: int, says: str) -> None:
+async def test_a_page_that_cannot_be_shown_states_the_reason(path: str, status: int, expected: str) -> None:
     answered, body = await get(*PAGES, path=path)
     assert answered == status
-    assert says in body["error"]
+    assert expected in body["error"]
 
 
 async def test_others_are_refused_before_a_page_is_made() -> None:

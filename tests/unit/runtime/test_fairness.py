@@ -1,4 +1,4 @@
-"""Who loses a place, and whose turn it is."""
+"""Which entry loses its place, and which is next."""
 
 import pytest
 

@@ -20,11 +20,11 @@ async def test_no_limit_never_waits() -> None:
 
 async def test_a_burst_passes_immediately_and_the_rest_at_the_rate() -> None:
     limiter = Limiter(qps=10, burst=3)
-    went = []
+    passed = []
     for _ in range(5):
         await limiter.wait()
-        went.append(now())
-    assert went == [0, 0, 0, 0.1, 0.2]
+        passed.append(now())
+    assert passed == [0, 0, 0, 0.1, 0.2]
 
 
 async def test_what_was_saved_up_is_never_more_than_the_burst() -> None:

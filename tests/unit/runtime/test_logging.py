@@ -1,4 +1,4 @@
-"""What a log line looks like."""
+"""The content of a log line."""
 
 import asyncio
 import io
@@ -14,7 +14,7 @@ from shared.runtime.logging import MAX_FIELD, LogFormat, add_to_scope, configure
 
 @pytest.fixture(autouse=True)
 def untouched_root() -> Iterator[None]:
-    """Put the root logger back: configure_logging is for programs."""
+    """Restore the root logger: configure_logging is for programs."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -91,16 +91,16 @@ async def test_a_scope_is_on_every_line_logged_in_it() -> None:
         with log_scope(bindRequest=name):
             await client()
             add_to_scope(attempt=f"{name}-1")
-            # At the same time as the other's, and in tasks of its own.
+            # Concurrently with the other, and in separate tasks.
             await asyncio.gather(client(), asyncio.create_task(client()))
-            logging.getLogger("x").info("own", extra={"attempt": "said by the line itself"})
+            logging.getLogger("x").info("own", extra={"attempt": "set by the line itself"})
         await client()
 
     await asyncio.gather(attempt("a"), attempt("b"))
     lines = [orjson.loads(line) for line in stream.getvalue().splitlines()]
     for name in ("a", "b"):
         mine = [line.get("attempt", "") for line in lines if line.get("bindRequest") == name]
-        assert mine == ["", f"{name}-1", f"{name}-1", "said by the line itself"]
+        assert mine == ["", f"{name}-1", f"{name}-1", "set by the line itself"]
     assert len([line for line in lines if "bindRequest" not in line]) == 2
 
 

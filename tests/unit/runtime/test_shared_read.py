@@ -1,4 +1,4 @@
-"""Reads that many want at the same time: one for all of them, and a new one when it is too old or has failed."""
+"""Concurrent equal reads: one for all callers, and a new one when it is too old or has failed."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from shared.runtime.shared_read import SharedReads
 
 
 class Source:
-    """Something to read, counting; ``go`` lets the reads return."""
+    """Counts its reads; ``go`` lets them return."""
 
     def __init__(self) -> None:
         self.reads = 0
@@ -36,7 +36,7 @@ async def test_callers_share_a_read_until_it_is_too_old() -> None:
     assert await shared.get("a", source.read) == 3
     source.now = 100.0
     await shared.get("c", source.read)
-    assert len(shared) == 1, "answers that are too old are not kept"
+    assert len(shared) == 1, "expired results are removed"
 
 
 async def test_a_cancelled_caller_does_not_end_the_read_of_the_others() -> None:

@@ -1,4 +1,4 @@
-"""How a process lives and stops."""
+"""The lifecycle of a process."""
 
 import asyncio
 import signal

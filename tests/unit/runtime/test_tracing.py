@@ -1,4 +1,4 @@
-"""Traces: off unless asked for, complete when on, and one trace from one process to the next."""
+"""Traces: off by default, complete when on, and one trace from one process to the next."""
 
 import logging
 from datetime import timedelta
@@ -65,7 +65,7 @@ async def test_what_is_no_traceparent_begins_a_new_trace(parent: str) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        pytest.param({}, id="nobody asks for it"),
+        pytest.param({}, id="not configured"),
         pytest.param({ENDPOINTS[1]: ""}, id="an empty endpoint"),
         pytest.param({ENDPOINTS[1]: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}, id="switched off"),
     ],

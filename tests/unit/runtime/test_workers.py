@@ -1,4 +1,4 @@
-"""Workers over a queue: a look that fails costs nothing but time, a worker that fails is noticed."""
+"""Workers over a queue: a failed reconcile costs only time, a failed worker is reported."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def cannot_be_reported(_: str) -> None:
 def started(
     queue: WorkQueue[str], answers: dict[str, list[object]], on_error: Callable[[str], None], calls: Calls
 ) -> "asyncio.Task[None]":
-    """A worker whose reconciles end with ``answers``, one after the other, then with None."""
+    """A worker whose reconciles return ``answers``, one after the other, then None."""
 
     async def reconcile(key: str) -> timedelta | None:
         calls.append((key, asyncio.get_running_loop().time()))

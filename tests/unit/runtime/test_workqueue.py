@@ -197,7 +197,7 @@ async def test_fresh_keys_never_starve_late_ones() -> None:
     await asyncio.sleep(2)
     for key in ("fresh-1", "fresh-2"):
         queue.add(key)
-    # One of them is always being served; the second comes when the fresh ones are through.
+    # One of them is always being served; the second follows when the fresh ones are done.
     assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
 
 
@@ -268,7 +268,7 @@ def fair(workers: int, low_priority_limit: int | None = None) -> WorkQueue[str]:
 
 
 async def taken(queue: WorkQueue[str]) -> list[str]:
-    """Every key that is handed out while none is done."""
+    """Return every key that is handed out while none is done."""
     keys: list[str] = []
     while True:
         getter = asyncio.create_task(queue.get())
@@ -380,8 +380,8 @@ async def test_a_queue_can_be_inspected() -> None:
     assert queue.describe("taken") == "processing, added again meanwhile"
     assert queue.describe("first") == "ready since 1.000 s"
     assert queue.describe("later-0") == "due in 9.000 s"
-    assert queue.describe("nobody") is None
-    assert [queue.will_run_again(key) for key in ("taken", "first", "later-0", "nobody")] == [
+    assert queue.describe("absent") is None
+    assert [queue.will_run_again(key) for key in ("taken", "first", "later-0", "absent")] == [
         True,
         True,
         False,

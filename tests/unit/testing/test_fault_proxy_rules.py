@@ -1,4 +1,4 @@
-"""What the fault proxy makes of requests, of rules and of watch lines: pure functions over data."""
+"""How the fault proxy handles requests, rules and watch lines: pure functions over data."""
 
 import base64
 from pathlib import Path
@@ -67,7 +67,7 @@ BINDING = Call("create", "", "pods", "binding", "ns", "p")
         pytest.param(
             "GET", "/api/v1/nodes/a%2Eb", Call("get", resource="nodes", name="a.b"), id="a quoted name is unquoted"
         ),
-        pytest.param("GET", "/readyz?verbose", Call("get", name="/readyz"), id="a path that is no resource"),
+        pytest.param("GET", "/readyz?verbose", Call("get", name="/readyz"), id="a path without a resource"),
         pytest.param("GET", "/api", Call("get", name="/api"), id="discovery"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_request_is_understood(method: str, target: str, expected: Call) -> No
     ("body", "name"),
     [
         pytest.param(b'{"metadata":{"name":"x"}}', "x", id="named"),
-        pytest.param(b'{"metadata":{"generateName":"x-"}}', "x-", id="to be named by the API server"),
+        pytest.param(b'{"metadata":{"generateName":"x-"}}', "x-", id="named by the API server"),
         pytest.param(b"[]", "", id="not an object"),
         pytest.param(b"\x00", "", id="not JSON"),
         pytest.param(b"", "", id="nothing"),
@@ -125,9 +125,11 @@ class TestRuleBook:
             pytest.param([Rule(DropBefore(), nth=2)], ".D....", id="the second only"),
             pytest.param([Rule(DropBefore(), every=3)], "..D..D", id="every third"),
             pytest.param([Rule(DropBefore(), chance=0)], "......", id="no chance"),
-            pytest.param([Rule(LoseReply(), nth=1), Rule(DropBefore())], "LDDDDD", id="the first rule wins"),
+            pytest.param([Rule(LoseReply(), nth=1), Rule(DropBefore())], "LDDDDD", id="the first rule has priority"),
             pytest.param(
-                [Rule(LoseReply(), nth=1), Rule(DropBefore(), nth=1)], "L.....", id="a rule counts what another took"
+                [Rule(LoseReply(), nth=1), Rule(DropBefore(), nth=1)],
+                "L.....",
+                id="a rule counts requests of another rule",
             ),
         ],
     )
@@ -179,7 +181,7 @@ class TestRuleBook:
     [
         pytest.param(None, b"aa\nbb\ncc\n", Next.GO_ON, id="undisturbed"),
         pytest.param(CutWatch(1), b"aa\nb", Next.BREAK, id="broken off in the middle of a line"),
-        pytest.param(StallWatch(2), b"aa\nbb\n", Next.STALL, id="silent"),
+        pytest.param(StallWatch(2), b"aa\nbb\n", Next.STALL, id="stalled"),
         pytest.param(RepeatEvents(2), b"aa\nbb\nbb\ncc\n", Next.GO_ON, id="the second twice"),
         pytest.param(SwapEvents(2), b"aa\ncc\nbb\n", Next.GO_ON, id="the second after the third"),
     ],
@@ -215,11 +217,11 @@ class TestExchange:
     @pytest.mark.parametrize(
         ("exchange", "outcome", "applied"),
         [
-            pytest.param(Exchange(1, BINDING, 201, replied=True), "201", True, id="carried out and answered"),
+            pytest.param(Exchange(1, BINDING, 201, replied=True), "201", True, id="executed and answered"),
             pytest.param(
                 Exchange(1, BINDING, 201, replied=False, fault="LoseReply"), "201, reply lost", True, id="reply lost"
             ),
-            pytest.param(Exchange(1, BINDING, 409, replied=True), "409", False, id="refused"),
+            pytest.param(Exchange(1, BINDING, 409, replied=True), "409", False, id="rejected"),
             pytest.param(
                 Exchange(1, BINDING, None, replied=False, fault="DropBefore"),
                 "not forwarded (DropBefore)",
@@ -227,7 +229,7 @@ class TestExchange:
                 id="never arrived",
             ),
             pytest.param(
-                Exchange(1, BINDING, None, replied=False), "not answered", False, id="the API server was away"
+                Exchange(1, BINDING, None, replied=False), "not answered", False, id="the API server was unavailable"
             ),
         ],
     )

@@ -1,4 +1,4 @@
-"""Admission chains for the webhook's tests: the built-in plugins, or one that marks and refuses at will."""
+"""Admission chains for the webhook's tests: the built-in plugins, or one that marks and denies on request."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from shared.plugins.catalog import BUILTINS
 
 
 class Marker(Plugin):
-    """Adds the label ``marked``; refuses the annotation ``bad``, a fault a word; warns about ``odd``."""
+    """Adds the label ``marked``; denies the annotation ``bad``, one error per word; warns about ``odd``."""
 
     name = "marker"
 
@@ -32,16 +32,16 @@ class Marker(Plugin):
 
 
 def _unheard(plugin: str, point: str, error: Exception) -> None:
-    """Stand-in for tests in which no plugin is to fail, or nobody asks."""
+    """Fails the test: for tests in which no plugin may raise."""
 
 
 def marking(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
-    """Return a chain of ``Marker`` alone."""
+    """Return a chain with only ``Marker``."""
     settings = settings or Settings()
     return AdmissionChain([Marker(PluginConfig(), settings)], settings, "bowline-system", on_error)
 
 
 def built_in(on_error: OnPluginError = _unheard, settings: Settings | None = None) -> AdmissionChain:
-    """Return the chain that the webhook has by default, or by other settings."""
+    """Return the chain that the webhook has by default, or with other settings."""
     settings = settings or Settings()
     return AdmissionChain(Registry(BUILTINS).build(settings), settings, "bowline-system", on_error)

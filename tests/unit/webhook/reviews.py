@@ -19,7 +19,7 @@ def review(
             "operation": "CREATE" if old is None else "UPDATE",
             "namespace": "team",
             "name": "p",
-            "userInfo": {"username": "somebody"},
+            "userInfo": {"username": "alice"},
             "object": raw,
             "oldObject": old,
             "dryRun": False,

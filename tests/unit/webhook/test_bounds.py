@@ -1,4 +1,4 @@
-"""Bounds of a verdict and its answer: errors, warnings, length, and values of a body."""
+"""Bounds of a verdict and its response: errors, warnings, length, and values of a body."""
 
 from collections.abc import Iterable
 from typing import Any

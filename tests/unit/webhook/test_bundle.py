@@ -1,4 +1,4 @@
-"""What webhook configurations say about trust, and the patches that change it."""
+"""The CA bundles of webhook configurations, and the patches that change them."""
 
 import base64
 from typing import Any
@@ -90,11 +90,11 @@ def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
     mine, theirs, late = BundleOverlap(), BundleOverlap(), KEPT.total_seconds()
     assert mine.of([new], [], 0) == (new,)
     assert mine.of([new], [old], 0) == (new, old)
-    assert theirs.of([old], [new, old], 0) == theirs.of([old], [old, new], 0) == (new, old), "nobody has to write"
+    assert theirs.of([old], [new, old], 0) == theirs.of([old], [old, new], 0) == (new, old), "no write is needed"
     assert mine.of([new], [new, old], late - 1) == (new, old)
     assert mine.of([new], [new, old], late) == (new,)
     assert mine.of([new], [new], late) == (new,)
-    assert mine.of([new], [old, new], late) == (new, old), "put there again, it has its time again"
+    assert mine.of([new], [old, new], late) == (new, old), "added again: its time starts again"
 
 
 def test_a_file_that_is_replaced_leaves_its_former_authority_for_a_while() -> None:

@@ -1,4 +1,4 @@
-"""Certificates: what they are valid for, what is refused, what is exchanged for what, and what a Secret says."""
+"""Certificates: validity, rejected ones, replacements, and the content of a Secret."""
 
 import base64
 import ssl
@@ -111,7 +111,7 @@ class TestReading:
         ],
     )
     def test_an_authority_of_another_make_is_taken_if_verifiers_take_it(self, key: Any, taken: bool) -> None:
-        """Whoever has put it there: none may end the process, and one that is taken must serve."""
+        """From any source: no certificate may end the process, and an accepted one must serve."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
         builder = builder.serial_number(1).not_valid_before(TODAY - DAY).not_valid_after(TODAY + DAY)

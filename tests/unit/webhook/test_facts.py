@@ -1,4 +1,4 @@
-"""What the webhook makes of what it sees of the cluster, and how it reaches the rules."""
+"""The webhook's view of the cluster, and how the rules use it."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -46,7 +46,7 @@ def node(**labels: str) -> dict[str, Any]:
         pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
         pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="what is no number is none"),
         pytest.param([node(count="9" * 30)], 0, 0, id="nor is what no machine has"),
-        pytest.param([node(memory="")], 0, 0, id="an empty label says nothing"),
+        pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
     ],
 )
 def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled: int) -> None:
@@ -61,7 +61,7 @@ def test_of_a_node_only_its_identity_and_two_labels_are_kept() -> None:
 
 
 class Judges(Plugin):
-    """Judges bindings and ephemeral containers, by what it is told."""
+    """Validates bindings and ephemeral containers with the cluster information."""
 
     name = "judges"
 
@@ -81,10 +81,10 @@ class Judges(Plugin):
 @pytest.mark.parametrize(
     ("inventory", "plugins", "wanted"),
     [
-        pytest.param(False, [], EnabledSources(False, False), id="nobody asks"),
-        pytest.param(True, [], EnabledSources(True, False), id="whoever runs it asks for the inventory"),
+        pytest.param(False, [], EnabledSources(False, False), id="no plugin needs any"),
+        pytest.param(True, [], EnabledSources(True, False), id="the options enable the inventory"),
         pytest.param(
-            False, [Judges], EnabledSources(False, True), id="a plugin that judges bindings asks for the requests"
+            False, [Judges], EnabledSources(False, True), id="a plugin that validates bindings needs the requests"
         ),
     ],
 )
@@ -121,7 +121,7 @@ def test_which_requests_are_kept(raw: dict[str, Any], kept: bool) -> None:
 
 
 class NoClient:
-    """A client that nothing asks: what a reflector needs to be made."""
+    """A client that is never called: only for the reflector's constructor."""
 
     metrics = None
     clock = SystemClock()
@@ -133,13 +133,13 @@ def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
     seen = [transform_request(request(name)) for name in ("a", "b")]
 
     def happens(name: str, old: Object | None, new: Object | None) -> bool:
-        # As the reflector tells it.
+        # As the reflector calls it.
         on_event = requested.reflector.on_event
         assert on_event is not None
         on_event(EventType.MODIFIED, ObjectKey("team", name), old, new)
         return key in requested.current()
 
-    assert not happens("a", None, seen[0]), "nobody can tell before the first list"
+    assert not happens("a", None, seen[0]), "unknown before the first list"
     requested.reflector.last_error = None
     assert happens("b", None, seen[1])
     assert happens("a", seen[0], None)
@@ -180,7 +180,7 @@ def test_a_binding_is_judged_by_what_is_known(document: Any, facts: ClusterInfo,
     response = answered(Hook.VALIDATE_BINDINGS, document, judging(), facts)
     assert response["allowed"] is allowed
     if not allowed:
-        assert response["status"]["message"] == "somebody may not bind team/p"
+        assert response["status"]["message"] == "alice may not bind team/p"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: s
 
 
 class Fails(Plugin):
-    """Has a bug at each of its points, the first one half-way through a change."""
+    """Has a bug at each of its points, the first one within a change."""
 
     name = "fails"
 
@@ -214,25 +214,25 @@ class Fails(Plugin):
 
 
 def test_a_plugins_bug_leaves_no_half_change_and_lets_nothing_pass_unjudged() -> None:
-    told: list[tuple[str, str]] = []
+    errors: list[tuple[str, str]] = []
     settings = Settings()
     fails = Fails(PluginConfig(), settings)
-    chain = AdmissionChain([fails], settings, on_error=lambda plugin, point, _: told.append((plugin, point)))
+    chain = AdmissionChain([fails], settings, on_error=lambda plugin, point, _: errors.append((plugin, point)))
     debugged = review(pod(), pod(), subResource="ephemeralcontainers")
     response = answered(Hook.MUTATE_EPHEMERAL_CONTAINERS, debugged, chain)
     assert response["allowed"]
     assert "patch" not in response
     assert not answered(Hook.VALIDATE_BINDINGS, review(BINDING, kind="Binding"), chain)["allowed"]
-    assert told == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_binding")]
+    assert errors == [("fails", "mutate_ephemeral_containers"), ("fails", "validate_binding")]
 
 
 class Reads(Plugin):
-    """Reads of the old pod what any stored pod has."""
+    """Reads fields of the old pod that every stored pod has."""
 
     name = "reads"
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
-        known = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "nobody")
+        known = (old["spec"].get("ephemeralContainers") or [{}])[0].get("name", "none")
         yield FieldError("reads/known", known, None, "is known", is_warning=True)
 
 
@@ -240,17 +240,17 @@ class Reads(Plugin):
     ("old", "known"),
     [
         pytest.param({"metadata": {}, "spec": {"ephemeralContainers": [{"name": "one"}]}}, "one", id="a stored pod"),
-        pytest.param({"metadata": {}, "spec": [1]}, "nobody", id="a spec that is a list"),
+        pytest.param({"metadata": {}, "spec": [1]}, "none", id="a spec that is a list"),
         pytest.param(
-            {"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "nobody", id="containers that are words"
+            {"metadata": {}, "spec": {"ephemeralContainers": ["one"]}}, "none", id="containers that are strings"
         ),
-        pytest.param({}, "nobody", id="nothing at all"),
+        pytest.param({}, "none", id="nothing at all"),
     ],
 )
 def test_plugins_never_see_an_old_pod_that_is_none(old: dict[str, Any], known: str) -> None:
     bugs: list[Exception] = []
     chain = AdmissionChain(
-        [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *told: bugs.append(told[2])
+        [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *error: bugs.append(error[2])
     )
     debugged = review(pod(), old, subResource="ephemeralcontainers")
     (warning,) = answered(Hook.VALIDATE_EPHEMERAL_CONTAINERS, debugged, chain)["warnings"]

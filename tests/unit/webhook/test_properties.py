@@ -1,6 +1,6 @@
-"""What holds for any pod and any review, tried on generated ones, ``BOWLINE_EXAMPLES`` for each test.
+"""Properties of any pod and any review, with generated examples, ``BOWLINE_EXAMPLES`` for each test.
 
-Through the bytes, as the listener does it. That the API server agrees is in tests/pair/test_verdicts_live.py.
+Through the bytes, as in the listener. That the API server agrees is in tests/pair/test_verdicts_live.py.
 """
 
 import base64
@@ -35,7 +35,7 @@ many = settings(max_examples=EXAMPLES, deadline=None)
 pytestmark = pytest.mark.timeout(max(60, EXAMPLES))
 
 KINDS = tuple(WorkloadEntry(kind=workload.kind) for workload in READY)
-# Every plugin that has something to say about a pod, and every kind.
+# Every plugin that validates pods, and every kind.
 EVERYTHING = Settings(
     workloads=KINDS, plugins=tuple(PluginEntry(name=name) for name in ("device_access", "hami_core"))
 )
@@ -44,7 +44,7 @@ SEEDS = st.integers(0, 2**64)
 
 
 class Chains:
-    """A chain for each configuration, made once, and the bugs that its plugins have shown."""
+    """A chain for each configuration, created once, and the bugs of its plugins."""
 
     def __init__(self) -> None:
         self.bugs: list[str] = []
@@ -107,7 +107,7 @@ def test_what_is_admitted_validates_and_what_is_not_does_not(chains: Chains, con
     response, mutated = admitted(chain, new_pod(seed))
     final = answer(chain, Hook.VALIDATE_PODS, review(mutated))
     assert final["allowed"] is response["allowed"]
-    # Stored, it can be changed in what is not ours, and leave, whatever is wrong with it.
+    # Once stored, its other fields can be changed, and it can be deleted, whatever its errors.
     touched = {**mutated, "metadata": {**mutated["metadata"], "finalizers": []}}
     assert answer(chain, Hook.VALIDATE_PODS, review(touched, mutated))["allowed"]
 
@@ -126,12 +126,12 @@ def test_what_another_webhook_adds_is_seen_when_the_first_is_asked_again(
     assert "patch" not in admitted(chain, completed)[0]
     if again["allowed"]:
         assert answer(chain, Hook.VALIDATE_PODS, review(completed))["allowed"]
-    if not first:  # as the first, it would be the container that the share is for
+    if not first:  # the first one is the share's container
         assert again["allowed"] is response["allowed"]
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of everything in the value."""
+    """Yield the path of every part of the value."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
@@ -149,7 +149,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-# Objects whose keys are the API's, not the user's: there a field may come that this version does not know.
+# Objects whose keys are the API's, not the user's: a newer version may add fields there.
 FREE = {"annotations", "labels", "limits", "requests"}
 
 
@@ -170,7 +170,7 @@ def test_unknown_fields_survive_byte_for_byte(
     plain, expected = admitted(chain, raw)
     assert response["allowed"] is plain["allowed"]
     for path in where:
-        # Variables are dropped whole where the share's own take their place; all else stays where it was.
+        # Variables are replaced where the share's own have their names; all else is unchanged.
         if "env" in path:
             continue
         target = at(after, path)
@@ -185,7 +185,7 @@ def lint(chain: AdmissionChain, raw: Any) -> list[str]:
     return [str(fault) for fault in review_manifest(chain, manifest).verdict.errors]
 
 
-def told(response: dict[str, Any]) -> list[str]:
+def errors_in(response: dict[str, Any]) -> list[str]:
     causes = (response.get("status") or {}).get("details", {}).get("causes", [])
     return [f"{cause['field']}: {cause['message']}" for cause in causes]
 
@@ -198,7 +198,7 @@ def template_of(raw: Any) -> Any:
 @given(seed=SEEDS)
 def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
-    errors = told(answer(chain, Hook.MUTATE_PODS, review(raw)))
+    errors = errors_in(answer(chain, Hook.MUTATE_PODS, review(raw)))
     assert lint(chain, raw) == errors
     template = template_of(raw)
     made = {
@@ -211,8 +211,8 @@ def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Cha
         group = workload["apiVersion"].partition("/")[0]
         document = review(copy.deepcopy(workload), group=group, kind=workload["kind"])
         response = answer(chain, Hook.VALIDATE_WORKLOADS, document)
-        assert told(response) == [f"{path}.{fault}" for fault in errors]
-        assert lint(chain, workload) == told(response)
+        assert errors_in(response) == [f"{path}.{fault}" for fault in errors]
+        assert lint(chain, workload) == errors_in(response)
 
 
 # --- reviews of any shape ---
@@ -258,12 +258,12 @@ SAMPLES = (
 
 @st.composite
 def mutated_reviews(draw: st.DrawFn) -> tuple[Hook, dict[str, Any]]:
-    """Draw a real review, mostly for its own hook, with a few values replaced by anything, below the uid's level."""
+    """Draw a real review, mostly for its own hook, with a few values below the uid's level replaced by anything."""
     hook, sample = draw(st.sampled_from(SAMPLES))
     document: dict[str, Any] = copy.deepcopy(sample)
     for _ in range(draw(st.integers(1, 4))):
         possible = [path for path in places(document) if len(path) >= 2 and path != ("request", "uid")]
-        depth = draw(st.sampled_from((3, 3, 4, 5, 99)))  # or nearly all changes would be deep in a container
+        depth = draw(st.sampled_from((3, 3, 4, 5, 99)))  # otherwise nearly all changes are deep in a container
         path = draw(st.sampled_from([path for path in possible if len(path) <= depth]))
         at(document, path[:-1])[path[-1]] = draw(JSON)
     return draw(st.sampled_from((hook,) * 4 + tuple(Hook))), document

@@ -1,4 +1,4 @@
-"""Bytes to a verdict to bytes: what is answered, and how."""
+"""Bytes to a verdict to bytes: each request's response."""
 
 import base64
 from typing import Any
@@ -84,7 +84,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize("value", ["one\nline\r\nonly", "long " * 100, "\a\x1b[31m\x7f\x85" * 100])
     def test_warnings_are_one_short_line(self, value: str) -> None:
-        """The API server drops what has a control character in it."""
+        """The API server drops values with a control character."""
         warnings = answer(Hook.VALIDATE_PODS, review(pod({"odd": value})))["warnings"]
         assert len(warnings) == 1
         assert warnings[0].isprintable()
@@ -107,19 +107,19 @@ class TestHooks:
             pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="a bad pod is refused when mutated"),
             pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="and when validated"),
             pytest.param(
-                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="and when it becomes bad later"
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="a change that makes it invalid"
             ),
             pytest.param(
                 Hook.VALIDATE_PODS,
                 review(pod({"bad": "x"}), pod({"bad": "x"})),
                 True,
-                id="not when it was bad before",
+                id="not if it was invalid before",
             ),
             pytest.param(
                 Hook.MUTATE_PODS,
                 review(pod({"bad": "x"}), pod()),
                 True,
-                id="an update is never mutated nor judged there",
+                id="an update is neither mutated nor validated there",
             ),
             pytest.param(
                 Hook.VALIDATE_PODS, review(pod({"bad": "x"}), subResource="status"), True, id="subresources pass"
@@ -160,10 +160,10 @@ class TestHooks:
         assert response["warnings"] == [f"{hook} does not review ConfigMap; see the webhook configuration"]
 
     def test_the_validating_hook_is_final_and_the_mutating_is_not(self) -> None:
-        # A pod that mutation has not prepared for its share is refused where nothing can mend it any more.
+        # A share that mutation has not prepared is denied at validation, which cannot correct it.
         hooks = (Hook.MUTATE_PODS, Hook.VALIDATE_PODS)
-        told = [answer(hook, review(pod({"gpu-fraction": "2"})), built_in())["auditAnnotations"] for hook in hooks]
-        assert [annotations["rules"] for annotations in told] == [
+        audits = [answer(hook, review(pod({"gpu-fraction": "2"})), built_in())["auditAnnotations"] for hook in hooks]
+        assert [annotations["rules"] for annotations in audits] == [
             "gpu_request/fraction-range",
             "gpu_request/fraction-range,gpu_sharing/unprepared,runtime_class/missing",
         ]

@@ -1,4 +1,4 @@
-"""The rotation of the authority: each step as a row, what it writes, and whole lives played without a cluster.
+"""The rotation of the CA: each step as a row, its writes, and complete lifecycles without a cluster.
 
 Fault 26 of the field is here as far as it is a decision; the rest is in tests/webhook and tests/availability.
 """
@@ -47,7 +47,7 @@ ROWS = [
     pytest.param(Observed(state(YOUNG)), None, id="one young authority"),
     pytest.param(Observed(state(NEARLY)), None, id="a minute before two thirds of its life"),
     pytest.param(Observed(state(DUE)), Action.INTRODUCE, id="two thirds of its life are over"),
-    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, nobody trusts it yet"),
+    pytest.param(Observed(state(DUE, NEXT)), None, id="the next one is introduced, and not trusted yet"),
     pytest.param(Observed(state(DUE, NEXT), trusted_for=TOO_SHORT), None, id="all trust it, for a moment"),
     pytest.param(Observed(state(DUE, NEXT), trusted_for=ENOUGH), Action.SWITCH, id="all trust it for long enough"),
     pytest.param(
@@ -57,9 +57,9 @@ ROWS = [
         Observed(state(YOUNG, None, FORMER, at=NOW - LIVES.leaf)), Action.RETIRE, id="no leaf of the former may live"
     ),
     pytest.param(
-        Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a farewell"
+        Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a removal"
     ),
-    # --- what others do ---
+    # --- writes of others ---
     pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is mangled"),
     pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
     pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is mangled, the next one is there"),
@@ -82,7 +82,7 @@ ROWS = [
     pytest.param(Observed(state(ENDED)), Action.REPAIR, id="the clock has jumped beyond the signer's end"),
     pytest.param(Observed(state(UNBORN)), Action.REPAIR, id="the clock was set back before the signer's beginning"),
     pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
-    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have ended while nobody was there"),
+    pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
     pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
     pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one was made by a clock ahead of ours"),
     pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
@@ -106,7 +106,7 @@ def test_the_step_that_is_due(seen: Observed, action: Action | None) -> None:
 
 @pytest.mark.parametrize("seen", [row.values[0] for row in ROWS])
 def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
-    """Otherwise replicas would write for ever, and each would wait for the others."""
+    """Otherwise replicas would write indefinitely, and each would wait for the others."""
     action = rotate(seen, NOW, LIVES).action
     if action is None:
         return
@@ -119,7 +119,7 @@ def test_a_step_taken_is_not_due_again(seen: Observed) -> None:
     assert is_valid_at(made.active.certificate, NOW)
     assert made.active.certificate in made.bundle
     if seen.serving is not None and is_valid_at(seen.serving, NOW):
-        assert seen.serving in made.bundle, "a certificate in use stays trusted"
+        assert seen.serving in made.bundle, "a certificate in use remains trusted"
 
 
 class TestWhatIsWritten:
@@ -191,7 +191,7 @@ def test_replicas_renew_at_different_times() -> None:
 
 @dataclass
 class Replica:
-    """One replica without a cluster: what it serves and remembers."""
+    """One replica without a cluster: what it serves and what it has cached."""
 
     leaf: Leaf | None = None
     known: CaState | None = None
@@ -200,7 +200,7 @@ class Replica:
 
 @dataclass
 class World:
-    """What replicas share, and a clock. A replica's turn is one pass; the API server is asked after every turn."""
+    """The replicas' shared state, and a clock. A replica's turn is one pass; trust is verified after every turn."""
 
     now: datetime = NOW
     secret: CaState | None = None
@@ -237,7 +237,7 @@ class World:
 
 
 def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedelta) -> None:
-    """Let the replicas take turns; every one is verified after every turn of any."""
+    """Let the replicas take turns; after each turn all of them are verified."""
     end = world.now + span
     while world.now < end:
         for replica in replicas:
@@ -285,7 +285,7 @@ def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> N
         world.secret = done
         lived(world, replicas, 30 * DAY, HOUR)
     assert world.secret is not None
-    assert len(world.secret.bundle) == 1, "what was kept meanwhile is dropped in the end"
+    assert len(world.secret.bundle) == 1, "temporary entries are removed at the end"
 
 
 @pytest.mark.parametrize("jump", [2 * HOUR, 10 * DAY, 2 * YEAR, -2 * HOUR, -10 * DAY, -2 * YEAR])

@@ -1,4 +1,4 @@
-"""From a review to the annotation by which the reconciler continues the trace."""
+"""From a review to the annotation with which the reconciler continues the trace."""
 
 from copy import deepcopy
 from typing import Any

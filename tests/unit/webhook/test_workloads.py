@@ -1,4 +1,4 @@
-"""Which workloads are judged, where their faults point, and what a controller may always do."""
+"""Which workloads are validated, the paths of their errors, and what a controller may always do."""
 
 import copy
 from typing import Any
@@ -22,7 +22,7 @@ def template(annotations: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def workload(kind: str, **metadata: Any) -> dict[str, Any]:
-    """Return a workload with a bad template everywhere where its kind has one."""
+    """Return a workload with an invalid template in each of its kind's places."""
     raw: dict[str, Any] = {"metadata": {"name": "w", **metadata}}
     for path in next(known for known in (*BUILT_IN, *READY) if known.kind == kind).templates:
         below: Any = template({"bad": "x"})
@@ -97,10 +97,10 @@ def test_a_kind_that_is_not_configured_is_not_known() -> None:
 def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -> None:
     refused = verdict(workload(kind), None, kind)
     warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
-    told = verdict(workload(kind), None, kind, warn)
-    assert (told.allowed, told.patch) == (True, ())
-    assert [str(fault) for fault in told.warnings] == [str(fault) for fault in refused.errors]
-    assert all(fault.is_warning for fault in told.warnings)
+    warned = verdict(workload(kind), None, kind, warn)
+    assert (warned.allowed, warned.patch) == (True, ())
+    assert [str(fault) for fault in warned.warnings] == [str(fault) for fault in refused.errors]
+    assert all(fault.is_warning for fault in warned.warnings)
     malformed = verdict({"metadata": [], "spec": {}}, None, kind, warn)
     assert [fault.path for fault in malformed.warnings] == ["metadata"]
 
@@ -113,7 +113,7 @@ def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="and what a configured kind makes"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
         pytest.param(owned_by("Pod", "v1"), False, id="and what belongs to a pod, which was judged itself"),
-        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="what nobody else judges is judged"),
+        pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="the only validated object of its chain"),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
@@ -176,7 +176,7 @@ def group(*indexes: int) -> list[str]:
         pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="beside an old fault a good template"),
         pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="beside an old fault a new one"),
         pytest.param(
-            ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old fault in a changed template"
+            ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old error in a changed template"
         ),
         pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="one put in before the old fault"),
         pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="one taken out before the old fault"),
@@ -186,12 +186,12 @@ def group(*indexes: int) -> list[str]:
             ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
         ),
         pytest.param(ray_cluster(BAD), ray_cluster(), group(0), id="the first of a list"),
-        pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list taken away"),
+        pytest.param(ray_cluster(), ray_cluster(BAD), [], id="the last of a list removed"),
         pytest.param(
             ray_cluster(GOOD, head=BAD),
             ray_cluster(head=BAD),
             [],
-            id="a good one in another place than the old fault",
+            id="a valid one in another place than the old error",
         ),
         pytest.param(ray_cluster(BAD), {"metadata": {}}, group(0), id="an old object without a spec"),
     ],

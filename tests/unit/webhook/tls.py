@@ -1,4 +1,4 @@
-"""Authorities, leaves and handshakes in memory for the webhook's tests."""
+"""CAs, serving certificates and handshakes in memory for the webhook's tests."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -15,19 +15,19 @@ YEAR = 365 * DAY
 
 
 def authority(at: datetime = NOW, life: timedelta = YEAR) -> Authority:
-    """Return an authority made then."""
+    """Return a CA created then."""
     return make_authority(at, life)
 
 
 def leaf_of(signer: Authority, *names: str, at: datetime = NOW, life: timedelta = 7 * DAY) -> Leaf:
-    """Return a leaf signed then."""
+    """Return a serving certificate signed then."""
     return sign_leaf(signer, names or ("localhost",), at, life)
 
 
 def shake_hands(
     server: ssl.SSLContext, trusted: x509.Certificate | bytes, name: str | None, caller: Path | None = None
 ) -> bytes:
-    """Shake hands in memory; returns the server's certificate (DER). Raises ssl.SSLError if one is not believed.
+    """Make a handshake in memory; returns the server's certificate (DER). Raises ssl.SSLError if it is not trusted.
 
     ``caller`` is a file with the certificate and key of the client.
     """

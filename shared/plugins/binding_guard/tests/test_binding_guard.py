@@ -1,4 +1,4 @@
-"""Who may bind a pod whose bind is being prepared."""
+"""Which clients may bind a pod whose bind is being prepared."""
 
 import pytest
 
@@ -20,30 +20,33 @@ def chain(*users: str) -> AdmissionChain:
     return AdmissionChain([guard], Settings(), own_namespace="bowline-system")
 
 
-def asked(user: str = "somebody", namespace: str = "team", *requested: ObjectKey) -> AdmissionInfo:
+def asked(user: str = "alice", namespace: str = "team", *requested: ObjectKey) -> AdmissionInfo:
     return AdmissionInfo(namespace=namespace, user=user, pods_with_bindrequest=frozenset(requested))
 
 
 @pytest.mark.parametrize(
     ("pod", "info", "allowed"),
     [
-        pytest.param(POD, asked("somebody", "team", POD), False, id="somebody, of a pod with a request"),
+        pytest.param(POD, asked("alice", "team", POD), False, id="another user, a pod with a request"),
         pytest.param(POD, asked(BINDER, "team", POD), True, id="who is listed"),
         pytest.param(POD, asked(f"{BINDER}2", "team", POD), False, id="a longer name is another one"),
-        pytest.param(POD, asked("", "team", POD), False, id="nobody by name"),
-        pytest.param(POD, asked("somebody", "team"), True, id="a pod without a request is nobody's to guard"),
+        pytest.param(POD, asked("", "team", POD), False, id="no user name"),
+        pytest.param(POD, asked("alice", "team"), True, id="a pod without a request"),
         pytest.param(
-            POD, asked("somebody", "team", ObjectKey("other", "pod")), True, id="nor one whose namesake has one"
+            POD,
+            asked("alice", "team", ObjectKey("other", "pod")),
+            True,
+            id="a namesake's request in another namespace",
         ),
         pytest.param(
             ObjectKey("kube-system", "pod"),
-            asked("somebody", "kube-system", ObjectKey("kube-system", "pod")),
+            asked("alice", "kube-system", ObjectKey("kube-system", "pod")),
             True,
             id="kube-system is never guarded",
         ),
         pytest.param(
             ObjectKey("bowline-system", "pod"),
-            asked("somebody", "bowline-system", ObjectKey("bowline-system", "pod")),
+            asked("alice", "bowline-system", ObjectKey("bowline-system", "pod")),
             True,
             id="nor is our own namespace",
         ),
@@ -66,7 +69,7 @@ def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("settings", "on"),
     [
-        pytest.param(Settings(), False, id="off as it comes"),
+        pytest.param(Settings(), False, id="off by default"),
         pytest.param(Settings(feature_gates={"BindingGuard": True}), False, id="the gate alone switches nothing on"),
         pytest.param(
             Settings(plugins=(PluginEntry(name="binding_guard"),), feature_gates={"BindingGuard": True}),

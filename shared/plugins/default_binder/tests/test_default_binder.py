@@ -1,4 +1,4 @@
-"""What the plugin serves and what it tells the pod. Its Binding is tested on a real API server, in tests/pair."""
+"""The allocations of the plugin and its annotations. Its Binding is tested on a real API server, in tests/pair."""
 
 import logging
 from typing import Any, cast
@@ -18,14 +18,14 @@ from shared.testing.clock import START
 def context(**spec: Any) -> BindContext:
     request = decode_bind_request(stored(bind_request(uid="pod-uid", **spec), uid="request-uid"))
     log = logging.LoggerAdapter(logging.getLogger(__name__))
-    nobody = cast(KubeClient, None)  # nothing here calls the API server
-    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, nobody, log)
+    no_client = cast(KubeClient, None)  # nothing here calls the API server
+    return BindContext(request, stored(pod(), uid="pod-uid"), None, 1, "a", START, no_client, log)
 
 
 @pytest.mark.parametrize(
     ("received", "annotation"),
     [
-        pytest.param({}, "Regular", id="a request that says nothing, of a CPU pod"),
+        pytest.param({}, "Regular", id="an empty request, of a CPU pod"),
         pytest.param({"receivedResourceType": ""}, "Regular", id="the same, spelled as KAI does"),
         pytest.param({"receivedResourceType": "Regular"}, "Regular", id="whole GPUs"),
         pytest.param({"receivedResourceType": "MigInstance"}, "MigInstance", id="MIG devices"),

@@ -1,4 +1,4 @@
-"""Which containers are told to see no GPU, and what nobody may say by hand."""
+"""Which containers get an environment without GPUs, and which values users may not set."""
 
 from copy import deepcopy
 from typing import Any
@@ -49,7 +49,7 @@ def with_container(container: dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field: str = "containers") -> Any:
-    """The container's environment when the mutating hook is done with the pod; None if there is none."""
+    """The container's environment after the mutating hook; None if there is none."""
     raw = with_container(container, field)
     chain = AdmissionChain([plugin(*gpu_resources)], Settings())
     chain.admit_pod(raw, AdmissionInfo())
@@ -64,18 +64,16 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
     ("container", "environment"),
     [
         pytest.param({"name": "main"}, [VOID], id="a container without a GPU sees none"),
-        pytest.param(env(OTHER), [OTHER, VOID], id="what else it says stays"),
-        pytest.param(env(VOID), [VOID], id="one that says so itself stays as it is"),
+        pytest.param(env(OTHER), [OTHER, VOID], id="other variables are unchanged"),
+        pytest.param(env(VOID), [VOID], id="one with void is unchanged"),
         pytest.param(env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="none will do, too"),
         pytest.param(env({"name": NAME, "value": ""}), [VOID], id="an empty value is not left to the image"),
         pytest.param(env({"name": NAME}), [VOID], id="nor is one that is not there"),
         pytest.param(env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="nor one from nowhere"),
         pytest.param(
-            env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would win over void is dropped"
+            env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would override void is dropped"
         ),
-        pytest.param(
-            env(envFrom=[{"configMapRef": {"name": "any"}}]), [VOID], id="what envFrom may set, an entry wins over"
-        ),
+        pytest.param(env(envFrom=[{"configMapRef": {"name": "any"}}]), [VOID], id="an entry overrides envFrom"),
         pytest.param(env(resources=limits(cpu="1")), [VOID], id="cpu is no GPU"),
         pytest.param(env(resources={"limits": {"nvidia.com/gpu": "0"}}), [VOID], id="no GPU asked for is no GPU"),
         pytest.param(env(resources={"limits": {"example.com/nic": "1"}}), [VOID], id="another device is no GPU"),
@@ -155,7 +153,7 @@ VALUE, REFERENCE = "device_access/value", "device_access/value-from"
             id="beside a GPU, what envFrom may set is warned about",
         ),
         pytest.param(
-            env(VOID, resources=GPU, envFrom=[{"configMapRef": {"name": "a"}}]), [], id="unless an entry wins over it"
+            env(VOID, resources=GPU, envFrom=[{"configMapRef": {"name": "a"}}]), [], id="unless an entry overrides it"
         ),
     ],
 )
@@ -213,9 +211,9 @@ def test_the_container_of_a_share_keeps_its_devices_and_its_neighbour_sees_none(
     raw = shared(env=[{"name": NAME, "value": "all"}])
     assert judge(raw).allowed
     target, side = raw["spec"]["containers"]
-    (told,) = [entry for entry in target["env"] if entry["name"] == NAME]
+    (injected,) = [entry for entry in target["env"] if entry["name"] == NAME]
     prefix = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"]
-    assert told["valueFrom"]["configMapKeyRef"]["name"] == f"{prefix}-0"
+    assert injected["valueFrom"]["configMapKeyRef"]["name"] == f"{prefix}-0"
     assert side["env"] == [VOID]
 
 
@@ -277,7 +275,7 @@ def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None
     [
         pytest.param(env({"name": NAME, "value": "all"}), [VALUE], id="all"),
         pytest.param(env(FROM_MAP), [REFERENCE], id="a reference"),
-        pytest.param(env(), ["device_access/unprepared"], id="nothing, when mutation was away"),
+        pytest.param(env(), ["device_access/unprepared"], id="nothing, without mutation"),
         pytest.param(env(VOID), [], id="void"),
     ],
 )
@@ -293,7 +291,7 @@ def test_other_schedulers_pods_are_left_alone() -> None:
     assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Verdict()
 
 
-# --- words ---
+# --- messages ---
 
 
 def test_the_words_of_each_rule() -> None:

@@ -1,4 +1,4 @@
-"""Claims and pods for tables: only what the rules read."""
+"""Claims and pods for tables: only the fields that the rules read."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def user(uid: str = POD_UID) -> dict[str, Any]:
 
 
 def claim(status: dict[str, Any] | None = None, *finalizers: str, **metadata: Any) -> dict[str, Any]:
-    """A claim for one device, as the API server has it."""
+    """A claim for one device, as stored."""
     requests = [{"name": "dev", "exactly": {"deviceClassName": "gpu.example.com"}}]
     found: dict[str, Any] = {
         "metadata": {"namespace": "ns", "name": "one", "uid": "claim-uid", "resourceVersion": "5", **metadata},
@@ -59,13 +59,13 @@ def without_requests(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def owned(by: str = POD_UID, controller: bool = True) -> dict[str, Any]:
-    """Metadata of a claim that was made for a pod."""
+    """Metadata of a claim that was created for a pod."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": by, "controller": controller}
     return {"ownerReferences": [owner]}
 
 
 def wanted(of: dict[str, Any] | None, *, of_pod: bool = False) -> RequiredClaim:
-    """What the request says of the claim."""
+    """The request's entry for the claim."""
     return RequiredClaim("claim dev of the pod (one)", ObjectKey("ns", "one"), of, of_pod)
 
 

@@ -1,4 +1,4 @@
-"""Which claims the watch keeps: those that a request awaits, for as long as one does."""
+"""Which claims the cache contains: those that a request awaits, for as long as one does."""
 
 from shared.api.meta import ObjectKey
 from shared.plugins.dynamic_resources.awaited_claims import AwaitedClaims

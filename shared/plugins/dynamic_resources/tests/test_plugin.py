@@ -1,4 +1,4 @@
-"""What the plugin says of a request before anything is done, and the claim it makes up; no API server needed."""
+"""The plugin's checks of a request before the first write, and the claim it creates; no API server needed."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> N
 
 
 def test_an_entry_without_an_allocation_is_admitted_with_a_warning() -> None:
-    """Whether its claim is allocated already is not known at admission; the reconciler decides."""
+    """Admission does not know whether its claim is allocated; the reconciler decides."""
     chain = AdmissionChain([PLUGIN], Settings())
     verdict = chain.admit_bind_request(bind_request(resourceClaimAllocations=[{"name": "dev"}]), AdmissionInfo())
     assert verdict.allowed
@@ -179,7 +179,7 @@ def test_the_claims_name_is_the_pods_own() -> None:
 
 
 def test_the_claim_that_the_pods_status_names_is_the_claim() -> None:
-    told = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
-    assert required_extended(told, ASKED).key.name == "made-by-a-scheduler"
+    scheduled = pod({"extendedResourceClaimStatus": {"resourceClaimName": "made-by-a-scheduler"}})
+    assert required_extended(scheduled, ASKED).key.name == "made-by-a-scheduler"
     assert required_extended(pod(), ASKED).key.name == claim_name(pod())
-    assert new_extended(told, ASKED).key.name == claim_name(pod())
+    assert new_extended(scheduled, ASKED).key.name == claim_name(pod())

@@ -45,7 +45,7 @@ OTHERS = [user(f"u{index}") for index in range(256)]
 TIMED = {**allocation(), "allocationTimestamp": "2025-12-31T00:00:00Z"}
 
 TAKE = [
-    pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer comes first"),
+    pytest.param(claim(), Finalizers((names.RESOURCE_CLAIM_PROTECTION,)), id="the finalizer is first"),
     pytest.param(
         claim(None, KEEP),
         Finalizers((KEEP, names.RESOURCE_CLAIM_PROTECTION)),
@@ -69,7 +69,7 @@ TAKE = [
     pytest.param(
         protected({"allocation": TIMED, "reservedFor": [user("a")], "devices": [{"driver": "x"}]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [{"driver": "x"}]}),
-        id="an allocation of these devices is shared and stays as it is stored",
+        id="an allocation of these devices is shared and unchanged",
     ),
     pytest.param(
         protected({"allocation": TIMED, "reservedFor": [user("a"), user()]}),
@@ -181,7 +181,7 @@ AGAINST = [
         id="a claim that is going",
     ),
     pytest.param(
-        protected(**owned("somebody")),
+        protected(**owned("another")),
         wanted(allocation(), of_pod=True),
         CONFLICT,
         "belongs to another owner",
@@ -194,7 +194,7 @@ AGAINST = [
         "belongs to another owner",
         id="a claim the pod owns without having it made",
     ),
-    pytest.param(claim(), wanted(None), UNDECIDED, "is not allocated, and spec.resource", id="nobody decided"),
+    pytest.param(claim(), wanted(None), UNDECIDED, "is not allocated, and spec.resource", id="no decision"),
     pytest.param(
         protected({"allocation": allocation(), "reservedFor": [user("a")]}),
         wanted(None),
@@ -228,7 +228,7 @@ UNDECIDED_TAKE = [
         id="an allocated claim is reserved as it is",
     ),
     pytest.param(
-        protected({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(), id="what is reserved is not written"
+        protected({"allocation": TIMED, "reservedFor": [user()]}), Status.ok(), id="a reserved claim is not written"
     ),
     pytest.param(
         without_requests(protected()),
@@ -329,7 +329,9 @@ READINESS = [
     pytest.param([report("ready", "attached", device="d1")], (Code.WAIT, "ready, attached"), id="another device"),
     pytest.param([report("ready", "attached", false="broken")], (Code.OK, ""), id="all of them"),
     pytest.param([report("ready", "attached", "broken")], (Code.FATAL, "reports broken"), id="failed in the end"),
-    pytest.param([report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"), id="failed at once"),
+    pytest.param(
+        [report("broken")], (Code.FATAL, "device dra.example/node/d0 reports broken"), id="failed immediately"
+    ),
 ]
 
 
@@ -360,13 +362,13 @@ def test_a_device_that_never_gets_ready_is_a_reason_to_choose_another_node(timeo
     )
 
 
-# --- giving back ---
+# --- release ---
 
 RELEASE = [
     pytest.param(
         protected({"allocation": TIMED, "reservedFor": [user("a"), user()], "devices": [1]}),
         ClaimStatus({"allocation": TIMED, "reservedFor": [user("a")], "devices": [1]}),
-        id="one of several takes only itself away",
+        id="one of several removes only itself",
     ),
     pytest.param(
         protected({"allocation": TIMED, "reservedFor": [user()], "devices": [1], "newer": 1}),
@@ -386,7 +388,7 @@ RELEASE = [
     pytest.param(
         protected({"allocation": allocation(result("d1")), "reservedFor": [user()]}),
         None,
-        id="nor what somebody else decided for the pod",
+        id="another decision for the pod",
     ),
 ]
 
@@ -402,8 +404,8 @@ REMOVE = [
     pytest.param(protected(**EXTENDED, **owned()), Delete(), id="it is deleted"),
     pytest.param(protected(**EXTENDED, **owned(), **GOING), Finalizers(()), id="and let go"),
     pytest.param(claim(None, KEEP, **EXTENDED, **owned(), **GOING), None, id="the rest is others' to do"),
-    pytest.param(protected(**owned()), None, id="a claim from a template stays"),
-    pytest.param(protected(**EXTENDED, **owned("b")), None, id="another pod's claim stays"),
+    pytest.param(protected(**owned()), None, id="a claim from a template remains"),
+    pytest.param(protected(**EXTENDED, **owned("b")), None, id="another pod's claim remains"),
 ]
 
 

@@ -33,7 +33,7 @@ def claiming(name: str, *claims: str) -> Json:
 
 
 def pod(annotations: Json | None = None, *containers: Json, init: list[Json] | None = None, **spec: Any) -> Json:
-    """Return a pod; without ``containers`` it has one, main, that asks for nothing."""
+    """Return a pod; without ``containers`` it has one, main, without requests."""
     return {
         "metadata": {"name": "p", "annotations": annotations or {}},
         "spec": {"initContainers": init or [], "containers": list(containers or (container(),)), **spec},
@@ -41,7 +41,7 @@ def pod(annotations: Json | None = None, *containers: Json, init: list[Json] | N
 
 
 def brief(errors: list[FieldError]) -> Found:
-    """Return rule and path of each fault: a warning's rule in brackets, an annotation's path as its key."""
+    """Return rule and path of each error: a warning's rule in brackets, an annotation's path as its key."""
     found = []
     for fault in errors:
         rule = fault.rule.removeprefix("gpu_request/")
@@ -53,5 +53,5 @@ def brief(errors: list[FieldError]) -> Found:
 
 
 def judged(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:
-    """Judge a new pod."""
+    """Validate a new pod."""
     return brief(request_errors(raw, policy, inventory))

@@ -1,4 +1,4 @@
-"""Whole GPUs and MIG devices; tests/examples asks a real API server about each row of RESOURCES."""
+"""Whole GPUs and MIG devices; tests/examples checks each row of RESOURCES with a real API server."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ RESOURCES = [
     pytest.param({GPU: "1k"}, None, [], id="a thousand"),
     pytest.param({GPU: "2000m"}, {GPU: 2}, [], id="the same in thousandths"),
     pytest.param({GPU: "0.9999"}, {GPU: "1"}, [], id="rounded up by the API server"),
-    pytest.param({GPU: "1e30"}, None, [], id="too many for anybody"),
+    pytest.param({GPU: "1e30"}, None, [], id="more than any node has"),
     pytest.param({GPU: None}, None, [], id="null, which is stored as 0"),
     pytest.param({GPU: 1}, {"cpu": 1}, [], id="a request of something else"),
     pytest.param({"cpu": "0.5"}, {"cpu": "0.1"}, [], id="no GPU at all"),
@@ -116,12 +116,12 @@ def test_gpus_at_pod_level() -> None:
         pytest.param(
             pod({}, container(limits={GPU: 4}), init=[container(limits={GPU: 5}, restartPolicy="Always")]),
             ["[whole-inventory]"],
-            id="a sidecar stays",
+            id="a sidecar keeps its devices",
         ),
         pytest.param(
             pod({}, init=[container(limits={GPU: 4}, restartPolicy="Always"), container(limits={GPU: 5})]),
             ["[whole-inventory]"],
-            id="a sidecar stays for a later init container",
+            id="a sidecar keeps its devices for a later init container",
         ),
         pytest.param(
             pod({}, init=[container(limits={GPU: 5}), container(limits={GPU: 4}, restartPolicy="Always")]),
@@ -130,7 +130,7 @@ def test_gpus_at_pod_level() -> None:
         ),
         pytest.param(pod({}, container(limits={GPU: "1e2147483647"})), ["[whole-inventory]"], id="more than all"),
         pytest.param(
-            pod({}, container(limits={GPU: "-9"})), ["quantity-integer"], id="less than nothing is no warning"
+            pod({}, container(limits={GPU: "-9"})), ["quantity-integer"], id="a negative number is no warning"
         ),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "8"}), [], id="shares of as many"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), ["[num-devices-inventory]"], id="shares of more"),
@@ -146,7 +146,7 @@ def test_more_than_any_node_has(raw: Json, found: list[str]) -> None:
     [
         pytest.param(pod({}, container(limits={GPU: 9})), [], id="no count to compare with"),
         pytest.param(pod({"gpu-fraction": "0.5", COUNT: "9"}), [], id="nor for shares"),
-        pytest.param(pod({"gpu-memory": "1"}), ["[memory-inventory]"], id="memory that nobody can tell"),
+        pytest.param(pod({"gpu-memory": "1"}), ["[memory-inventory]"], id="unknown memory"),
     ],
 )
 def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
@@ -155,7 +155,7 @@ def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "printed"),
     [
         ("500m", "0.5"),
         (0.5, "0.5"),
@@ -169,6 +169,6 @@ def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
         ("four\nor five", r'"four\nor five"'),
     ],
 )
-def test_a_quantity_is_printed_the_same_however_it_was_written(written: Any, told: str) -> None:
+def test_a_quantity_is_printed_the_same_however_it_was_written(written: Any, printed: str) -> None:
     fault = request_errors(pod({"gpu-fraction": "0.5"}, container(limits={GPU: written})), Policy())[0]
-    assert f"nvidia.com/gpu {told});" in fault.message
+    assert f"nvidia.com/gpu {printed});" in fault.message

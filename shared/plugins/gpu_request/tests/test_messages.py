@@ -1,4 +1,4 @@
-"""How the faults read: one golden text for each rule, and every rule has one and is documented."""
+"""The texts of the errors: one golden text for each rule, and every rule has one and is documented."""
 
 import re
 from pathlib import Path
@@ -292,7 +292,7 @@ def plugin_folder() -> Path:
 
 
 def rules_in_the_code() -> set[str]:
-    """Every rule id that the modules of this plugin spell, whole or as the rule given to ``_error``."""
+    """Every rule id in the modules of this plugin, complete or as the rule given to ``_error``."""
     source = "".join(module.read_text("utf-8") for module in plugin_folder().glob("*.py"))
     return {"".join(found) for found in re.findall(r'"gpu_request/([a-z-]+)"|_error\(pod, "([a-z-]+)"', source)}
 

@@ -1,4 +1,4 @@
-"""The plugin in the admission chain: create, update, template, and the settings it reads."""
+"""The plugin in the admission chain: create, update, template, and its settings."""
 
 from typing import Any
 

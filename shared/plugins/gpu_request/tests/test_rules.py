@@ -1,4 +1,4 @@
-"""What excludes what, what an update may not change, and the order of all faults together."""
+"""Exclusions, forbidden updates, and the order of all errors."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-
 @pytest.mark.parametrize(
     ("raw", "policy", "found"),
     [
-        pytest.param(pod({}, claiming("main", "c")), KNOWN, WARNED, id="a claim, whose class nobody names"),
+        pytest.param(pod({}, claiming("main", "c")), KNOWN, WARNED, id="a claim of an unknown class"),
         pytest.param(pod({}, container("main"), claiming("b", "c")), KNOWN, [], id="a claim of another container"),
         pytest.param(
             pod({NAME: "b"}, container("main"), claiming("b", "c")),

@@ -1,4 +1,4 @@
-"""A pod of any shape gets a verdict, even where the chain in front looks away."""
+"""A pod of any shape gets a verdict, even where the chain in front does not check it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The annotations of a share: what each may say, and what it needs beside it."""
+"""The annotations of a share: their valid values, and what they require."""
 
 from typing import Any
 
@@ -135,7 +135,7 @@ SIDE = container("proxy", restartPolicy="Always")
             id="an ephemeral container",
         ),
         pytest.param(pod({NAME: "main"}), [("[container-name-unused]", NAME)], id="without a share"),
-        pytest.param(pod({NAME: "nobody"}), [("[container-name-unused]", NAME)], id="wrong and without a share"),
+        pytest.param(pod({NAME: "absent"}), [("[container-name-unused]", NAME)], id="wrong and without a share"),
         pytest.param(
             pod({NAME: "main"}, container(limits={GPU: 1})), [("[container-name-unused]", NAME)], id="for a whole GPU"
         ),

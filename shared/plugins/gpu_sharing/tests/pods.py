@@ -11,7 +11,7 @@ HALF = {names.GPU_FRACTION: "0.5"}
 
 
 def sharing_pod(annotations: Json | None = None, metadata: Json | None = None, **spec: Any) -> Json:
-    """Return a pod that asks for half a GPU."""
+    """Return a pod that requests half a GPU."""
     return {
         "metadata": {"name": "half", "annotations": dict(HALF if annotations is None else annotations)}
         | (metadata or {}),
@@ -20,7 +20,7 @@ def sharing_pod(annotations: Json | None = None, metadata: Json | None = None, *
 
 
 def reservation(node: str = "n1", group: str = "g1", **fields: Any) -> Reservation:
-    """Return a reservation pod that lives and has not told its device."""
+    """Return a running reservation pod that has not reported its device."""
     wanted: Json = {
         "key": ObjectKey("res", reservation_name(node, group)),
         "uid": ObjectUID("r1"),

@@ -1,4 +1,4 @@
-"""Preparing a pod for its share, and telling one that was not prepared."""
+"""Preparing a pod for its share, and detecting one that was not prepared."""
 
 import copy
 import re
@@ -53,19 +53,21 @@ def test_a_prepared_pod_is_as_drivers_and_schedulers_in_the_field_know_it() -> N
     ("env", "becomes"),
     [
         pytest.param([], OURS, id="none"),
-        pytest.param([{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others stay, first"),
+        pytest.param(
+            [{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "B"}, *OURS], id="others remain, first"
+        ),
         pytest.param(
             [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "A"}],
             [{"name": "A"}, *OURS],
-            id="one of the same name goes",
+            id="one of the same name is removed",
         ),
-        pytest.param([*OURS, {"name": "A"}], [*OURS, {"name": "A"}], id="ours are there, wherever they stand"),
+        pytest.param([*OURS, {"name": "A"}], [*OURS, {"name": "A"}], id="ours exist, at any index"),
         pytest.param(
             [*OURS, {"name": "GPU_PORTION", "value": "1"}],
             OURS,
-            id="a later one of the same name would win, and goes",
+            id="a later one of the same name has priority, and is removed",
         ),
-        pytest.param([reference("GPU_PORTION", "other-0")], OURS, id="a reference to another map goes"),
+        pytest.param([reference("GPU_PORTION", "other-0")], OURS, id="a reference to another map is removed"),
     ],
 )
 def test_environment(env: list[Json], becomes: list[Json]) -> None:
@@ -123,9 +125,9 @@ def test_a_second_review_of_the_pod_changes_nothing() -> None:
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
 def test_a_container_put_before_the_shares_own_leaves_no_name_of_its_former_place(field: str) -> None:
-    """1. The webhook prepares the pod. 2. Another one puts its proxy first. 3. The webhook is called again.
+    """1. The webhook prepares the pod. 2. Another one inserts its proxy first. 3. The webhook is called again.
 
-    A ConfigMap of the former place would never be made, and the kubelet would wait for it for ever.
+    A ConfigMap of the former index would never be created, and the kubelet would wait for it indefinitely.
     """
     named = {**PREFIX, names.GPU_FRACTION_CONTAINER: "trains"}
     alone: Json = {"name": "trains", "envFrom": [{"configMapRef": {"name": "mine"}}]}
@@ -165,7 +167,7 @@ def test_a_container_that_loses_the_share_loses_its_environment() -> None:
     pod = prepared(sharing_pod(HALF))
     pod["spec"]["containers"][0]["env"].append({"name": "KEPT", "value": "x"})
     pod["spec"]["containers"].append({"name": "other"})
-    # Its own place is another one now.
+    # Its own index is now another container's.
     pod["metadata"]["annotations"][names.GPU_FRACTION_CONTAINER] = "other"
     again = prepared(pod, "another review")
     former, now = again["spec"]["containers"]
@@ -206,7 +208,7 @@ def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -
         pytest.param({"name": "half"}, "half", id="the pod's name"),
         pytest.param({"name": "", "generateName": "web-"}, "web", id="what its name will begin with"),
         pytest.param({"name": "w-1", "ownerReferences": [{"name": "rs-7f"}]}, "rs-7f", id="its owner's name"),
-        pytest.param({"name": "a.b.c"}, "a.b.c", id="dots stay"),
+        pytest.param({"name": "a.b.c"}, "a.b.c", id="dots are kept"),
         pytest.param({"name": "x" * 253}, "x" * 37, id="cut"),
         pytest.param({"name": "x" * 36 + ".y"}, "x" * 36, id="cut behind a dot"),
         pytest.param({"name": "x" * 36 + "-yyy"}, "x" * 36, id="cut behind a hyphen"),
@@ -261,7 +263,7 @@ def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("prefix", "said"),
+    ("prefix", "expected"),
     [
         pytest.param("mine", "", id="a plain one"),
         pytest.param("m.y", "", id="with a dot"),
@@ -273,15 +275,15 @@ def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
         pytest.param("m" * 300, "lower-case", id="too long for anything"),
     ],
 )
-def test_a_prefix_of_the_users_own(prefix: str, said: str) -> None:
+def test_a_prefix_of_the_users_own(prefix: str, expected: str) -> None:
     found = list(share_errors(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False))
-    if not said:
+    if not expected:
         assert found == []
         return
     (fault,) = found
     assert fault.path == "metadata.annotations[runai/shared-gpu-configmap]"
     assert fault.value == prefix
-    assert said in fault.message
+    assert expected in fault.message
     assert "remove the annotation" in fault.message
 
 

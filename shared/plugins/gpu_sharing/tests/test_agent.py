@@ -1,4 +1,4 @@
-"""The agent's readings and its command line. What it writes is tried against a real API server elsewhere."""
+"""The agent's readings and its command line. Its writes are tested against a real API server elsewhere."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +11,12 @@ from shared.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_devi
 
 
 class DriverError(Exception):
-    """Stands for NVML's own error."""
+    """Stands in for NVML's own error."""
 
 
 @dataclass
 class Driver:
-    """A driver with some GPUs, as the NVML bindings show it."""
+    """A driver with some GPUs, in the form of the NVML bindings."""
 
     uuids: list[Any]
     init_fails: bool = False

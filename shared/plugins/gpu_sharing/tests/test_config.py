@@ -1,4 +1,4 @@
-"""The plugin's arguments: what cannot be meant is refused at start."""
+"""The plugin's arguments: invalid ones are rejected at start."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""What becomes of those who asked the owner of a group when its pass fails. All else needs a real API server."""
+"""The results for callers of the group's controller when its pass fails. All else needs a real API server."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,13 +27,13 @@ from shared.plugins.gpu_sharing.tests.pods import claim, reservation, user
 from shared.runtime.clock import Clock, SystemClock
 from shared.testing.clock import SteppedClock
 
-NOBODY: Any = None
+NO_CLIENT: Any = None
 TIMEOUT = timedelta(seconds=40)
 
 
 @dataclass(frozen=True, slots=True)
 class FailingSite(ReservationClient):
-    """Has an error in place of every answer."""
+    """Raises an error in place of every reply."""
 
     error: Exception | None = None
 
@@ -43,7 +43,7 @@ class FailingSite(ReservationClient):
 
 
 class Passes:
-    """Runs a pass for every key that is added, and keeps what came of it."""
+    """Runs a pass for every key that is added, and stores its result."""
 
     def __init__(self) -> None:
         self.running: list[asyncio.Task[timedelta | None]] = []
@@ -59,7 +59,7 @@ class Passes:
 
 
 class SetClock(SteppedClock):
-    """A clock that somebody sets, too: no time passes by that."""
+    """A clock that can also be set: no time passes by that."""
 
     by = timedelta()
 
@@ -68,7 +68,7 @@ class SetClock(SteppedClock):
 
 
 class SilentSite(ReservationClient):
-    """Has one reservation, whose agent says nothing."""
+    """Has one reservation, whose agent reports nothing."""
 
     async def reservations(self, group: str = "") -> list[Reservation]:
         return [reservation()]
@@ -82,7 +82,7 @@ class SilentSite(ReservationClient):
 
 @dataclass(frozen=True, slots=True)
 class CountingSite(ReservationClient):
-    """Has one reservation that has told its device and one user on it; keeps what is asked and removed."""
+    """Has one reservation that has reported its device, with one user; records reads and deletions."""
 
     asked: list[str] = field(default_factory=list)
 
@@ -95,19 +95,19 @@ class CountingSite(ReservationClient):
 
 
 def sharing(name: str) -> Any:
-    """A sharing pod as the watch keeps it."""
+    """A sharing pod as the watch caches it."""
     return {"metadata": {"name": name, "namespace": "ns", "labels": {"runai-gpu-group": "g1"}}}
 
 
 def owner(passes: Passes, error: Exception) -> GroupController:
-    return owner_of(passes, FailingSite(NOBODY, ReservationSpec("res", "image"), "", error), SystemClock())
+    return owner_of(passes, FailingSite(NO_CLIENT, ReservationSpec("res", "image"), "", error), SystemClock())
 
 
 def owner_of(
     passes: Passes, site: ReservationClient, clock: Clock, idle: IdleGroups | None = None
 ) -> GroupController:
     metrics = PluginMetrics("gpu_sharing", CollectorRegistry())
-    handle = Handle(Settings(), NOBODY, clock, passes.worker, metrics)
+    handle = Handle(Settings(), NO_CLIENT, clock, passes.worker, metrics)
     return GroupController(handle, site, TIMEOUT, SharingMetrics(metrics), idle or IdleGroups())
 
 
@@ -115,7 +115,7 @@ def owner_of(
     ("error", "reported"),
     [
         pytest.param(NoResponse("no answer"), False, id="no reply from the API server: the reservation is retried"),
-        pytest.param(KeyError("spec"), True, id="a fault of ours: reported as well, and nobody is left waiting"),
+        pytest.param(KeyError("spec"), True, id="a bug of ours: reported, and no caller is left waiting"),
     ],
 )
 async def test_a_failed_pass_is_reported_to_its_requester(error: Exception, reported: bool) -> None:
@@ -138,7 +138,7 @@ async def test_a_failed_pass_is_retried_by_its_queue() -> None:
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_how_long_an_agent_is_silent_is_not_measured_by_a_clock_that_is_set(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
-    asked = owner_of(passes, SilentSite(NOBODY, ReservationSpec("res", "image"), ""), clock)
+    asked = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
     waits = claim(awaited=reservation().uid)
     assert isinstance((await asked.claim([waits]))[0], Pending)
     clock.by = by
@@ -149,7 +149,7 @@ async def test_how_long_an_agent_is_silent_is_not_measured_by_a_clock_that_is_se
 
 
 class NoPasses(Passes):
-    """Takes keys and runs nothing, as behind an API server that hangs."""
+    """Accepts keys and runs nothing, as with a hanging API server."""
 
     def worker(self, name: str, reconcile: Reconcile) -> Callable[[ObjectKey], None]:
         return lambda _: None
@@ -167,7 +167,7 @@ async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
 
 async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_user() -> None:
     passes, idle = Passes(), IdleGroups()
-    site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
+    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
     for name in ("a", "b"):
         idle.user_changed(None, sharing(name))
@@ -184,7 +184,7 @@ async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_
 
 async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
     passes, idle = Passes(), IdleGroups()
-    site = CountingSite(NOBODY, ReservationSpec("res", "image"), "")
+    site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
     idle.user_changed(None, sharing("a"))
     await asked.release(claim().request, ObjectUID("uid-a"), ["g1"])
@@ -194,7 +194,7 @@ async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
 
 async def test_a_request_that_is_forgotten_leaves_the_claims_of_others() -> None:
     passes = Passes()
-    asked = owner_of(passes, CountingSite(NOBODY, ReservationSpec("res", "image"), ""), SystemClock())
+    asked = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
     await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
     asked.forget(claim("a").request)
     await asked.release_unused(["g1"])

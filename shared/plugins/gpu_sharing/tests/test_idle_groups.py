@@ -1,4 +1,4 @@
-"""Which devices nobody uses, told change by change."""
+"""Which devices are unused, change by change."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def test_other_nodes_devices_are_none_of_the_nodes() -> None:
     [
         pytest.param(reservation_name(NODE, "g"), True, id="the node's"),
         pytest.param(reservation_name("node-1", "g"), False, id="another node's"),
-        pytest.param("gpu-reservation-node-1-abcde", True, id="named by somebody else, for whatever node"),
+        pytest.param("gpu-reservation-node-1-abcde", True, id="another component's name, for any node"),
         pytest.param("mine", True, id="named by hand"),
     ],
 )

@@ -1,8 +1,8 @@
 """Sixteen halves on eight devices, in the orders of hundreds of seeds: ``BOWLINE_EXAMPLES`` states how many.
 
-A model of what happens around the rules: requests come and go, agents speak when they like, the process that leads is
-replaced and forgets. The rules decide; the model only does what they say and checks after every step that no device
-is taken from a running pod and none is reserved twice.
+A model of the rules' environment: requests are created and deleted, agents report at any time, the leading process is
+replaced and loses its memory. The rules decide; the model only executes their decisions and checks after every step
+that no running pod loses its device and none is reserved twice.
 """
 
 import os
@@ -34,7 +34,7 @@ BATCH = int(os.environ.get("BOWLINE_EXAMPLES", "50")) // 4
 
 @dataclass
 class Pod:
-    """One half: its request asks for the group until it is done."""
+    """One half: its request needs the group until it is done."""
 
     name: str
     group: str
@@ -48,7 +48,7 @@ class Pod:
 
 @dataclass
 class World:
-    """Everything that the API server would have, and what the leading process remembers."""
+    """The state of the API server, and the memory of the leading process."""
 
     rng: random.Random
     pods: list[Pod]
@@ -75,10 +75,10 @@ class World:
             "status": {"phase": phase},
         }
 
-    # --- what happens ---
+    # --- events ---
 
     def attempt(self, pod: Pod) -> None:
-        """One pass of the request, interrupted wherever the next step is somebody else's."""
+        """One pass of the request, interrupted wherever the next step is another component's."""
         if pod.device and not pod.labelled:
             pod.labelled = True
         elif pod.labelled:
@@ -113,7 +113,7 @@ class World:
             self.reservations[one.group] = replace(one, device=f"GPU-{one.uid}")
 
     def clean(self, group: str) -> None:
-        """The owner's look, after any event, a release or a sweep."""
+        """The controller's pass, after any event, a release or a resync."""
         claimed = {NODE for name, wanted in self.claims.items() if wanted.group == group}
         asking = {
             requested_node(self.request(p), group, [ObjectUID(q.name) for q in self.pods if q.withdrawn])
@@ -122,7 +122,7 @@ class World:
         asking |= {None}
         for one in unused(self.seen(group), self.users(group), claimed, {node for node in asking if node}):
             running = [p.name for p in self.pods if p.group == group and p.bound and not p.over]
-            assert not running, f"the device of {running} was given up"
+            assert not running, f"the device of {running} was released"
             del self.reservations[one.group]
 
     def end(self, pod: Pod) -> None:
@@ -141,14 +141,14 @@ class World:
 
 
 def world(seed: int) -> World:
-    rng = random.Random(seed)  # noqa: S311 - orders, not secrets
+    rng = random.Random(seed)  # noqa: S311 - no secret
     pods = [Pod(f"p{g}-{n}", f"g{g}") for g in range(GROUPS) for n in range(SHARERS)]
     rng.shuffle(pods)
     return World(rng, pods)
 
 
 def step(model: World, open_: list[Pod]) -> None:
-    """Something happens, in a random order."""
+    """One random event."""
     match model.rng.randrange(8):
         case 0:
             model.speak()
@@ -182,10 +182,10 @@ def test_pods_deleted_at_any_moment_leave_no_reservation(batch: int) -> None:
             if open_ and model.rng.random() < 0.85:
                 step(model, open_)
                 continue
-            gone = model.rng.choice(left)
-            model.end(gone)
+            ended = model.rng.choice(left)
+            model.end(ended)
             if model.rng.random() < 0.5:
-                model.clean(gone.group)
+                model.clean(ended.group)
         model.restart()
         for group in list(model.reservations):
             model.clean(group)

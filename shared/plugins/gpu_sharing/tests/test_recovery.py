@@ -1,4 +1,4 @@
-"""Getting back a device that pods use and nothing holds."""
+"""Recovering a device that pods use without a reservation."""
 
 from dataclasses import replace
 
@@ -74,7 +74,7 @@ def test_a_search_without_success_releases_what_it_blocks(
 
 
 def test_a_search_ends_when_its_last_reservation_is_deleted() -> None:
-    step = next_step("g1", "n1", [blocker(1)], KNOWN, ObjectUID("gone"))
+    step = next_step("g1", "n1", [blocker(1)], KNOWN, ObjectUID("deleted"))
     assert step == Abandon("the last reservation pod was removed before it had reported its device", (blocker(1),))
 
 

@@ -1,4 +1,4 @@
-"""Who holds the device of a group, and what is done where nobody does."""
+"""Which reservation holds the device of a group, and the next step where none does."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -28,7 +28,7 @@ from shared.plugins.gpu_sharing.reservation import (
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from shared.plugins.gpu_sharing.tests.pods import Json, claim, reservation, user
 
-TOLD = reservation(device="GPU-1")
+REPORTED = reservation(device="GPU-1")
 SILENT = reservation()
 BLOCKER = reservation(device="GPU-2", expected=frozenset({"GPU-1"}))
 NOW = 1000.0
@@ -44,14 +44,14 @@ def test_the_name_is_the_agreed_one() -> None:
     ("seen", "verdict"),
     [
         pytest.param([], Create(), id="there is none"),
-        pytest.param([TOLD], Held("GPU-1"), id="it has told its device"),
-        pytest.param([SILENT], Pending(SILENT), id="it has not told its device yet"),
+        pytest.param([REPORTED], Held("GPU-1"), id="it has reported its device"),
+        pytest.param([SILENT], Pending(SILENT), id="it has not reported its device yet"),
         pytest.param([reservation("n2", device="GPU-2")], Create(), id="fault 14: it is on another node"),
         pytest.param([reservation(group="g2", device="GPU-2")], Create(), id="it is of another group"),
         pytest.param(
             [reservation(device="GPU-1", ended=True)],
             Create((reservation(device="GPU-1", ended=True),)),
-            id="fault 14: it has ended, evicted say, and holds nothing",
+            id="fault 14: it has ended, for example evicted, and holds nothing",
         ),
         pytest.param(
             [reservation(device="GPU-1", deleting=True)],
@@ -61,15 +61,15 @@ def test_the_name_is_the_agreed_one() -> None:
         pytest.param(
             [reservation(device="GPU-1", ended=True, key=SILENT.key._replace(name="other"))],
             Create(),
-            id="a dead one of another name is not in the way",
+            id="an ended one of another name does not block",
         ),
         pytest.param(
             [reservation(node="n2", device="GPU-2", key=SILENT.key)],
             Create((reservation(node="n2", device="GPU-2", key=SILENT.key),)),
-            id="another node's stands under our name",
+            id="another node's has our name",
         ),
         pytest.param(
-            [reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), TOLD],
+            [reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2"), REPORTED],
             Held("GPU-1"),
             id="of two that hold a device the one of the agreed name",
         ),
@@ -78,7 +78,7 @@ def test_the_name_is_the_agreed_one() -> None:
         pytest.param(
             [SILENT, reservation(uid=ObjectUID("x"), key=SILENT.key._replace(name="a"), device="GPU-2")],
             Held("GPU-2"),
-            id="one that has told goes before one that has not",
+            id="one that has reported precedes one that has not",
         ),
     ],
 )
@@ -91,22 +91,22 @@ REFUSED = reservation(ended=True, status_reason="UnexpectedAdmissionError: no GP
 
 
 @pytest.mark.parametrize(
-    ("seen", "timed_out", "said"),
+    ("seen", "timed_out", "expected"),
     [
         pytest.param([], {}, "was deleted before it had reported its device", id="it was deleted"),
         pytest.param([reservation(deleting=True)], {}, "was deleted before", id="it is being deleted"),
-        pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was given up, and it is told why"),
+        pytest.param([], {ObjectUID("r1"): "too long"}, "too long", id="it was released, and the reason is reported"),
         pytest.param([REFUSED], {}, "(UnexpectedAdmissionError: no GPU left)", id="the kubelet refused it"),
-        pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another stands in its place"),
+        pytest.param([reservation(uid=ObjectUID("r2"))], {}, "was deleted before", id="another has replaced it"),
     ],
 )
 def test_a_claim_whose_reservation_failed_fails(
-    seen: list[Reservation], timed_out: dict[ObjectUID, str], said: str
+    seen: list[Reservation], timed_out: dict[ObjectUID, str], expected: str
 ) -> None:
     verdict = judge_claim(AWAITING, seen, timed_out)
     assert isinstance(verdict, Lost)
-    assert said in verdict.why
-    # What the kubelet has refused stays in the way until somebody removes it.
+    assert expected in verdict.why
+    # A pod that the kubelet has rejected blocks the name until it is deleted.
     assert (verdict.remove is not None) == (REFUSED in seen)
 
 
@@ -114,8 +114,10 @@ def test_a_claim_whose_reservation_failed_fails(
     ("seen", "verdict"),
     [
         pytest.param([SILENT], Pending(SILENT), id="still silent"),
-        pytest.param([TOLD], Held("GPU-1"), id="reported"),
-        pytest.param([reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has told"),
+        pytest.param([REPORTED], Held("GPU-1"), id="reported"),
+        pytest.param(
+            [reservation(uid=ObjectUID("r2"), device="GPU-2")], Held("GPU-2"), id="another one has reported"
+        ),
     ],
 )
 def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
@@ -127,8 +129,8 @@ def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
     [
         pytest.param(SILENT, 39.9, False, id="there is time left"),
         pytest.param(SILENT, 40, True, id="time is over"),
-        pytest.param(TOLD, 400, False, id="it has told"),
-        pytest.param(reservation(ended=True), 400, False, id="it has ended: somebody else's case"),
+        pytest.param(REPORTED, 400, False, id="it has reported"),
+        pytest.param(reservation(ended=True), 400, False, id="it has ended: another rule applies"),
     ],
 )
 def test_silence_has_an_end(one: Reservation, silent_s: float, late: bool) -> None:
@@ -148,9 +150,9 @@ def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
 
 
 @pytest.mark.parametrize(
-    ("users", "claimed", "asked", "goes"),
+    ("users", "claimed", "asked", "released"),
     [
-        pytest.param([], set(), set(), True, id="nobody"),
+        pytest.param([], set(), set(), True, id="no user"),
         pytest.param([user()], set(), set(), False, id="a pod runs on it"),
         pytest.param([user(ended=True)], set(), set(), True, id="fault 37: its pod has ended"),
         pytest.param([user(deleting=True)], set(), set(), False, id="its pod is being deleted and still runs"),
@@ -162,9 +164,11 @@ def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
         pytest.param([], set(), {"n1"}, False, id="fault 34: an unfinished request asks for it"),
     ],
 )
-def test_an_unused_reservation_is_released(users: list[User], claimed: set[str], asked: set[str], goes: bool) -> None:
-    for one in (TOLD, SILENT, reservation(ended=True)):
-        assert unused([one], users, claimed, asked) == ([one] if goes else [])
+def test_an_unused_reservation_is_released(
+    users: list[User], claimed: set[str], asked: set[str], released: bool
+) -> None:
+    for one in (REPORTED, SILENT, reservation(ended=True)):
+        assert unused([one], users, claimed, asked) == ([one] if released else [])
 
 
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
@@ -193,7 +197,7 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
         pytest.param(asking(DELETED), set(), None, id="deleted"),
         pytest.param(asking(DELETED | HELD), set(), "n1", id="deleted and not rolled back: it may still be bound"),
         pytest.param(asking(DELETED | HELD), {"uid-a"}, None, id="deleted and rolled back"),
-        pytest.param(asking(), {"uid-a"}, None, id="fault 38: given up by us, before its object says so"),
+        pytest.param(asking(), {"uid-a"}, None, id="fault 38: released by us, before its object shows it"),
         pytest.param(asking(groups=("g2", "g3")), set(), None, id="of other groups"),
         pytest.param({"metadata": {"name": "a", "uid": "u"}}, set(), None, id="without a spec"),
     ],
@@ -247,7 +251,7 @@ def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
     assert not {"priorityClassName", "imagePullSecrets"} & set(pod["spec"])
     paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
     assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-    # All addresses: a pod may have one of IPv6 only.
+    # All addresses: a pod may have only one of IPv6.
     assert container["args"] == ["--listen=:8080"]
 
 
@@ -293,7 +297,7 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
 @pytest.mark.parametrize(
     ("status", "status_reason"),
     [
-        pytest.param({}, "", id="nothing is said"),
+        pytest.param({}, "", id="no values"),
         pytest.param(
             {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no\ndevices"},
             "UnexpectedAdmissionError: no devices",

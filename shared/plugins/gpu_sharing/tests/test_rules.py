@@ -1,4 +1,4 @@
-"""What a share's binding writes."""
+"""The writes of a share's binding."""
 
 from typing import Any
 
@@ -67,8 +67,8 @@ def test_requests_that_can_be_carried_out(request_: BindRequestSpec, path: str) 
     [
         pytest.param({}, ["g1"], ONE, id="one device: the plain label"),
         pytest.param({"app": "x"}, ["g1", "g2"], TWO, id="two devices: each group in one label"),
-        pytest.param(ONE, ["g1"], ONE, id="seen there: written all the same, for it may be gone by now"),
-        pytest.param(ONE, ["g2"], ONE | {"runai-gpu-group": "g2"}, id="an earlier decision's group goes"),
+        pytest.param(ONE, ["g1"], ONE, id="already in the cache: written again, because it may be deleted"),
+        pytest.param(ONE, ["g2"], ONE | {"runai-gpu-group": "g2"}, id="an earlier decision's group is removed"),
         pytest.param(TWO, ["g1"], ONE | {"runai-gpu-group/g2": None}, id="a device less"),
         pytest.param(ONE, ["g1", "g2"], TWO, id="a device more"),
         pytest.param(PREFIXED, ["g1", "g2"], TWO | {"runai-gpu-group/g1": None}, id="labelled by KAI's binder"),
@@ -110,8 +110,8 @@ def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], hidden: bo
         pytest.param({**ONE, "app": "x"}, ["g1"], {"runai-gpu-group", *SHARED}, id="the plain label"),
         pytest.param(TWO, ["g1", "g2"], set(TWO), id="both forms"),
         pytest.param(PREFIXED, ["g1", "g2"], set(PREFIXED), id="prefixed labels alone"),
-        pytest.param(TWO, ["g1"], {"runai-gpu-group"}, id="another group is left, so it goes on sharing"),
-        pytest.param(ONE, ["g2"], set(), id="another decision's label stays"),
+        pytest.param(TWO, ["g1"], {"runai-gpu-group"}, id="another group is left, so it still shares"),
+        pytest.param(ONE, ["g2"], set(), id="another decision's label remains"),
         pytest.param({"app": "x"}, ["g1"], set(), id="none was ever written"),
         pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
     ],
@@ -170,7 +170,7 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json]
     ("present", "renewed"),
     [
         pytest.param({}, {"A": "2"}, id="empty"),
-        pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin stays"),
+        pytest.param({"A": "1", "B": "3"}, {"A": "2", "B": "3"}, id="a key of another plugin remains"),
         pytest.param(
             {"RUNAI-VISIBLE-DEVICES": "GPU-0"},
             {"A": "2", "RUNAI-VISIBLE-DEVICES": "GPU-1"},
@@ -218,7 +218,7 @@ def test_a_configmap_belongs_to_its_pod() -> None:
     annotated = configmap_object("p-0", maps, pod)["metadata"]["annotations"]
     assert annotated == {"bowline.dev/gpu-groups": "g2,g1"}
     assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}]
-    # By the label the API server knows which ConfigMaps only the reconciler may write.
+    # With this label the API server recognises the ConfigMaps that only the reconciler may write.
     assert made["metadata"]["labels"] == {"bowline.dev/gpu-sharing": "true"}
     assert "data" not in made
     assert owning_pods(made) == {"u": "p"}
@@ -227,7 +227,7 @@ def test_a_configmap_belongs_to_its_pod() -> None:
 @pytest.mark.parametrize(
     "owners",
     [
-        pytest.param([], id="nobody's"),
+        pytest.param([], id="no owner"),
         pytest.param([{"kind": "Deployment", "name": "d", "uid": "u"}], id="a workload's of the same UID"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The limit in numbers, and how it gets into the container's environment."""
+"""The limit in numbers, and its way into the container's environment."""
 
 import logging
 from datetime import UTC, datetime
@@ -36,10 +36,10 @@ Json = dict[str, Any]
     ],
 )
 def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: str) -> None:
-    found, said = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
+    found, message = memory_limit(pod(), {"metadata": {"name": "n", "labels": labels}}, Decimal(portion))
     assert found == limit
-    assert bool(said) is bool(fault)
-    assert fault in said
+    assert bool(message) is bool(fault)
+    assert fault in message
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_memory_limit(labels: dict[str, str], portion: str, limit: str, fault: s
 )
 def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, limit: str) -> None:
     node = {"metadata": {"name": "n"}}
-    found, said = memory_limit(pod(annotations={"gpu-memory": asked}), node, Decimal("0.00"))
+    found, message = memory_limit(pod(annotations={"gpu-memory": asked}), node, Decimal("0.00"))
     assert found == limit
-    assert bool(said) is not bool(limit)
+    assert bool(message) is not bool(limit)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_fraction_of_which_no_limit_can_be_made_is_denied(fraction: str, denie
     errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
     assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if denied else [])
     assert {fault.rule for fault in errors} == ({"hami_core/portion"} if denied else set())
-    # A pod that exists already can still be changed and deleted.
+    # An existing pod can still be changed and deleted.
     assert chain().validate_pod(raw, raw, AdmissionInfo(operation="UPDATE")).allowed
 
 
@@ -108,7 +108,7 @@ def test_the_shares_container_takes_its_limit_from_the_configmap(env: list[Json]
     reference = {"name": name, "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
     assert limits == [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": reference}}]
     assert "env" not in raw["spec"]["containers"][1]
-    # The two plugins' parts stand side by side: a second review finds both.
+    # The two plugins' parts are side by side: a second review finds both.
     assert chain().admit_pod(raw, AdmissionInfo(request_uid="t")).patch == ()
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
     limits[0]["valueFrom"]["configMapKeyRef"]["name"] = "other-0"

@@ -41,14 +41,14 @@ def test_a_pod_released_during_another_check() -> None:
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     check = assumed_pods.begin("n")
     assumed_pods.drop(A)
-    assert not_listed(check.assumed, NO_PODS, UID_B) == [NEEDS], "it may have been bound after the list"
+    assert not_listed(check.assumed, NO_PODS, UID_B) == [NEEDS], "bound possibly after the list"
 
 
 def test_a_pod_is_counted_once_and_never_against_itself() -> None:
     assumed_pods = AssumedPods()
     assumed_pods.assume(A, AssumedPod("n", UID_A, NEEDS))
     check = assumed_pods.begin("n")
-    assert not_listed(check.assumed, frozenset({UID_A}), UID_B) == [], "the list shows it"
+    assert not_listed(check.assumed, frozenset({UID_A}), UID_B) == [], "the list contains it"
     assert not_listed(check.assumed, NO_PODS, UID_A) == []
 
 

@@ -1,4 +1,4 @@
-"""A request in backoff keeps no room from others."""
+"""A request in backoff reserves no capacity."""
 
 from decimal import Decimal
 from typing import Any, cast
@@ -14,7 +14,7 @@ from shared.testing.builders import bind_request, stored
 
 
 class Attempt:
-    """What on_failure reads of an attempt."""
+    """The fields of an attempt that on_failure reads."""
 
     def __init__(self, request: Any) -> None:
         self.request = request

@@ -1,4 +1,4 @@
-"""What a pod occupies on a node and whether there is room for it, as tables."""
+"""The resources that a pod needs on a node, and whether it fits, as tables."""
 
 from decimal import Decimal
 from typing import Any
@@ -28,7 +28,7 @@ def amounts(**quantities: str | int) -> dict[str, Decimal]:
 
 
 def one(**quantities: str | int) -> dict[str, Decimal]:
-    """What a pod needs, itself included."""
+    """The pod's requirements, itself included."""
     return amounts(**quantities) | {"pods": Decimal(1)}
 
 
@@ -67,7 +67,7 @@ def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
             id="the highest of each resource, at whatever moment",
         ),
         pytest.param(
-            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)), one(cpu="2"), id="a sidecar goes on running"
+            pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"),)), one(cpu="2"), id="a sidecar keeps running"
         ),
         pytest.param(
             pod(asks(cpu="1"), init=(asks("s", always=True, cpu="1"), asks("i", cpu="2"))),
@@ -97,7 +97,7 @@ def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
         pytest.param(
             pod(asks(cpu="2"), resources={"requests": {"cpu": "1"}}, overhead={"cpu": "1"}),
             one(cpu="2"),
-            id="also when they are less, and the overhead comes on top",
+            id="also when they are less, plus the overhead",
         ),
         pytest.param(
             with_status(pod(asks(cpu="1")), containerStatuses=[{"name": "main", "allocatedResources": {"cpu": "2"}}]),
@@ -134,7 +134,7 @@ def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
                 extendedResourceClaimStatus={"requestMappings": [{"resourceName": GPU}]},
             ),
             one(cpu="1"),
-            id="what a claim stands for is not taken from the node's count",
+            id="a claim's devices are not subtracted from the node's count",
         ),
     ],
 )
@@ -158,9 +158,9 @@ def test_pods_that_have_ended_occupy_nothing() -> None:
         pytest.param(
             {"allocatable": {"cpu": "4", "memory": "1Ki", "pods": "110", GPU: "8", "hugepages-2Mi": "0"}},
             amounts(cpu=4, memory=1024, pods=110, gpu=8),
-            id="what it says",
+            id="its allocatable",
         ),
-        pytest.param({"allocatable": {}}, amounts(pods=0), id="a node that has said nothing yet has no place"),
+        pytest.param({"allocatable": {}}, amounts(pods=0), id="a node without allocatable has no capacity"),
         pytest.param({}, amounts(pods=0), id="nor one without a list"),
     ],
 )
@@ -208,9 +208,7 @@ FULL: dict[str, Any] = {"metadata": {"name": "n"}, "status": {"allocatable": {"c
     ("taken", "assumed", "code", "suggestion"),
     [
         pytest.param(amounts(cpu=2), amounts(cpu=1), Code.OK, None, id="room beside both"),
-        pytest.param(
-            amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node are there to stay"
-        ),
+        pytest.param(amounts(cpu=4), {}, Code.FATAL, Suggestion.RESCHEDULE_ELSEWHERE, id="pods on the node remain"),
         pytest.param(
             amounts(cpu=2),
             amounts(cpu=2),

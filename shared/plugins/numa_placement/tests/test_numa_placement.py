@@ -1,4 +1,4 @@
-"""What the pod is told of its predicted NUMA zones."""
+"""The annotation with the pod's predicted NUMA zones."""
 
 import logging
 from datetime import UTC, datetime
@@ -40,12 +40,12 @@ ANNOTATION = "kai.scheduler/numa-placement-predicted"
         pytest.param(
             [{"amount": {"cpu": "500m"}, "zone": "node-1"}],
             '[{"zone":"node-1","amount":{"cpu":"500m"}}]',
-            id="the zone comes first, however the API server has stored it",
+            id="the zone is first, in any stored order",
         ),
         pytest.param(
             [{"zone": "0", "amount": {"nvidia.com/gpu": 2, "memory": "1.50Gi"}}, {"zone": "1", "amount": {}}],
             '[{"zone":"0","amount":{"nvidia.com/gpu":2,"memory":"1.50Gi"}},{"zone":"1","amount":{}}]',
-            id="quantities stay as they are written, and zones in their order",
+            id="quantities and the order of zones are unchanged",
         ),
         pytest.param(
             [{"zone": "ü", "amount": {}, "distance": 10}],

@@ -1,4 +1,4 @@
-"""Raw volumes, claims, classes and pods as the API server would give them."""
+"""Raw volumes, claims, classes and pods as the API server would return them."""
 
 from typing import Any
 
@@ -50,14 +50,14 @@ def raw_claim(
 
 
 def claim(name: str = "data", **fields: Any) -> PersistentVolumeClaim:
-    """Return the same, read."""
+    """Return the same, decoded."""
     return read_claim(raw_claim(name, **fields))
 
 
 def raw_volume(
     name: str = "v", *, size: str = "1Gi", phase: str = "Available", meta: Any = None, node: str = "", **spec: Any
 ) -> dict[str, Any]:
-    """Return a volume of class ``late``, which every node reaches unless one is named."""
+    """Return a volume of class ``late``, accessible from every node unless one is given."""
     if node:
         expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}
@@ -74,7 +74,7 @@ def raw_volume(
 
 
 def volume(name: str = "v", **fields: Any) -> Volume:
-    """Return the same, read."""
+    """Return the same, decoded."""
     return read_volume(raw_volume(name, **fields))
 
 

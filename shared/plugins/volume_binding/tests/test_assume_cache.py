@@ -1,4 +1,4 @@
-"""Who is about to write which volume, over the lives of requests."""
+"""Which request is about to write which volume, over the lifetimes of requests."""
 
 from shared.api.meta import ObjectKey, ObjectUID
 from shared.plugins.volume_binding.assume_cache import AssumeCache

@@ -1,4 +1,4 @@
-"""Which claims an evaluation may take from the watch instead of reading them."""
+"""Which claims an evaluation may use from the cache instead of reading them live."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_a_claim_that_is_waited_for_is_taken_once() -> None:
     assert BOUND.key in cache
     cache.record(BOUND)
     assert cache.pop(BOUND.key) is BOUND
-    assert cache.pop(BOUND.key) is None, "what happens to it from now on is not watched"
+    assert cache.pop(BOUND.key) is None, "later changes are not watched"
     assert BOUND.key not in cache
     assert len(cache) == 0
 

@@ -1,4 +1,4 @@
-"""The index of free volumes finds what going through all of them would find."""
+"""The index of free volumes finds the same volumes as a scan of all of them."""
 
 import random
 from typing import Any
@@ -74,7 +74,7 @@ def some_volume(rng: random.Random, number: int) -> Volume:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_choice_is_the_one_among_all_volumes(seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311 - draws cases, guards nothing
+    rng = random.Random(seed)  # noqa: S311 - no security purpose
     volumes = [some_volume(rng, number) for number in range(rng.randint(0, 12))]
     index = indexed(*volumes)
     taken = {one.name for one in volumes if rng.random() < 0.2}
@@ -82,5 +82,5 @@ def test_the_choice_is_the_one_among_all_volumes(seed: int) -> None:
     among_all = find_volume(wanted, NODE, volumes, lambda v: v.name in taken)
     among_some = find_volume(wanted, NODE, index.candidates([wanted], NODE), lambda v: v.name in taken)
     assert among_some.volume == among_all.volume
-    # Any of those that are not available yet will do to wait for.
+    # To wait for, any of those that are not available yet is valid.
     assert (among_some.soon is None) == (among_all.soon is None)

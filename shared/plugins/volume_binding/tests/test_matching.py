@@ -1,4 +1,4 @@
-"""Which volume a claim gets: the whole of the match, one rule a line."""
+"""Which volume a claim gets: the complete match, one rule per line."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from shared.plugins.volume_binding.volumes import PersistentVolumeClaim, Volume
 
 
 def found(wanted: PersistentVolumeClaim, *volumes: Volume, taken: str = "") -> tuple[str, str]:
-    """Return the names of what is to be taken and of what may do soon."""
+    """Return the names of the volume to use and of those that may fit soon."""
     result = find_volume(wanted, NODE, volumes, lambda v: v.name == taken)
     return (result.volume.name if result.volume else "", result.soon.name if result.soon else "")
 
@@ -36,14 +36,14 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         ),
         pytest.param({}, [{"storageClassName": "x", "meta": BETA}], "v0", id="the old annotation on the volume"),
         pytest.param(BLOCK, [{}, {**BLOCK, "size": "9Gi"}], "v1", id="a block device is wanted"),
-        pytest.param({}, [BLOCK], "", id="a file system is wanted, if nothing is said"),
-        pytest.param({"volumeMode": "Filesystem"}, [{}], "v0", id="nothing said is a file system on both sides"),
+        pytest.param({}, [BLOCK], "", id="a file system is the default"),
+        pytest.param({"volumeMode": "Filesystem"}, [{}], "v0", id="the default is a file system on both sides"),
         pytest.param(READ_MANY, [{}], "", id="an access mode it has not"),
         pytest.param(
             {}, [{"accessModes": ["ReadWriteOnce", "ReadOnlyMany"]}], "v0", id="more access modes than asked"
         ),
         pytest.param(FAST, [{}, {**FAST, "size": "2Gi"}], "v1", id="an attributes class"),
-        pytest.param({}, [FAST], "", id="an attributes class nobody asked for"),
+        pytest.param({}, [FAST], "", id="an attributes class that was not requested"),
         pytest.param({}, [{"node": "node-1"}], "", id="one of another node"),
         pytest.param({}, [{"node": "node-1"}, {"node": "node-0", "size": "8Gi"}], "v1", id="the node's own"),
         pytest.param({"selector": {"matchLabels": {"a": "b"}}}, [{}], "", id="a selector it does not fit"),
@@ -53,14 +53,14 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
             "v1",
             id="a selector it fits",
         ),
-        pytest.param({}, [{"phase": "Released"}], "", id="one that somebody has used"),
+        pytest.param({}, [{"phase": "Released"}], "", id="a used one"),
         pytest.param({}, [{"meta": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}], "", id="one that is going"),
         pytest.param({}, [{"claimRef": reference("other")}], "", id="kept for another claim"),
         pytest.param({}, [{"claimRef": reference(uid="old")}], "", id="kept for an earlier claim of the name"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "9Gi"}], "v1", id="kept for it by name wins"),
         pytest.param({}, [{}, {"claimRef": reference(uid="uid-data")}], "v1", id="kept for it by UID wins"),
         pytest.param(
-            {}, [{}, {"claimRef": reference(uid="uid-data"), "phase": "Bound"}], "v1", id="kept and half-way to bound"
+            {}, [{}, {"claimRef": reference(uid="uid-data"), "phase": "Bound"}], "v1", id="reserved and partly bound"
         ),
         pytest.param({}, [{}, {"claimRef": reference(), "node": "node-1"}], "", id="kept for it elsewhere: no other"),
         pytest.param({}, [{}, {"claimRef": reference(), "size": "1Mi"}], "v0", id="kept for it but too small"),
@@ -75,7 +75,7 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
 def test_what_a_claim_gets(wanted: dict[str, Any], offered: list[dict[str, Any]], name: str) -> None:
     volumes = [volume(f"v{number}", **fields) for number, fields in enumerate(offered)]
     assert found(claim(**wanted), *volumes)[0] == name
-    # The order in which they are seen makes no difference.
+    # Their order in the cache makes no difference.
     assert found(claim(**wanted), *reversed(volumes))[0] == name
 
 

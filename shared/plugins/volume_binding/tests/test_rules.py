@@ -1,4 +1,4 @@
-"""What a claim, a volume and a node mean for a pod; what is chosen, written and said."""
+"""The meaning of a claim, a volume and a node for a pod; which volume is chosen, written and reported."""
 
 from datetime import timedelta
 from typing import Any
@@ -39,7 +39,7 @@ SELECTED = "volume.kubernetes.io/selected-node"
 DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def told(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
+def parts_of(status: Any) -> tuple[Code, Reason | None, Suggestion | None, str]:
     assert isinstance(status, Status), status
     return status.code, status.reason, status.suggestion, status.message
 
@@ -54,7 +54,7 @@ def final(why: str, suggestion: Suggestion | None = None) -> tuple[Code, Reason,
 
 ELSEWHERE = Suggestion.RESCHEDULE_ELSEWHERE
 
-# --- which claims a pod has ---
+# --- the claims of a pod ---
 
 
 def pod_with(*volumes: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_most_pods_have_none(pod: dict[str, Any]) -> None:
     assert pod_volumes(pod) == []
 
 
-# --- a claim by itself ---
+# --- a single claim ---
 
 
 def owned(kind: str = "Pod", name: str = "pod", uid: str = "pod-uid", *, controller: bool = True) -> dict[str, Any]:
@@ -126,7 +126,9 @@ FOREIGN = (
             final("claim data has lost its volume v; restore the volume, or create the claim again"),
             id="a claim that has lost its volume",
         ),
-        pytest.param(SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="nobody's claim"),
+        pytest.param(
+            SCRATCH, claim("pod-scratch"), final(FOREIGN, Suggestion.DELETE_POD), id="a claim without an owner"
+        ),
         pytest.param(
             SCRATCH,
             claim("pod-scratch", meta=owned("StatefulSet", "pod", "x")),
@@ -149,7 +151,7 @@ FOREIGN = (
 )
 def test_a_claim_that_ends_the_check(wanted: PodVolume, found: PersistentVolumeClaim | None, expected: Any) -> None:
     status = check_claim(wanted, found, POD)
-    assert told(status) == expected
+    assert parts_of(status) == expected
     if isinstance(status, Status) and status.code is Code.WAIT:
         assert [ref.key for ref in status.wake_on] == [wanted.claim]
 
@@ -159,7 +161,7 @@ def test_a_bound_claim_and_one_to_check() -> None:
     assert check_claim(WANTED, bound, POD) == Bound(bound)
     mine = claim("pod-scratch", meta=owned())
     assert check_claim(SCRATCH, mine, POD) == mine
-    # The annotation counts, whatever its value; without it the controller is not done.
+    # The annotation counts, whatever its value; without it the controller has not finished.
     half = claim(volumeName="v")
     assert check_claim(WANTED, half, POD) == half
 
@@ -223,7 +225,7 @@ def test_an_unbound_claim_that_ends_the_check(
 ) -> None:
     judged = check_unbound(found, its_class, NODE, requested_before)
     assert isinstance(judged, ProvisioningRejected) == (requested_before and not found.selected_node)
-    assert told(judged.status if isinstance(judged, ProvisioningRejected) else judged) == expected
+    assert parts_of(judged.status if isinstance(judged, ProvisioningRejected) else judged) == expected
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -250,7 +252,7 @@ def test_an_unbound_claim_that_ends_the_check(
 )
 def test_a_volume_that_cannot_be_made_is_not_waited_for(its_class: Any, expected: Any, before: bool) -> None:
     asked = claim(annotations={SELECTED: "node-0"})
-    assert told(check_unbound(asked, its_class, NODE, requested_before=before)) == expected
+    assert parts_of(check_unbound(asked, its_class, NODE, requested_before=before)) == expected
 
 
 @pytest.mark.parametrize(
@@ -299,21 +301,21 @@ def test_a_missing_class_is_waited_for_as_well_as_the_claim() -> None:
         pytest.param(
             None,
             final("volume v of claim data does not exist; restore it, or create the claim again"),
-            id="a volume that is gone",
+            id="a deleted volume",
         ),
     ],
 )
 def test_the_volume_of_a_bound_claim(found: Volume | None, expected: Any) -> None:
-    assert told(check_volume(claim(volumeName="v"), found, NODE)) == expected
+    assert parts_of(check_volume(claim(volumeName="v"), found, NODE)) == expected
 
 
-# --- choosing ---
+# --- the choice ---
 
 
 def chosen(*unbound: Unbound, volumes: tuple[Volume, ...] = (), taken: str = "") -> Any:
     result = choose(unbound, NODE, volumes, lambda volume, _: volume.name == taken)
     if isinstance(result, Status):
-        return told(result)
+        return parts_of(result)
     return [
         (choice.claim.key.name, choice.volume.name if isinstance(choice, BindVolume) else "asked")
         for choice in result
@@ -355,7 +357,7 @@ def test_a_class_for_other_topologies_is_not_asked() -> None:
     assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
         "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
     )
-    # A volume that is there was made under whatever rules; its own affinity decides.
+    # An existing volume may have been created under other rules; its own affinity decides.
     assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
 
 
@@ -416,7 +418,7 @@ def test_a_volume_is_asked_for_by_one_annotation() -> None:
     }
 
 
-# --- telling ---
+# --- reports ---
 
 
 def test_a_wait_names_every_claim_and_its_drivers_message() -> None:
@@ -455,7 +457,7 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
 def test_a_volume_that_was_taken_must_stay_the_claims(found: Volume, withdrawn: bool) -> None:
     status = check_reserved(claim(), found)
     if withdrawn:
-        assert told(status) == final(
+        assert parts_of(status) == final(
             "volume v was reserved for claim data, and its claimRef has been changed since; the volume controller or "
             "an administrator has withdrawn it",
             ELSEWHERE,

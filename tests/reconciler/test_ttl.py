@@ -1,4 +1,4 @@
-"""The sweep of finished requests: what goes, what stays, and that it takes up where it stopped."""
+"""The TTL controller of completed requests: which it deletes, which it keeps, and where it continues."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,12 +20,12 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def finished(status: dict[str, Any], owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
+def completed(status: dict[str, Any], owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
     return stored(bind_request(uid=owner), **metadata) | {"status": {"phase": "Succeeded", **status}}
 
 
 def shared(status: dict[str, Any], groups: list[str], owner: str = "pod-uid") -> dict[str, Any]:
-    raw = finished(status, owner=owner)
+    raw = completed(status, owner=owner)
     raw["spec"] |= {"receivedResourceType": "Fraction", "selectedGPUGroups": groups}
     return raw
 
@@ -37,28 +37,28 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
 @pytest.mark.parametrize(
     ("request_", "due"),
     [
-        pytest.param(finished(OLD), True, id="long enough"),
-        pytest.param(finished(NEW), False, id="not yet"),
+        pytest.param(completed(OLD), True, id="after the TTL"),
+        pytest.param(completed(NEW), False, id="before the TTL"),
         pytest.param(shared(OLD, ["a", "b"]), False, id="several groups: a scheduler reads the devices"),
         pytest.param(shared(OLD, ["a"]), True, id="one group: the pod's label has it"),
-        pytest.param(shared(OLD, ["a", "b"], owner=""), True, id="several groups, but no pod would take it along"),
-        pytest.param(finished(OLD | {"phase": "Failed"}), False, id="failed: it goes with its pod"),
-        pytest.param(finished(OLD | {"phase": "Failed"}, owner=""), True, id="failed: it would go with nobody"),
-        pytest.param(finished(NEW | {"phase": "Failed"}, owner=""), False, id="failed: the scheduler's to read"),
+        pytest.param(shared(OLD, ["a", "b"], owner=""), True, id="several groups, no owner"),
+        pytest.param(completed(OLD | {"phase": "Failed"}), False, id="Failed, with an owner: deleted with its pod"),
+        pytest.param(completed(OLD | {"phase": "Failed"}, owner=""), True, id="Failed, no owner"),
+        pytest.param(completed(NEW | {"phase": "Failed"}, owner=""), False, id="Failed, no owner, before the TTL"),
         pytest.param(
-            finished(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]),
+            completed(OLD | {"phase": "Failed"}, owner="", finalizers=[names.FINALIZER]),
             False,
-            id="failed: not undone",
+            id="Failed, not rolled back",
         ),
-        pytest.param(finished(OLD | {"phase": "Pending"}), False, id="not finished"),
-        pytest.param(finished(OLD | {"phase": "Pending"}, owner=""), False, id="not finished, nobody's"),
-        pytest.param(finished(OLD, finalizers=["example.com/keep"]), False, id="somebody holds it"),
-        pytest.param(finished(OLD, deletionTimestamp="2026-01-01T11:00:00Z"), False, id="it goes already"),
-        pytest.param(finished({}), False, id="nobody knows since when"),
-        pytest.param(finished({"completionTime": "9999-12-31T23:59:59Z"}), False, id="at the end of time"),
-        pytest.param(finished({"completionTime": "0001-01-01T00:00:00+01:00"}), False, id="before all time"),
-        pytest.param(finished({}, managedFields=WRITTEN), False, id="another's CRD: the newest write counts"),
-        pytest.param(finished({}, managedFields=WRITTEN[:1]), True, id="another's CRD: written long ago"),
+        pytest.param(completed(OLD | {"phase": "Pending"}), False, id="Pending"),
+        pytest.param(completed(OLD | {"phase": "Pending"}, owner=""), False, id="Pending, no owner"),
+        pytest.param(completed(OLD, finalizers=["example.com/keep"]), False, id="held by another finalizer"),
+        pytest.param(completed(OLD, deletionTimestamp="2026-01-01T11:00:00Z"), False, id="being deleted"),
+        pytest.param(completed({}), False, id="no completion time"),
+        pytest.param(completed({"completionTime": "9999-12-31T23:59:59Z"}), False, id="the latest time"),
+        pytest.param(completed({"completionTime": "0001-01-01T00:00:00+01:00"}), False, id="the earliest time"),
+        pytest.param(completed({}, managedFields=WRITTEN), False, id="foreign CRD: the newest write counts"),
+        pytest.param(completed({}, managedFields=WRITTEN[:1]), True, id="foreign CRD: last written before the TTL"),
     ],
 )
 def test_what_is_due(request_: dict[str, Any], due: bool) -> None:
@@ -66,7 +66,7 @@ def test_what_is_due(request_: dict[str, Any], due: bool) -> None:
 
 
 def test_the_newest_write_is_taken_for_the_end() -> None:
-    assert completed_at(finished({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
+    assert completed_at(completed({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
 
 
 def owned_by(name: str, uid: str) -> dict[str, Any]:
@@ -90,7 +90,7 @@ async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_po
             await stage.request_bind(name, metadata=owned_by(name, await stage.create_pod(name)))
         for name in ("one", "two", "three", "fails"):
             await stage.phase(name, "Succeeded", "Failed")
-    # A page each: the round goes on from page to page.
+    # One object per page: the round continues from page to page.
     due = TTLController(stage.client, HOUR, stage.clock, page=1)
     assert await due.round() == 0
     assert len(await decisionsleft(stage)) == 4
@@ -100,11 +100,11 @@ async def test_succeeded_requests_are_deleted_and_failed_ones_kept_with_their_po
 
 
 async def test_a_failed_request_without_an_owner_is_deleted(stage: Stage) -> None:
-    """The garbage collector will never take it, and its name would be lost to every later request."""
+    """The garbage collector never deletes it, so its name would be blocked for every later request."""
     async with stage.working(Scripted(pre_bind=refuse)):
         await stage.request_bind("owned", podName="pod", metadata=owned_by("pod", await stage.create_pod()))
-        await stage.request_bind("nobodys", podName="pod")
-        for name in ("owned", "nobodys"):
+        await stage.request_bind("ownerless", podName="pod")
+        for name in ("owned", "ownerless"):
             await stage.phase(name, "Failed")
     due = TTLController(stage.client, HOUR, stage.clock, page=1)
     assert await due.round() == 0
@@ -125,7 +125,7 @@ async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
         await wire.cut()
         with pytest.raises(InfrastructureError):
             await due.round()
-        await wire.mend()
+        await wire.restore()
         assert await due.round() == 3
         assert await due.round() == 0
     assert await decisionsleft(stage) == []
@@ -149,7 +149,7 @@ async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
     async with stage.working(binding=soon):
         await stage.create_pod()
         await stage.request_bind()
-        await stage.request_gone()
+        await stage.request_deleted()
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
 
 
@@ -158,7 +158,7 @@ async def test_zero_keeps_everything(stage: Stage) -> None:
 
 
 async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
-    """The API server stores whatever has the form of a time."""
+    """The API server stores every string with the format of a time."""
     await stage.create_pod()
     await stage.request_bind()
     odd = {"phase": "Succeeded", "completionTime": "0001-01-01T00:00:00+01:00"}
@@ -168,9 +168,9 @@ async def test_a_time_outside_pythons_range_ends_no_round(stage: Stage) -> None:
 
 
 def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, Any]:
-    """The Failed request of that number: each ended a second after the one before."""
+    """Return the Failed request of that number: each ended a second after the previous one."""
     ended = {"phase": "Failed", "completionTime": f"2026-01-01T11:00:{number:02}Z"}
-    raw = finished(ended, owner=owner, **metadata)
+    raw = completed(ended, owner=owner, **metadata)
     raw["metadata"]["name"] = f"decision-{number}"
     return raw
 
@@ -179,17 +179,17 @@ def failed(number: int, owner: str = "pod-uid", **metadata: Any) -> dict[str, An
 def test_only_the_newest_failed_requests_of_a_pod_are_kept(order: int) -> None:
     superseded = Superseded()
     found = [superseded.add(failed(number), NOW) for number in range(6)[::order]]
-    gone = {one["metadata"]["name"] for one in found if one is not None}
-    assert gone == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
+    deleted = {one["metadata"]["name"] for one in found if one is not None}
+    assert deleted == {f"decision-{number}" for number in range(6 - KEPT_FAILED)}
 
 
 @pytest.mark.parametrize(
     "crowd",
     [
         pytest.param([failed(n, owner=f"pod-{n}") for n in range(9)], id="of several pods"),
-        pytest.param([failed(n, owner="") for n in range(9)], id="without an owner: the TTL is for those"),
+        pytest.param([failed(n, owner="") for n in range(9)], id="without an owner: the TTL applies instead"),
         pytest.param([failed(n, finalizers=["example.com/keep"]) for n in range(9)], id="held by another client"),
-        pytest.param([finished(OLD) for _ in range(9)], id="not failed"),
+        pytest.param([completed(OLD) for _ in range(9)], id="not failed"),
     ],
 )
 def test_other_requests_are_not_superseded(crowd: list[dict[str, Any]]) -> None:

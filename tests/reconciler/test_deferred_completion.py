@@ -1,4 +1,4 @@
-"""With more requests than workers, pods get to their nodes first and are written about afterwards."""
+"""With more requests than workers, pods are bound first and their requests are completed later."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until, until_awaited
 
 NAMES = tuple(f"pod-{number:02}" for number in range(12))
-# At most two wait in line when the last ones are bound: those are finished at once.
+# At most two are queued when the last ones are bound: those are completed directly.
 TWO = Binding(workers=2, in_flight_timeout=NO_FLIGHT)
 
 
 class Held(Scripted):
-    """Has effects, and lets nobody past post_bind until told."""
+    """Has side effects, and blocks in post_bind until released."""
 
     def __init__(self) -> None:
         super().__init__(effects=True)
@@ -49,7 +49,7 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
     plugin = Held()
     async with stage.working(plugin, binding=TWO) as working:
         await all_but_the_last_bound(stage)
-        assert len(plugin.uids("post_bind")) <= 2, "a worker each"
+        assert len(plugin.uids("post_bind")) <= 2, "one per worker"
         assert working.sizes["deferredCompletions"] >= len(NAMES) - 6
         plugin.go.set()
         for name in NAMES:
@@ -62,7 +62,7 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
 
 
 async def defer(stage: Stage, plugin: Scripted) -> str:
-    """The name of one that is bound and has not been written about."""
+    """Return the name of a request that is bound and not completed."""
     in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
     return next(name for name in await bound(stage) if name not in in_hand)
 
@@ -76,7 +76,7 @@ async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(sta
         await stage.withdraw(name)
         assert (await stage.request(name))["metadata"]["deletionTimestamp"], "held by the finalizer"
         plugin.go.set()
-        await stage.request_gone(name)
+        await stage.request_deleted(name)
         for other in NAMES:
             if other != name:
                 await stage.phase(other, "Succeeded")
@@ -97,5 +97,5 @@ async def test_the_next_leader_finishes_what_was_put_off(stage: Stage) -> None:
                 await stage.phase(each, "Succeeded")
                 assert not (await stage.request(each))["metadata"].get("finalizers")
         first.go.set()
-    assert second.points(name) == ["post_bind"], "bound by the first, finished by the second"
+    assert second.points(name) == ["post_bind"], "bound by the first, completed by the second"
     assert second.uids("rollback") == []

@@ -1,7 +1,7 @@
-"""Looks at volumes while others write them: several processes, mirrors that lag, replies that are lost.
+"""Reads of volumes while other processes write them: several processes, stale caches, lost replies.
 
-The plugin runs in the test's own process against the real API server and the real volume controller; another process
-is another instance of it.
+The plugin runs in the test's process against the real API server and the real volume controller; another process is
+another instance of it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
 
 @pytest.fixture
 def storage(cluster: Cluster) -> Iterator[Storage]:
-    """The storage of this test, in a namespace of its own."""
+    """The storage of this test, in its own namespace."""
     made = Storage(LiveCluster(cluster, f"test-{uuid.uuid4().hex[:8]}"))
     cluster.make_namespace(made.live.namespace)
     made.make_class()
@@ -64,25 +64,25 @@ async def process(client: KubeClient) -> VolumeBinding:
 
 
 def context(storage: Storage, name: str, *claims: str) -> BindContext:
-    """Return an attempt for a pod that mounts the claims; neither pod nor request need be stored."""
+    """Return a context for a pod that mounts the claims; neither pod nor request need be stored."""
     namespace = storage.live.namespace
     request = decode_bind_request(stored(bind_request(name, "gpu-node-0", namespace, f"uid-{name}"), f"br-{name}"))
     mounted = stored(pod(name, namespace, volumes=mounts(*claims)), f"uid-{name}")
     log = logging.LoggerAdapter(logging.getLogger(__name__))
-    # An attempt's node is the reconciler's reduced view: identity and GPU labels.
+    # An attempt's node is the reconciler's trimmed view: identity and GPU labels.
     return BindContext(request, mounted, SEEN_NODE, 1, "a", SystemClock().now(), None, log)  # type: ignore[arg-type]
 
 
 async def bound_volume(storage: Storage, claim: str) -> str:
-    """Wait until the controller says Bound; returns the volume."""
+    """Wait until the controller reports Bound; returns the volume."""
     await until(lambda: storage.claim(claim)["status"].get("phase") == "Bound")
     return storage.volume_of(claim)
 
 
-async def settled(plugin: VolumeBinding, ctx: BindContext) -> Status:
-    """Look as often as it takes until there is more to say than that the controller is at it."""
+async def result_of(plugin: VolumeBinding, ctx: BindContext) -> Status:
+    """Repeat pre_bind until it no longer waits for the controller."""
     async with asyncio.timeout(DEADLINE_S):
-        while (status := await plugin.pre_bind(ctx)).code is Code.WAIT:  # noqa: ASYNC110 - nobody wakes it here
+        while (status := await plugin.pre_bind(ctx)).code is Code.WAIT:  # noqa: ASYNC110 - no wait index here
             await asyncio.sleep(0.02)
     return status
 
@@ -102,8 +102,8 @@ async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: 
     for name in claims[:-1]:
         storage.make_volume(name)
     processes = [await process(client) for _ in range(3)]
-    looks = [settled(processes[number % 3], context(storage, name, name)) for number, name in enumerate(claims)]
-    answers = await asyncio.gather(*looks)
+    binds = [result_of(processes[number % 3], context(storage, name, name)) for number, name in enumerate(claims)]
+    answers = await asyncio.gather(*binds)
     assert sorted(answer.code for answer in answers) == [Code.FATAL, *[Code.OK] * 5]
     (refused,) = (answer for answer in answers if answer.code is Code.FATAL)
     assert (refused.reason, refused.suggestion) == (Reason.VOLUME_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE)
@@ -112,7 +112,7 @@ async def test_processes_that_overlap_never_give_two_claims_one_volume(storage: 
 
 
 class Counting(KubeClient):
-    """Remembers which volumes it was to write, and which claims it has read."""
+    """Records the volumes that it was to write, and the claims that it has read."""
 
     written: list[str]
     read: list[str]
@@ -130,7 +130,7 @@ class Counting(KubeClient):
 
 @asynccontextmanager
 async def counting(cluster: Cluster) -> AsyncIterator[Counting]:
-    """The administrator's client, counting."""
+    """The administrator's client, with a record."""
     async with Counting(await load_access(cluster.kubeconfig)) as opened:
         client = cast(Counting, opened)
         client.written, client.read = [], []
@@ -144,7 +144,7 @@ async def test_pods_of_one_process_do_not_even_try_the_same_volume(storage: Stor
         storage.make_volume(name)
     async with counting(cluster) as client:
         plugin = await process(client)
-        answers = await asyncio.gather(*(settled(plugin, context(storage, name, name)) for name in claims))
+        answers = await asyncio.gather(*(result_of(plugin, context(storage, name, name)) for name in claims))
     assert {answer.code for answer in answers} == {Code.OK}
     assert sorted(client.written) == [storage.name(name) for name in claims]
 
@@ -154,16 +154,16 @@ async def test_pods_that_share_a_claim_agree_on_its_volume(storage: Storage, cli
     for short in ("a", "b", "c"):
         storage.make_volume(short)
     here, there = await process(client), await process(client)
-    looks = [settled(plugin, context(storage, f"p{n}", "data")) for n in range(4) for plugin in (here, there)]
-    assert {answer.code for answer in await asyncio.gather(*looks)} == {Code.OK}
+    binds = [result_of(plugin, context(storage, f"p{n}", "data")) for n in range(4) for plugin in (here, there)]
+    assert {answer.code for answer in await asyncio.gather(*binds)} == {Code.OK}
     volume = await bound_volume(storage, "data")
-    # All of them chose the same one: none of the others was written and had to be given back.
+    # All of them chose the same one: none of the others was written and had to be released.
     for short in {"a", "b", "c"} - {volume}:
         assert "claimRef" not in storage.volume(short)["spec"]
 
 
 async def mirror(plugin: VolumeBinding, client: KubeClient) -> list[tuple[Reflector, list[tuple[EventType, str]]]]:
-    """List what the plugin watches, once, as a watch that hangs from then on would leave it."""
+    """List what the plugin watches, once, as with a watch that hangs afterwards."""
     mirrors = []
     for source in plugin.event_sources():
         events: list[tuple[EventType, str]] = []
@@ -192,13 +192,13 @@ async def test_a_lagging_cache_costs_one_read_and_nothing_else(storage: Storage,
     storage.make_volume("a")
     plugin, other = await process(client), await process(client)
     await mirror(plugin, client)
-    # Taken by another process since: the mirror still shows it free.
-    assert (await settled(other, context(storage, "first", "first"))).code is Code.OK
-    refused = await settled(plugin, context(storage, "second", "second"))
+    # Bound by another process meanwhile: the cache still shows it free.
+    assert (await result_of(other, context(storage, "first", "first"))).code is Code.OK
+    refused = await result_of(plugin, context(storage, "second", "second"))
     assert refused.code is Code.FATAL
-    # Made since: the mirror does not show it, but its silence is not believed.
+    # Created meanwhile: it is not in the cache, which proves nothing.
     storage.make_volume("b")
-    assert (await settled(plugin, context(storage, "third", "third"))).code is Code.OK
+    assert (await result_of(plugin, context(storage, "third", "third"))).code is Code.OK
     assert await bound_volume(storage, "third") == "b"
 
 
@@ -212,7 +212,7 @@ async def test_a_mirror_that_lags_behind_several_volumes_hides_no_free_one(
     plugin, other = await process(client), await process(client)
     await mirror(plugin, client)
     for name in ("first", "second"):
-        assert (await settled(other, context(storage, name, name))).code is Code.OK
+        assert (await result_of(other, context(storage, name, name))).code is Code.OK
     status = await plugin.pre_bind(context(storage, "third", "third"))
     assert status.reasons == (f"claim third is being bound to volume {storage.name('c')}",)
 
@@ -222,15 +222,15 @@ async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storag
     storage.make_volume("v")
     async with counting(cluster) as client:
         plugin = await process(client)
-        (claims, told), *_ = await mirror(plugin, client)
+        (claims, events), *_ = await mirror(plugin, client)
         watching = asyncio.create_task(claims.run())
         try:
             c = context(storage, "pod", "data")
             assert (await plugin.pre_bind(c)).code is Code.WAIT
-            await until(lambda: (EventType.DELETED, "data") in told)
+            await until(lambda: (EventType.DELETED, "data") in events)
             assert await plugin.pre_bind(c) == Status.ok()
             assert client.read == ["data"], "before the volume was written, and never again"
-            # What happens after that is not shown to anybody.
+            # The caches receive no later event.
             assert await plugin.pre_bind(c) == Status.ok()
             assert client.read == ["data", "data"]
         finally:
@@ -240,7 +240,7 @@ async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storag
 
 async def test_what_is_mirrored_is_what_is_still_to_be_had(storage: Storage, client: KubeClient) -> None:
     plugin = await process(client)
-    (claims, told), (volumes, _), (classes, _) = await mirror(plugin, client)
+    (claims, events), (volumes, _), (classes, _) = await mirror(plugin, client)
     tasks = [asyncio.create_task(reflector.run()) for reflector in (claims, volumes, classes)]
     try:
         storage.make_claim("free")
@@ -249,8 +249,8 @@ async def test_what_is_mirrored_is_what_is_still_to_be_had(storage: Storage, cli
         storage.make_volume("free", size="3Gi")
         free, used = ObjectKey("", storage.name("free")), ObjectKey("", storage.name("used"))
         await until(lambda: free in volumes.store and used in volumes.store)
-        assert (await settled(plugin, context(storage, "pod", "used"))).code is Code.OK
-        await until(lambda: used not in volumes.store and (EventType.DELETED, "used") in told)
+        assert (await result_of(plugin, context(storage, "pod", "used"))).code is Code.OK
+        await until(lambda: used not in volumes.store and (EventType.DELETED, "used") in events)
         namespace = storage.live.namespace
         assert [key.name for key in claims.store if key.namespace == namespace] == ["free"]
         assert set(claims.store[ObjectKey(namespace, "free")]["metadata"]) == {
@@ -297,7 +297,7 @@ async def test_a_lost_reply_is_taken_up_where_it_was(
             await plugin.pre_bind(c)
         if crash:
             plugin, c = await process(client), context(storage, "pod", "one", "two")
-        assert await settled(plugin, c) == Status.ok()
+        assert await result_of(plugin, c) == Status.ok()
     assert await bound_volume(storage, "one") != await bound_volume(storage, "two")
     # One volume for each claim, and none that was kept in vain.
     kept = [short for short in ("a", "b", "spare") if storage.volume(short)["spec"].get("claimRef")]
@@ -328,8 +328,8 @@ async def test_a_missing_right_is_named(storage: Storage, cluster: Cluster) -> N
 async def test_a_deleted_node_is_reported(storage: Storage, client: KubeClient) -> None:
     storage.make_claim()
     c = context(storage, "pod", "data")
-    gone = {"metadata": {"name": "no-such-node", "resourceVersion": "1"}}
-    c = BindContext(c.request, c.pod, gone, 1, "a", c.deadline, client, c.log)
+    absent = {"metadata": {"name": "no-such-node", "resourceVersion": "1"}}
+    c = BindContext(c.request, c.pod, absent, 1, "a", c.deadline, client, c.log)
     status = await (await process(client)).pre_bind(c)
     assert (status.reason, status.suggestion) == (Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
 
@@ -338,7 +338,7 @@ async def test_requests_that_are_done_leave_nothing_in_memory(storage: Storage, 
     storage.make_claim()
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
-    assert (await settled(plugin, c)).code is Code.OK
+    assert (await result_of(plugin, c)).code is Code.OK
     assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (1, 1)
     await plugin.forget(c.request.key)
     assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (0, 0)
