@@ -101,7 +101,7 @@ def costs(axes: Axes, figures: Figures) -> bool:
         text = "white" if color == OURS else "black"
         axes.bar_label(bars, [f"{value:.1f}" for value in values], label_type="center", color=text)
         left = [before + value for before, value in zip(left, values, strict=True)]
-    _finish(axes, "Where a bind's time goes", "ms of CPU per bind", max(left, default=1) * 1.25)
+    _finish(axes, "CPU time of a bind", "ms of CPU per bind", max(left, default=1) * 1.25)
     axes.invert_yaxis()
     axes.legend(frameon=False)
     return bool(rows)

@@ -1,6 +1,6 @@
 """Random pods with every kind of GPU annotation, from a seed, all of them valid to the API server itself.
 
-Only then a denial is the policy's: validation comes first.
+Only then a denial is the policy's: validation precedes it.
 """
 
 import random

@@ -1,6 +1,6 @@
 """The crash matrix: one scenario, disturbed at every possible point, must always end in the same state.
 
-The points are counted, not listed (``points``): the undisturbed run goes through the proxy, and each of its requests
+The points are counted, not listed (``points``): the undisturbed run uses the proxy, and each of its requests
 is a point for each applicable way of disturbing.
 
     BEFORE_REPLY  the API server has executed a write; the reconciler is killed before it receives the reply

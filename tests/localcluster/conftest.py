@@ -1,4 +1,4 @@
-"""Fixtures of the local cluster's own tests: stand-ins for binaries, and one real cluster.
+"""Fixtures of the local cluster's own tests: scripts in place of binaries, and one real cluster.
 
 It is not the cluster that other tests share: these tests stop and pause its API server.
 """
@@ -23,7 +23,7 @@ def quiet() -> Progress:
 
 @pytest.fixture
 def make_script() -> MakeScript:
-    """Writes an executable shell script, as a stand-in for a binary."""
+    """Writes an executable shell script, in place of a binary."""
 
     def make(path: Path, body: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)

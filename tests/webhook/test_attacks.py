@@ -1,7 +1,7 @@
 """The real process under the chart's memory limit, and callers without credentials that try to stop it.
 
-Each attack comes from one address. During the attack, requests from another address must be answered, and the process
-must survive every attack. The limit is a memory cgroup where one can be created, else a limit of the address space,
+Each attack is sent from one address. Requests from another address must be answered meanwhile, and the process must
+survive every attack. The limit is a memory cgroup where one can be created, else a limit of the address space,
 which is stricter: it also counts pages that are never used.
 """
 

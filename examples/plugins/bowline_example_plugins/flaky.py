@@ -18,11 +18,11 @@ class FlakyConfig(PluginConfig):
     """Arguments of the plugin."""
 
     annotation: Annotated[str, Field(min_length=1)] = "example.bowline.dev/fail-attempts"
-    """Annotation of the pod that says how many attempts are to fail."""
+    """Annotation of the pod: how many attempts must fail."""
 
 
 class Flaky(Plugin):
-    """Fails as often as the pod's annotation says, then lets it through."""
+    """Fails as often as the pod's annotation requires, then binds."""
 
     name = "example_flaky"
     config_model = FlakyConfig

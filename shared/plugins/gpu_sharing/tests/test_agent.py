@@ -11,7 +11,7 @@ from shared.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_devi
 
 
 class DriverError(Exception):
-    """Stands in for NVML's own error."""
+    """Replaces NVML's own error."""
 
 
 @dataclass
