@@ -89,14 +89,14 @@ def installed(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)
-def test_what_the_accounts_may_do(
+def test_the_accounts_may(
     installed: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
 ) -> None:
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
     assert may(installed, user, verb, resource, **where) is allowed
 
 
-def test_who_may_view_a_namespace_may_view_its_requests_and_no_more(installed: Cluster) -> None:
+def test_viewers_of_a_namespace_may_only_view_its_requests(installed: Cluster) -> None:
     installed.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default")
     requests = f"{names.GROUP}:{names.PLURAL}"
     # A controller adds the right to the role "view"; each attempt is a request, no sleep.

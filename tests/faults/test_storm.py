@@ -54,5 +54,7 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
         pytest.param({"phase": "Pending"}, ASKED, pods(), "not ended", id="in progress"),
     ],
 )
-def test_judgement(status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str) -> None:
+def test_the_end_of_a_request_is_checked(
+    status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str
+) -> None:
     assert judge({"spec": {"podName": "p"}, "status": status}, asked, {"deleted"}, found) == verdict

@@ -78,7 +78,7 @@ SYNTHETIC = pytest.param({"containers": LIMITED}, extended(EXTENDED), id="extend
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
-async def test_a_crash_after_any_write_is_taken_up_and_given_back(
+async def test_the_next_process_continues_and_releases_after_a_crash_at_any_write(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Crash after the nth write of pre_bind, continue; after the nth of rollback, continue; nothing is left."""
@@ -130,7 +130,7 @@ def of_host(*names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
-async def test_devices_that_the_node_cannot_use_are_not_taken(
+async def test_devices_that_the_node_cannot_use_are_not_reserved(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Their labels are read live; the reconciler caches few of them."""
@@ -148,7 +148,7 @@ async def test_devices_that_the_node_cannot_use_are_not_taken(
     assert await plugin.pre_bind(context) == Status.ok()
 
 
-async def test_what_is_taken_given_back_and_waited_for_is_counted(case: Case) -> None:
+async def test_reservations_releases_and_waits_are_counted(case: Case) -> None:
     registry = CollectorRegistry()
     plugin = await new_plugin(case.client, registry)
     await case.create(claim("one"))
@@ -207,7 +207,7 @@ async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster
     assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
 
 
-async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
+async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
@@ -223,7 +223,7 @@ async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, c
     assert (await case.claim())["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
 
 
-async def test_the_claims_of_a_pod_that_is_bound_after_all_are_never_given_back(case: Case) -> None:
+async def test_the_claims_of_a_bound_pod_are_never_released(case: Case) -> None:
     """The context may be older than the bind: the pod in the API counts."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
@@ -246,7 +246,7 @@ async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
     assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
 
 
-async def test_a_claim_being_deleted_is_final(case: Case) -> None:
+async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
     body = claim("one")
     body["metadata"]["finalizers"] = ["example.com/keep"]
     await case.create(body)

@@ -104,7 +104,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("written", REFUSED)
-def test_refuses_what_the_api_server_refuses(written: Any) -> None:
+def test_rejects_what_the_api_server_rejects(written: Any) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(written)
 
@@ -120,7 +120,7 @@ def test_refuses_what_the_api_server_refuses(written: Any) -> None:
         pytest.param("1e2147483647", "1e2147483647", id="a giant is not spelled out"),
     ],
 )
-def test_what_is_stored_has_thousandths(written: str, stored: str) -> None:
+def test_stored_quantities_have_thousandths(written: str, stored: str) -> None:
     assert as_stored(parse_quantity(written)) == Decimal(stored)
 
 

@@ -127,7 +127,7 @@ def test_allowed_topologies(terms: Any, admitted: bool) -> None:
         ),
     ],
 )
-def test_labels_are_read_only_where_a_selector_speaks_of_them(selector: Any, read: bool) -> None:
+def test_only_labels_in_a_selector_are_read(selector: Any, read: bool) -> None:
     assert reads_labels(selector) is read
 
 

@@ -56,7 +56,7 @@ def test_revert_restores_the_original(changed: tuple[dict[str, Any], MutableObje
 
 
 @given(OBJECTS, VALUES)
-def test_setting_the_same_again_records_nothing(before: dict[str, Any], value: Any) -> None:
+def test_setting_an_equal_value_records_nothing(before: dict[str, Any], value: Any) -> None:
     target = MutableObject(before)
     target.set(value, "x")
     mark = target.checkpoint()
@@ -149,7 +149,7 @@ def test_a_recorded_value_does_not_change_with_the_object() -> None:
 
 
 @pytest.mark.parametrize("tokens", [("x",), ("new", "x"), ("list",)])
-def test_a_value_that_is_no_json_is_refused_and_changes_nothing(tokens: tuple[str, ...]) -> None:
+def test_a_value_that_is_not_json_is_rejected_and_changes_nothing(tokens: tuple[str, ...]) -> None:
     target = MutableObject({"x": 1, "list": [1]})
     change = target.append if tokens == ("list",) else target.set
     with pytest.raises(TypeError):

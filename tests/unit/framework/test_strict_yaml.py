@@ -42,17 +42,17 @@ def test_merge_keys_may_be_overridden() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "x: {a: 1, b: 2, a: 3}", "1: a\n'1': b"])
-def test_a_key_given_twice_is_refused_with_its_line(text: str) -> None:
+def test_a_key_given_twice_is_rejected_with_its_line(text: str) -> None:
     with pytest.raises(yaml.MarkedYAMLError, match="given twice") as caught:
         load(text)
     assert caught.value.problem_mark is not None
 
 
 @pytest.mark.parametrize("text", ["!!python/object:os.system {}", "!custom x"])
-def test_tags_are_refused(text: str) -> None:
+def test_tags_are_rejected(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         load(text)
 
 
-def test_aliases_that_repeat_little_are_taken() -> None:
+def test_aliases_that_repeat_little_are_accepted() -> None:
     assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}

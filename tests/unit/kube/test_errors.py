@@ -45,7 +45,7 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
         pytest.param(301, "", ApiError, id="a redirect is not followed"),
     ],
 )
-def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -> None:
+def test_class_of_a_reply(code: int, reason: str, expected: type[KubeError]) -> None:
     error = from_response(code, {}, status(code, reason, name="a"))
     assert type(error) is expected
     assert isinstance(error, (ApiError, InfrastructureError))
@@ -66,7 +66,7 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
         pytest.param(from_response(500, {}, status(500, message="etcdserver: no leader")), True, id="etcd's trouble"),
     ],
 )
-def test_whether_a_write_may_be_done_all_the_same(error: InfrastructureError, expected: bool) -> None:
+def test_whether_a_failed_write_may_have_been_executed(error: InfrastructureError, expected: bool) -> None:
     assert error.may_have_been_applied is expected
 
 
@@ -111,7 +111,7 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected:
         pytest.param("", b"", "the reply has no", id="nothing"),
     ],
 )
-def test_an_answer_that_is_no_status(content_type: str, body: bytes, expected: str) -> None:
+def test_a_reply_that_is_not_a_status(content_type: str, body: bytes, expected: str) -> None:
     error = from_response(502, {"Content-Type": content_type}, body)
     assert isinstance(error, errors.ServerError)
     assert error.status is not None
@@ -153,7 +153,7 @@ def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:
         pytest.param({}, id="an empty Status"),
     ],
 )
-def test_a_mangled_status_is_an_internal_error(raw: dict[str, Any]) -> None:
+def test_a_malformed_status_is_an_internal_error(raw: dict[str, Any]) -> None:
     assert isinstance(errors.from_status(errors.decode_status(raw)), errors.ServerError)
 
 

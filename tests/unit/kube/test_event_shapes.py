@@ -36,7 +36,7 @@ def test_golden_event() -> None:
     }
 
 
-def test_every_text_is_cut_to_what_the_api_server_takes() -> None:
+def test_every_text_is_cut_to_the_api_servers_limits() -> None:
     event = EventNote(POD, "R" * 200, "ü" * 1000, action="A" * 200)
     body = event_body(event, "n", "i" * 200, NOW)
     assert (len(body["reason"]), len(body["action"]), len(body["reportingInstance"])) == (128, 128, 128)

@@ -68,7 +68,7 @@ async def test_a_binding_is_sent_at_most_twice(
     assert (result.last_unknown is not None) is bool(replies)
 
 
-async def test_the_second_post_waits_for_as_long_as_a_5xx_asks() -> None:
+async def test_the_second_post_waits_for_the_retry_after_of_a_5xx() -> None:
     client = Replies(STOPPING_SERVER)
     assert (await post(client)).outcome is BindOutcome.BOUND
     first, second = client.sent

@@ -143,7 +143,7 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
     ],
 )
-def test_final_failures(observed: Observed, reason: Reason) -> None:
+def test_terminal_failures(observed: Observed, reason: Reason) -> None:
     assert fails(reason, decide(observed, SETTINGS))
 
 
@@ -192,7 +192,7 @@ LATER_THAN_FIRST = RequeueAfter(
         ),
     ],
 )
-def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
+def test_rollbacks_for_one_pod_run_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
     assert decide(observed, SETTINGS) == expected
 
 
@@ -200,7 +200,7 @@ def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
     return seen(pod=replace(POD, gated=True), times=Times(timedelta(days=9), waited, watched))
 
 
-def test_a_gated_pod_is_waited_for_until_it_has_waited_long_enough() -> None:
+def test_a_gated_pod_is_awaited_until_the_wait_timeout() -> None:
     decision = decide(gated(timedelta()), SETTINGS)
     assert isinstance(decision, Wait)
     assert decision.left == timedelta(seconds=600), "the age of the request does not count"
@@ -268,12 +268,12 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
         ),
     ],
 )
-def test_what_cannot_be_taken_back_is_not_decided_on_a_stores_word(observed: Observed, target: Target) -> None:
+def test_irreversible_decisions_need_live_reads(observed: Observed, target: Target) -> None:
     assert decide(replace(observed, live=frozenset()), SETTINGS) == ReadLive(target)
     assert not isinstance(decide(observed, SETTINGS), ReadLive)
 
 
-def test_a_first_attempt_asks_nothing() -> None:
+def test_a_first_attempt_needs_no_live_read() -> None:
     assert decide(seen(live=frozenset()), SETTINGS) == Attempt()
 
 
@@ -322,7 +322,9 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
         ),
     ],
 )
-def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, Any], reason: Reason) -> None:
+def test_an_upper_row_has_priority_over_a_lower_one(
+    upper: dict[str, Any], lower: dict[str, Any], reason: Reason
+) -> None:
     assert fails(reason, decide(replace(seen(), **(lower | upper)), SETTINGS))
 
 
@@ -345,7 +347,7 @@ def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expe
     assert must_cancel(request(), standing, pod) is expected
 
 
-def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
+def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     observed = seen(served=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
     decision = decide(observed, SETTINGS)
     assert isinstance(decision, Fail)

@@ -33,7 +33,7 @@ def bound() -> DeferredBind:
         pytest.param(5, MAX_DEFERRED, False, id="too many are put off already"),
     ],
 )
-def test_a_finish_is_put_off_where_others_are_not_bound_yet(ready: int, kept: int, defer: bool) -> None:
+def test_a_completion_is_deferred_while_others_are_not_bound(ready: int, kept: int, defer: bool) -> None:
     waiting = [5]
     afterwards = DeferredCompletions(lambda: waiting[0], workers=4)
     for number in range(kept):
@@ -68,7 +68,7 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         pytest.param(request("9", status={"phase": "Failed"}), None, id="another leader has ended it"),
     ],
 )
-def test_what_is_finished_later_is_the_request_as_it_is_now(shown: BindRequest | None, version: str | None) -> None:
+def test_a_deferred_completion_uses_the_current_request(shown: BindRequest | None, version: str | None) -> None:
     memory = RequestState(ObjectUID("request-uid"))
     memory.replaces(request(), request("8"))
     latest = memory.latest(shown)

@@ -63,5 +63,5 @@ def test_how_long_a_binding_may_take_effect(
         pytest.param(CREATED + SECOND, True, id="it is older than the newest"),
     ],
 )
-def test_what_another_process_may_have_worked_on(newest: datetime | None, existed: bool) -> None:
+def test_requests_that_another_process_may_have_processed(newest: datetime | None, existed: bool) -> None:
     assert existed_before(request(), newest) is existed

@@ -42,7 +42,7 @@ def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
     assert extended(failing, 20, last_success=3.0, deferred=False).own
 
 
-def test_what_is_the_requests_own_stays_so() -> None:
+def test_a_request_keeps_its_own_failures() -> None:
     own = streak([0, 0.2, 0.6, 11])
     assert extended(own, 12, NEVER, deferred=True).own
 

@@ -43,7 +43,7 @@ class TestAnswers:
         assert after["metadata"].pop("labels") == {"marked": "yes"}
         assert after == before
 
-    def test_a_denial_has_every_fault_in_message_and_causes(self) -> None:
+    def test_a_denial_has_every_error_in_message_and_causes(self) -> None:
         response = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a,b"})))
         assert response == {
             "uid": "uid-1",
@@ -71,7 +71,7 @@ class TestAnswers:
             "auditAnnotations": {"decision": "refused", "rules": "marker/bad"},
         }
 
-    def test_a_single_fault_is_the_message(self) -> None:
+    def test_a_single_error_is_the_message(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
         assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
 
@@ -213,7 +213,7 @@ class TestMalformed:
             pytest.param(review(pod(containers="x")), "spec.containers", id="containers that are a string"),
         ],
     )
-    def test_what_can_be_answered_is_refused_with_the_path(self, document: Any, path: str) -> None:
+    def test_a_review_with_a_uid_is_denied_with_the_path(self, document: Any, path: str) -> None:
         response = answer(Hook.VALIDATE_PODS, document)
         assert not response["allowed"]
         assert response["status"]["details"]["causes"][0]["field"].startswith(path)

@@ -139,11 +139,11 @@ class TestWhatIsWritten:
         assert (made.active, made.upcoming) == (YOUNG, STRANGER)
         assert set(made.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
 
-    def test_who_knows_nothing_keeps_trusted_what_is_published(self) -> None:
+    def test_a_new_replica_keeps_the_published_certificates_trusted(self) -> None:
         made = after(Action.CREATE, Observed(None, published=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
 
-    def test_a_known_signer_that_has_ended_is_no_help(self) -> None:
+    def test_an_expired_signer_is_not_used(self) -> None:
         made = after(Action.REPAIR, Observed(CaState(None), known=state(ENDED)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
@@ -178,7 +178,7 @@ def test_when_a_leaf_is_signed(
     assert leaf_due(leaf, signer, [known.certificate for known in trusted], now, LIVES) is due
 
 
-def test_out_of_sight_of_the_secret_a_leaf_is_renewed_only_when_it_would_end() -> None:
+def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() -> None:
     assert not leaf_due_unseen(LEAF, NOW + 6 * DAY)
     assert leaf_due_unseen(LEAF, NOW + 6.9 * DAY)
 
@@ -246,7 +246,7 @@ def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedel
         world.now += pause
 
 
-def test_three_years_of_three_replicas_have_no_untrusted_moment() -> None:
+def test_three_replicas_are_trusted_throughout_three_years() -> None:
     world, replicas = World(), [Replica() for _ in range(3)]
     lived(world, replicas, 3 * YEAR, DAY / 2)
     assert world.taken.count(Action.SWITCH) == 4
@@ -278,7 +278,7 @@ def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -
         pytest.param(state(None, STRANGER), id="left with another one to come"),
     ],
 )
-def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> None:
+def test_no_change_of_the_secret_costs_a_call(done: CaState | None) -> None:
     world, replicas = World(), [Replica(), Replica()]
     lived(world, replicas, 3 * DAY, HOUR)
     for _ in range(3):
@@ -289,7 +289,7 @@ def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> N
 
 
 @pytest.mark.parametrize("jump", [2 * HOUR, 10 * DAY, 2 * YEAR, -2 * HOUR, -10 * DAY, -2 * YEAR])
-def test_after_a_jump_of_the_clock_one_turn_makes_it_good(jump: timedelta) -> None:
+def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> None:
     world, replicas = World(), [Replica(), Replica()]
     lived(world, replicas, 3 * DAY, HOUR)
     world.now += jump

@@ -81,7 +81,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_a_bad_template_is_rejected_with_a_path_into_it(kind: str) -> None:
+def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
     assert judged(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
 
 
@@ -94,7 +94,7 @@ def test_a_kind_that_is_not_configured_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
-def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -> None:
+def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> None:
     refused = verdict(workload(kind), None, kind)
     warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
     warned = verdict(workload(kind), None, kind, warn)
@@ -122,23 +122,23 @@ def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -
         pytest.param(None, True, id="no owner"),
     ],
 )
-def test_what_a_judged_controller_makes_passes(owners: Any, refused: bool) -> None:
+def test_objects_of_a_validated_controller_are_allowed(owners: Any, refused: bool) -> None:
     assert bool(judged(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
 
 
-def test_what_makes_a_kind_that_is_not_configured_is_judged() -> None:
+def test_objects_of_a_kind_that_is_not_configured_are_validated() -> None:
     raw = workload("Job", ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))
     assert not verdict(raw, None, "Job", Settings()).allowed
 
 
 class TestUpdate:
-    def test_an_unchanged_template_passes_whatever_is_in_it(self) -> None:
+    def test_an_unchanged_template_is_allowed(self) -> None:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["replicas"] = 5
         assert judged(new, old) == []
 
-    def test_a_changed_template_is_judged_as_a_whole(self) -> None:
+    def test_a_changed_template_is_validated_completely(self) -> None:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
@@ -147,7 +147,7 @@ class TestUpdate:
     def test_a_workload_that_is_being_deleted_passes(self) -> None:
         assert judged(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
 
-    def test_an_old_object_of_any_shape_is_only_different(self) -> None:
+    def test_an_old_object_of_any_shape_counts_as_different(self) -> None:
         assert judged(workload("Deployment"), {"spec": "x"}) == ["spec.template.metadata.annotations[bad]"]
 
 
@@ -196,11 +196,11 @@ def group(*indexes: int) -> list[str]:
         pytest.param(ray_cluster(BAD), {"metadata": {}}, group(0), id="an old object without a spec"),
     ],
 )
-def test_of_several_templates_only_those_that_change_are_judged(new: Any, old: Any, paths: list[str]) -> None:
+def test_only_changed_templates_are_validated(new: Any, old: Any, paths: list[str]) -> None:
     assert judged(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
 
 
-def test_scaling_one_group_beside_an_old_fault_passes() -> None:
+def test_scaling_one_group_beside_an_old_error_is_allowed() -> None:
     old = ray_cluster(BAD, GOOD)
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
@@ -214,7 +214,7 @@ def deep_template() -> dict[str, Any]:
     return {**template(BAD), "deep": deep}
 
 
-def test_templates_nested_too_deeply_to_compare_are_judged_after_a_move() -> None:
+def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> None:
     old, new = ray_cluster(None, GOOD), ray_cluster(GOOD, None)
     old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
     new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
