@@ -96,7 +96,7 @@ async def post_binding(client: KubeClient, pod: Object, node: str) -> None:
             "name": metadata["name"],
             "namespace": NAMESPACE,
             "uid": metadata["uid"],
-            # The second stands for the request's UID: only the size of the write counts.
+            # The second replaces the request's UID: only the size of the write counts.
             "annotations": {names.RECEIVED_RESOURCE_TYPE: "Regular", names.PREPARED_FOR: metadata["uid"]},
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},

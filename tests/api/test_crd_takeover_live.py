@@ -40,7 +40,7 @@ def taken_over() -> Iterator[Cluster]:
         cluster.wait_established(name)
         cluster.api.post(ALL, bind_request("old", BAD))
         cluster.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
-        # A changed schema comes into force a little later; each attempt is a request, no sleep.
+        # A changed schema is in force a little later; each attempt is a request, no sleep.
         while accepts(cluster):
             pass
         yield cluster

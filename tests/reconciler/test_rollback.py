@@ -367,7 +367,7 @@ async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
         await stage.request_deleted()
-    # Repeated if the label's write came in between.
+    # Repeated if the label's write was concurrent.
     assert plugin.points("pod").count("rollback") >= 1
 
 

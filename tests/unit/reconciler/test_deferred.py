@@ -30,7 +30,7 @@ def bound() -> DeferredBind:
         pytest.param(4, 0, False, id="one worker for each waiting request"),
         pytest.param(5, 0, True, id="more wait than there are workers"),
         pytest.param(5, MAX_DEFERRED - 1, True, id="the last one there is room for"),
-        pytest.param(5, MAX_DEFERRED, False, id="too many are put off already"),
+        pytest.param(5, MAX_DEFERRED, False, id="too many are deferred already"),
     ],
 )
 def test_a_completion_is_deferred_while_others_are_not_bound(ready: int, kept: int, defer: bool) -> None:
