@@ -235,8 +235,8 @@ OPTIONAL = [
         {("validating", "bindings"): ("/validate/bindings", "Ignore", 2, None, BOUND)},
         id="binding_guard sees both ways to bind",
     ),
-    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="but not without its gate"),
-    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="and not switched off"),
+    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="binding_guard without its gate"),
+    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="binding_guard disabled"),
 ]
 
 

@@ -183,7 +183,9 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
         pytest.param(
             {"config": {"plugins": [{"name": "binding_guard"}]}}, {"nodes"}, id="no requests without the feature gate"
         ),
-        pytest.param({"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="nor without the plugin"),
+        pytest.param(
+            {"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="no requests without the plugin"
+        ),
         pytest.param(
             {"config": {"featureGates": {"BindingGuard": True}, "plugins": [{"name": "binding_guard"}]}},
             {"nodes", "bindrequests"},

@@ -21,10 +21,10 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 REFUSED = [
-    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section is refused"),
-    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key is refused"),
-    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process is refused"),
-    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="no Service's name begins so"),
+    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section"),
+    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key"),
+    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process"),
+    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="not a valid name of a Service"),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
     pytest.param({"webhook": {"replicas": None}}, "/webhook", "replicas", id="no number of replicas at all"),
     pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
@@ -71,7 +71,7 @@ REFUSED = [
     pytest.param({"log": {"level": "trace"}}, "/log/level", "debug", id="unknown log level"),
     pytest.param({"config": {"scheduler": "x"}}, "/config", "scheduler", id="an unknown configuration key"),
     pytest.param({"config": {"schedulerNames": []}}, "/config/schedulerNames", "minItems", id="no scheduler at all"),
-    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers taken away"),
+    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers removed"),
     pytest.param(
         {"config": {"schedulerNames": ["a'] || true"]}},
         "/config/schedulerNames/0",

@@ -24,7 +24,7 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "asked", "found", "verdict"),
     [
-        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is there"),
+        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is on its node"),
         pytest.param({"phase": "Succeeded"}, ASKED, pods(), "UNTRUE Succeeded", id="the pod is unbound"),
         pytest.param(
             {"phase": "Succeeded"}, ASKED, pods("node-b"), "UNTRUE Succeeded", id="the pod is on another node"

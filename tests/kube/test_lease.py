@@ -331,7 +331,7 @@ async def test_a_short_outage_costs_nothing(
 @pytest.mark.parametrize(
     ("patch", "lost"),
     [
-        pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken by force"),
+        pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken over by force"),
         pytest.param({"metadata": {"labels": {"x": "y"}}}, False, id="only a label added"),
         pytest.param({"spec": {"holderIdentity": ""}}, False, id="holder cleared by another client"),
     ],

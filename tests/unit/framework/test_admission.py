@@ -161,13 +161,11 @@ class TestScope:
         [
             pytest.param(pod(annotations={"bad": "x"}), "kube-system", id="kube-system is never in scope"),
             pytest.param(pod(annotations={"bad": "x"}), "bowline-system", id="Bowline's own namespace is not"),
-            pytest.param(pod(annotations={"bad": "x"}), "excluded", id="nor is one that the configuration excludes"),
-            pytest.param(pod("other", annotations={"bad": "x"}), "team", id="nor are pods of other schedulers"),
-            pytest.param(pod(None, annotations={"bad": "x"}), "team", id="nor pods that name no scheduler"),
-            pytest.param(pod("", annotations={"bad": "x"}), "team", id="nor pods that name an empty one"),
-            pytest.param(
-                pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="nor mirror pods, which run anyway"
-            ),
+            pytest.param(pod(annotations={"bad": "x"}), "excluded", id="a namespace that the configuration excludes"),
+            pytest.param(pod("other", annotations={"bad": "x"}), "team", id="a pod of another scheduler"),
+            pytest.param(pod(None, annotations={"bad": "x"}), "team", id="a pod without a scheduler name"),
+            pytest.param(pod("", annotations={"bad": "x"}), "team", id="a pod with an empty scheduler name"),
+            pytest.param(pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="a mirror pod"),
         ],
     )
     def test_out_of_scope_pods_pass_unchanged(self, raw: dict[str, Any], namespace: str) -> None:

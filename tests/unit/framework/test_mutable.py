@@ -91,7 +91,7 @@ def test_setting_an_equal_value_records_nothing(before: dict[str, Any], value: A
             [{"op": "replace", "path": "/list/1/x", "value": 1}],
             id="an index leads into an array",
         ),
-        pytest.param({"x": 1}, ("x",), [], id="what is there already is not written again"),
+        pytest.param({"x": 1}, ("x",), [], id="an equal value is not written"),
     ],
 )
 def test_set(before: dict[str, Any], tokens: tuple[str | int, ...], operations: list[PatchOperation]) -> None:
@@ -125,7 +125,9 @@ def test_a_checkpoint_reverts_only_later_changes() -> None:
     ("before", "operations"),
     [
         pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array is added whole"),
-        pytest.param({"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="so does a null one"),
+        pytest.param(
+            {"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="a null array is replaced"
+        ),
         pytest.param(
             {"list": [0]},
             [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-", "value": {}}],

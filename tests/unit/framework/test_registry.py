@@ -53,8 +53,8 @@ def test_enabled_built_ins_have_their_order() -> None:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        pytest.param([{"name": "off"}], ["one", "off", LAST], id="one that is off is switched on, in its place"),
-        pytest.param([{"name": "one", "enabled": False}], [LAST], id="one that is on is switched off"),
+        pytest.param([{"name": "off"}], ["one", "off", LAST], id="a disabled one is enabled, in its place"),
+        pytest.param([{"name": "one", "enabled": False}], [LAST], id="an enabled one is disabled"),
         pytest.param([{"name": "two"}], ["one", "two", LAST], id="a third-party one is before the last"),
         pytest.param(
             [{"name": "three"}, {"name": "two"}], ["one", "three", "two", LAST], id="two of them in the file's order"
@@ -123,7 +123,7 @@ def _broken() -> PluginClass:
             settings({"name": "one", "args": {"size": "x"}}), 'plugins[0].args.size: "x": ', id="args of a wrong type"
         ),
         pytest.param(settings({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"),
-        pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is no class"),
+        pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"),
         pytest.param(settings({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
         pytest.param(settings(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
         pytest.param(
@@ -149,7 +149,7 @@ def test_an_error_of_the_configuration_is_reported(wanted: Settings, expected: s
             ["requires plugin b, which is not enabled"],
             id="a required one is missing",
         ),
-        pytest.param([plugin("a", after=("b",))], [], id="one to come after may be missing"),
+        pytest.param([plugin("a", after=("b",))], [], id="an absent one in after"),
         pytest.param(
             [plugin("a", requires=("b",)), plugin("b", after=("a",))],
             ["in a circle: a -> b -> a"],

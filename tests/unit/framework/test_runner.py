@@ -212,9 +212,9 @@ UNAVAILABLE, BUSY = (
 @pytest.mark.parametrize(
     ("failures", "code", "after"),
     [
-        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="the API server alone"),
-        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="of several waits asked for the longest"),
-        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
+        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="only the API server"),
+        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="the longest of several retry-after times"),
+        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="the API server and the plugin"),
     ],
 )
 async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: Code, after: int | None) -> None:

@@ -18,7 +18,7 @@ def load(text: str) -> Any:
         pytest.param("2026-01-01", "2026-01-01", id="a date is a string"),
         pytest.param("22:22", "22:22", id="also in the form of a time"),
         pytest.param("1e3", 1000.0, id="an exponent makes a number"),
-        pytest.param(".5", 0.5, id="so does a leading point"),
+        pytest.param(".5", 0.5, id="a leading point"),
         pytest.param("0755", 493, id="a leading zero is octal"),
         pytest.param("0x1f", 31, id="hexadecimal"),
         pytest.param("yes", True, id="yes is true"),

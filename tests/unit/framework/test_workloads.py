@@ -179,8 +179,8 @@ FOUND = [
     pytest.param(
         "spec.nested[*].a.*.t", ["spec.nested[0].a[x].t", "spec.nested[1].a[y].t"], id="one within the other"
     ),
-    pytest.param("spec.absent.template", [], id="nothing there"),
-    pytest.param("spec.null", [], id="null there"),
+    pytest.param("spec.absent.template", [], id="an absent field"),
+    pytest.param("spec.null", [], id="a null field"),
     pytest.param("spec.null.template", [], id="nothing below null"),
     pytest.param("spec.text.template", [], id="nothing below a string"),
     pytest.param("spec.text[*].template", [], id="a string is no list"),

@@ -96,7 +96,7 @@ def test_golden_texts() -> None:
         pytest.param(
             ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="another pod"
         ),
-        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="refused by a policy"),
+        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="rejected by a policy"),
         pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
     ],
 )

@@ -103,8 +103,8 @@ async def test_an_exec_plugin_without_an_expiry_runs_again_only_when_its_token_i
 @pytest.mark.parametrize(
     ("expiry", "token"),
     [
-        pytest.param("2000-01-01T00:00:00Z", "token-2", id="one that has run out is renewed"),
-        pytest.param("2999-01-01T00:00:00Z", "token-1", id="one that holds is kept"),
+        pytest.param("2000-01-01T00:00:00Z", "token-2", id="an expired token is renewed"),
+        pytest.param("2999-01-01T00:00:00Z", "token-1", id="a valid token is kept"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # of the kubernetes package

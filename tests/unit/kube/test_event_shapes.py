@@ -65,7 +65,7 @@ def test_names(regarding: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("other", "same"),
     [
-        pytest.param(EventNote(POD, "Bound", "n"), True, id="the same again"),
+        pytest.param(EventNote(POD, "Bound", "n"), True, id="an equal note"),
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
         pytest.param(EventNote(POD, "Bound", "m"), False, id="another note"),
         pytest.param(EventNote(POD, "BindingRetry", "n"), False, id="another reason"),

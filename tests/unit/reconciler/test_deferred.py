@@ -28,7 +28,7 @@ def bound() -> DeferredBind:
     [
         pytest.param(0, 0, False, id="no request waits"),
         pytest.param(4, 0, False, id="one worker for each waiting request"),
-        pytest.param(5, 0, True, id="more wait than there are workers"),
+        pytest.param(5, 0, True, id="more waiting requests than workers"),
         pytest.param(5, MAX_DEFERRED - 1, True, id="the last one there is room for"),
         pytest.param(5, MAX_DEFERRED, False, id="too many are deferred already"),
     ],
@@ -60,8 +60,8 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("shown", "version"),
     [
-        pytest.param(request(), "8", id="the watch shows what was there before our last write"),
-        pytest.param(request("8"), "8", id="the watch shows our last write"),
+        pytest.param(request(), "8", id="the cache has the version before our last write"),
+        pytest.param(request("8"), "8", id="the cache has our last write"),
         pytest.param(request("9"), "9", id="an irrelevant later write"),
         pytest.param(None, None, id="it has left the watch"),
         pytest.param(request("9", metadata=DELETING), None, id="it is being deleted"),

@@ -32,7 +32,7 @@ def request(**status: Any) -> BindRequest:
         pytest.param(request(), POD, UNKNOWN, 40, id="one of this process has no reply"),
         pytest.param(request(), POD, (LIMIT, None), 0, id="its time is over"),
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
-        pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="that time is over too"),
+        pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="the second interval has ended, too"),
         pytest.param(request(), POD, (20 * SECOND, 50 * SECOND), 40, id="the last one counts"),
         pytest.param(
             request(conditions=[{"type": "RolledBack", "status": "False"}]),

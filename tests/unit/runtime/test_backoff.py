@@ -51,7 +51,7 @@ def test_success_of_an_unknown_key_has_no_effect() -> None:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        pytest.param(30.0, 30.5, id="what was asked for, and the jitter on top"),
+        pytest.param(30.0, 30.5, id="the requested time plus jitter"),
         pytest.param(0.2, 0.4, id="at most twice what was asked for"),
     ],
 )

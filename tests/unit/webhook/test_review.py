@@ -104,8 +104,12 @@ class TestHooks:
     @pytest.mark.parametrize(
         ("hook", "document", "allowed"),
         [
-            pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="a bad pod is refused when mutated"),
-            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="and when validated"),
+            pytest.param(
+                Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at mutation"
+            ),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at validation"
+            ),
             pytest.param(
                 Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="a change that makes it invalid"
             ),
@@ -135,13 +139,13 @@ class TestHooks:
                 Hook.VALIDATE_WORKLOADS,
                 review(deployment({"bad": "x"}), group="apps", kind="Deployment"),
                 False,
-                id="a workload with a bad template is refused",
+                id="a workload with an invalid template is denied",
             ),
             pytest.param(
                 Hook.VALIDATE_BIND_REQUESTS,
                 review(bind_request(podUID="other"), group="scheduling.run.ai", kind="BindRequest"),
                 False,
-                id="a request that contradicts its owner is refused",
+                id="a request that contradicts its owner is denied",
             ),
         ],
     )

@@ -60,9 +60,9 @@ ROWS = [
         Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a removal"
     ),
     # --- writes of others ---
-    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is mangled"),
+    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is malformed"),
     pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
-    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is mangled, the next one is there"),
+    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is malformed, the next one exists"),
     pytest.param(Observed(CaState(YOUNG, None, ())), Action.FIX, id="the bundle is emptied"),
     pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.FIX, id="the signer not in it"),
     pytest.param(
@@ -70,8 +70,8 @@ ROWS = [
         Action.FIX,
         id="the next signer is not in the bundle",
     ),
-    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="another pair was put there"),
-    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has ended anyway"),
+    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="the Secret has another pair"),
+    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has expired"),
     pytest.param(
         Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)),
         Action.FIX,
@@ -84,7 +84,7 @@ ROWS = [
     pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
     pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
     pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
-    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one was made by a clock ahead of ours"),
+    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one is from a clock ahead of ours"),
     pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
     pytest.param(
         Observed(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
@@ -166,8 +166,8 @@ LEAVES = [
     pytest.param(None, ENDED, [ENDED], NOW, False, id="the first, of a signer that has ended"),
     pytest.param(LEAF, NEXT, [YOUNG, NEXT], NOW, True, id="another signer, trusted by all"),
     pytest.param(LEAF, NEXT, [YOUNG], NOW, False, id="another signer that the API server does not trust"),
-    pytest.param(LEAF, NEXT, [YOUNG], NOW + 6 * DAY, False, id="the same, even when a renewal is due"),
-    pytest.param(LEAF, NEXT, [YOUNG], NOW + 7 * DAY, True, id="the same, when there is nothing left to lose"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 6 * DAY, False, id="an untrusted signer, even when a renewal is due"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 7 * DAY, True, id="at its end it is renewed in any case"),
 ]
 
 

@@ -109,16 +109,18 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
     ("owners", "refused"),
     [
         pytest.param(owned_by("Deployment", "apps/v1"), False, id="a ReplicaSet of a Deployment passes"),
-        pytest.param(owned_by("CronJob", "batch/v1"), False, id="so does what a CronJob makes"),
-        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="and what a configured kind makes"),
+        pytest.param(owned_by("CronJob", "batch/v1"), False, id="a Job of a CronJob"),
+        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="an object of a configured kind"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
-        pytest.param(owned_by("Pod", "v1"), False, id="and what belongs to a pod, which was judged itself"),
+        pytest.param(owned_by("Pod", "v1"), False, id="an object of a pod, which was validated itself"),
         pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="the only validated object of its chain"),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
-        pytest.param(owned_by("Deployment", "apps/v1", controller=False), True, id="nor does a mere owner"),
-        pytest.param([{}], True, id="nor an owner without a kind"),
+        pytest.param(
+            owned_by("Deployment", "apps/v1", controller=False), True, id="an owner that is not the controller"
+        ),
+        pytest.param([{}], True, id="an owner without a kind"),
         pytest.param(None, True, id="no owner"),
     ],
 )
@@ -173,15 +175,15 @@ def group(*indexes: int) -> list[str]:
     ("new", "old", "paths"),
     [
         pytest.param(ray_cluster(BAD, BAD), None, group(0, 1), id="a new object: every template"),
-        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="beside an old fault a good template"),
-        pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="beside an old fault a new one"),
+        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="a valid template beside an old error"),
+        pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="a new error beside an old one"),
         pytest.param(
             ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old error in a changed template"
         ),
-        pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="one put in before the old fault"),
-        pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="one taken out before the old fault"),
+        pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="a template inserted before the old error"),
+        pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="a template removed before the old error"),
         pytest.param(ray_cluster(BAD, GOOD), ray_cluster(GOOD, BAD), [], id="two that changed places"),
-        pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="a further copy of the old fault"),
+        pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="another copy of the old error"),
         pytest.param(
             ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
         ),
@@ -225,7 +227,7 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
     ("raw", "paths"),
     [
         pytest.param({"metadata": {}, "spec": {}}, [], id="without a template the API server decides"),
-        pytest.param({"metadata": {}, "spec": {"template": None}}, [], id="so it does with a null one"),
+        pytest.param({"metadata": {}, "spec": {"template": None}}, [], id="a null template"),
         pytest.param(
             {"metadata": {}, "spec": {"template": "x"}}, ["spec.template"], id="a template that is a string"
         ),
@@ -241,7 +243,7 @@ def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
     "spec",
     [
         pytest.param({"jobTemplate": "nightly"}, id="a field called as one of a CronJob"),
-        pytest.param({"jobTemplate": {"spec": []}}, id="the same, and what is in it"),
+        pytest.param({"jobTemplate": {"spec": []}}, id="such a field, malformed inside"),
         pytest.param(None, id="none"),
         pytest.param("x", id="a string"),
     ],

@@ -48,7 +48,7 @@ def asked(user: str = "alice", namespace: str = "team", *requested: ObjectKey) -
             ObjectKey("bowline-system", "pod"),
             asked("alice", "bowline-system", ObjectKey("bowline-system", "pod")),
             True,
-            id="nor is our own namespace",
+            id="our own namespace",
         ),
     ],
 )

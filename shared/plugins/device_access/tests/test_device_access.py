@@ -60,10 +60,14 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param({"name": "main"}, [VOID], id="a container without a GPU sees none"),
         pytest.param(env(OTHER), [OTHER, VOID], id="other variables are unchanged"),
         pytest.param(env(VOID), [VOID], id="one with void is unchanged"),
-        pytest.param(env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="none will do, too"),
+        pytest.param(
+            env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="the value none is accepted"
+        ),
         pytest.param(env({"name": NAME, "value": ""}), [VOID], id="an empty value is not left to the image"),
-        pytest.param(env({"name": NAME}), [VOID], id="nor is one that is not there"),
-        pytest.param(env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="nor one from nowhere"),
+        pytest.param(env({"name": NAME}), [VOID], id="an entry without a value"),
+        pytest.param(
+            env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="an entry with a null valueFrom"
+        ),
         pytest.param(
             env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would override void is dropped"
         ),
@@ -83,7 +87,7 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param(
             {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}},
             None,
-            id="nor is one that names a device class",
+            id="a device class as a resource",
         ),
     ],
 )

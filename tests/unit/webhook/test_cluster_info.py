@@ -44,8 +44,8 @@ def node(**labels: str) -> dict[str, Any]:
         pytest.param([{"metadata": {}}, node(role="web")], 0, 0, id="nodes without GPUs"),
         pytest.param([node(count="8", memory="81920"), node(count="4")], 8, 1, id="the largest counts"),
         pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
-        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="what is no number is none"),
-        pytest.param([node(count="9" * 30)], 0, 0, id="nor is what no machine has"),
+        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="values that are not numbers"),
+        pytest.param([node(count="9" * 30)], 0, 0, id="an impossible number"),
         pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
     ],
 )
