@@ -161,7 +161,7 @@ def test_a_bound_claim_and_one_to_check() -> None:
     assert check_claim(WANTED, bound, POD) == Bound(bound)
     mine = claim("pod-scratch", meta=owned())
     assert check_claim(SCRATCH, mine, POD) == mine
-    # The annotation counts, whatever its value; without it the controller has not finished.
+    # The annotation counts, whatever its value; without it the controller is not done.
     half = claim(volumeName="v")
     assert check_claim(WANTED, half, POD) == half
 
