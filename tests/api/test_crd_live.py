@@ -107,7 +107,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("body", "field", "word"), REFUSED)
-def test_a_bad_spec_is_refused_with_its_field(
+def test_an_invalid_spec_is_rejected_with_its_field(
     crd_cluster: Cluster, body: dict[str, Any], field: str, word: str
 ) -> None:
     message = denial(crd_cluster, body)
@@ -115,25 +115,25 @@ def test_a_bad_spec_is_refused_with_its_field(
     assert word in message
 
 
-def test_an_object_without_a_spec_is_refused(crd_cluster: Cluster) -> None:
+def test_an_object_without_a_spec_is_rejected(crd_cluster: Cluster) -> None:
     sent = bind_request("bad", {})
     del sent["spec"]
     with pytest.raises(ApiError, match="spec: Required value"):
         crd_cluster.api.post(ALL, sent)
 
 
-def test_all_faults_are_reported_together(crd_cluster: Cluster) -> None:
+def test_all_errors_are_reported_together(crd_cluster: Cluster) -> None:
     message = denial(crd_cluster, {"receivedGPU": {"count": -1, "portion": "2"}, "backoffLimit": -1})
     for field in ("spec.podName", "spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
         assert f"{field}:" in message
 
 
-def test_a_field_of_a_newer_scheduler_is_dropped_and_not_refused(crd_cluster: Cluster) -> None:
+def test_a_field_of_a_newer_scheduler_is_dropped(crd_cluster: Cluster) -> None:
     stored = crd_cluster.api.post(ALL, bind_request("newer", spec(somethingNew={"a": 1})))
     assert stored["spec"] == spec()
 
 
-def test_a_misspelt_field_is_refused_to_who_asks_for_strictness(crd_cluster: Cluster) -> None:
+def test_a_misspelt_field_is_rejected_under_strict_validation(crd_cluster: Cluster) -> None:
     with pytest.raises(ApiError, match=r'unknown field "spec\.selectedNod"'):
         crd_cluster.api.post(ALL + STRICT, bind_request("typo", spec(selectedNod="x")))
 
@@ -199,7 +199,7 @@ def test_the_decision_cannot_change(crd_cluster: Cluster, field: str, value: Any
     assert f"spec: Forbidden: cannot change: {field}; a decision cannot be changed" in str(refused.value)
 
 
-def test_all_that_has_changed_is_named(crd_cluster: Cluster) -> None:
+def test_all_changed_fields_are_reported(crd_cluster: Cluster) -> None:
     crd_cluster.api.post(ALL, bind_request("fixed", spec()))
     with pytest.raises(ApiError, match="cannot change: podName selectedNode;"):
         crd_cluster.api.patch(f"{ALL}/fixed", {"spec": {"podName": "b", "selectedNode": "b", "backoffLimit": 2}})
@@ -226,7 +226,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize("patch", ALLOWED)
-def test_what_is_not_the_decision_may_change(crd_cluster: Cluster, patch: dict[str, Any]) -> None:
+def test_fields_outside_the_decision_may_change(crd_cluster: Cluster, patch: dict[str, Any]) -> None:
     crd_cluster.api.post(ALL, bind_request("open", {**EVERYTHING, "backoffLimit": 1}))
     crd_cluster.api.patch(f"{ALL}/open", patch)
     # No controller here removes a finalizer, which would keep the object.

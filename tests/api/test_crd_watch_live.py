@@ -60,7 +60,9 @@ BAD_STATUS = [
 
 
 @pytest.mark.parametrize(("status", "field"), BAD_STATUS)
-def test_a_bad_status_is_refused_with_its_field(crd_cluster: Cluster, status: dict[str, Any], field: str) -> None:
+def test_an_invalid_status_is_rejected_with_its_field(
+    crd_cluster: Cluster, status: dict[str, Any], field: str
+) -> None:
     crd_cluster.api.post(ALL, bind_request("odd", spec()))
     with pytest.raises(ApiError) as refused:
         crd_cluster.api.patch(f"{ALL}/odd/status", {"status": status})

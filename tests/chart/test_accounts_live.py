@@ -220,7 +220,7 @@ RECONCILER_MAY_NOT = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), RECONCILER_MAY)
-def test_the_reconciler_can(judge: Judge, method: str, path: str, body: Any) -> None:
+def test_the_reconciler_may(judge: Judge, method: str, path: str, body: Any) -> None:
     assert judge.denial(judge.as_user(RECONCILER), method, path + DRY, body) == ""
 
 
@@ -253,5 +253,5 @@ def test_an_agent_cannot_change(judge: Judge, own_uid: str, path: str, body: Any
     assert named in denial
 
 
-def test_an_agents_token_that_was_issued_to_no_pod_is_worth_nothing(judge: Judge) -> None:
+def test_an_agents_token_without_a_pod_has_no_rights(judge: Judge) -> None:
     assert "issued to that pod" in judge.denial(judge.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)

@@ -205,7 +205,7 @@ CREATES = [
 
 
 @pytest.mark.parametrize(("path", "body", "mutating", "validating"), CREATES)
-def test_which_creations_are_judged(
+def test_creations_call_these_hooks(
     armed: tuple[str, Cluster], path: str, body: Any, mutating: str | None, validating: str | None
 ) -> None:
     word, cluster = armed
@@ -260,7 +260,7 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("change", "path"), UPDATES)
-def test_which_changes_are_judged(armed: tuple[str, Cluster], change: tuple[str, Any], path: str | None) -> None:
+def test_updates_call_these_hooks(armed: tuple[str, Cluster], change: tuple[str, Any], path: str | None) -> None:
     word, cluster = armed
     verb = {"mutating": "/mutate", "validating": "/validate"}[word]
     expected = path.replace("*", verb) if path else None
@@ -269,7 +269,7 @@ def test_which_changes_are_judged(armed: tuple[str, Cluster], change: tuple[str,
     assert called(cluster, "PATCH", *change) == expected
 
 
-def test_subresources_that_bind_evict_and_delete_are_never_held_back(armed: tuple[str, Cluster]) -> None:
+def test_binding_eviction_and_deletion_call_no_hook(armed: tuple[str, Cluster]) -> None:
     _, cluster = armed
     binding = {
         "apiVersion": "v1",

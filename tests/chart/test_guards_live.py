@@ -110,7 +110,7 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("user", "method", "path", "body", "named"), DENIED)
-def test_what_holds_a_device_cannot_be_changed_by(
+def test_objects_that_hold_a_device_cannot_be_changed_by(
     judge: Judge, user: str, method: str, path: str, body: Any, named: str
 ) -> None:
     denial = judge.denial(judge.as_user(user), method, path + DRY, body)
@@ -119,6 +119,6 @@ def test_what_holds_a_device_cannot_be_changed_by(
 
 
 @pytest.mark.parametrize(("user", "method", "path", "body"), ALLOWED)
-def test_what_the_guards_leave_alone(judge: Judge, user: str, method: str, path: str, body: Any) -> None:
+def test_the_guards_allow(judge: Judge, user: str, method: str, path: str, body: Any) -> None:
     client = judge.as_user(user) if user else judge.cluster.api
     assert judge.denial(client, method, path + DRY, body) == ""

@@ -58,7 +58,7 @@ def test_hooks_are_those_of_the_table_and_no_others(rendered: Rendered) -> None:
 
 
 @pytest.mark.parametrize("values", PRESETS)
-def test_what_holds_for_every_hook_under_every_preset(chart: Chart, values: dict[str, Any]) -> None:
+def test_every_hook_meets_the_invariants_under_every_preset(chart: Chart, values: dict[str, Any]) -> None:
     for _, hook in chart.render(values).hooks():
         assert hook["sideEffects"] == "None"
         assert hook["matchPolicy"] == "Equivalent"
@@ -144,7 +144,7 @@ def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered
     assert f"'{DEFAULT_SCHEDULER}'" in found["validating", "pods", "ours"]
 
 
-def test_controllers_whose_objects_pass_are_the_kinds_that_are_judged(rendered: Rendered) -> None:
+def test_controllers_whose_objects_pass_are_the_validated_kinds(rendered: Rendered) -> None:
     (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-judged-kind"])
     judged = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
     assert set(kinds) == judged | {"v1/Pod"}
@@ -175,7 +175,7 @@ def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> N
 OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[*].t"]}
 
 
-def test_a_kind_of_ones_own_gets_one_too(chart: Chart) -> None:
+def test_an_own_kind_gets_a_hook(chart: Chart) -> None:
     rendered = chart.render({"config": {"workloads": [OWN]}})
     row = ("/validate/workloads", "Ignore", 3, None, {"a.b": (("owns",), BOTH)})
     assert table(rendered) == TABLE | {("validating", "owns.a.b.workloads"): row}
@@ -198,7 +198,7 @@ def test_a_built_in_kind_needs_no_further_hook(chart: Chart) -> None:
         pytest.param({**OWN, "group": "", "kind": "Job"}, "Job is known: leave out", id="more of a known kind"),
     ],
 )
-def test_a_kind_that_the_processes_would_refuse_is_not_rendered(chart: Chart, entry: Any, message: str) -> None:
+def test_a_kind_that_the_processes_reject_is_not_rendered(chart: Chart, entry: Any, message: str) -> None:
     with pytest.raises(CommandError, match=rf"config\.workloads\[1\]: {message}"):
         chart.render({"config": {"workloads": [{"kind": "JobSet"}, entry]}})
 
@@ -235,8 +235,8 @@ OPTIONAL = [
         {("validating", "bindings"): ("/validate/bindings", "Ignore", 2, None, BOUND)},
         id="binding_guard sees both ways to bind",
     ),
-    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="but not without its gate"),
-    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="and not switched off"),
+    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="binding_guard without its gate"),
+    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="binding_guard disabled"),
 ]
 
 

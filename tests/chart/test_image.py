@@ -44,7 +44,7 @@ def test_the_user_is_the_charts(rendered: Rendered) -> None:
 
 
 @pytest.mark.parametrize("folder", ["cli", "reconciler", "shared", "webhook"])
-def test_what_the_wheel_is_made_of_reaches_the_build(folder: str) -> None:
+def test_sources_of_the_wheel_are_in_the_build_context(folder: str) -> None:
     ignore = (Path(__file__).parents[2] / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert "*" in ignore
     assert f"!{folder}" in ignore

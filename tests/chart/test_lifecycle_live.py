@@ -91,7 +91,7 @@ def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(r
     assert exists(cluster, f"{REQUESTS}/kept"), "a second install adopts the CRD that the first one left"
 
 
-def test_an_upgrade_leaves_the_ca_alone_that_the_webhook_wrote(release: Release) -> None:
+def test_an_upgrade_keeps_the_ca_that_the_webhook_wrote(release: Release) -> None:
     """A chart that renders the field would conflict with its owner, or overwrite it and break every call."""
     cluster = release.cluster
     release.install()

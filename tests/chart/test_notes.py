@@ -83,7 +83,7 @@ CASES = [
         NAMESPACE,
         {"serves the pods of: a.", "judges nothing in: kube-system, bowline-system, b."},
         set(),
-        id="what the configuration contains",
+        id="the configuration",
     ),
 ]
 

@@ -92,7 +92,7 @@ def test_every_policy_has_one_binding_fails_closed_and_denies(rendered: Rendered
     assert len(rendered.of_kind(BINDING)) == len(policies(rendered))
 
 
-def test_a_policy_of_an_account_judges_that_account_alone(rendered: Rendered) -> None:
+def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> None:
     accounts = {"reconciler": f"{NAMESPACE}:bowline-reconciler", "agent": "kai-resource-reservation:" * 2}
     for name in ACCOUNTS:
         (condition,) = rendered.get(POLICY, name)["spec"]["matchConditions"]

@@ -97,7 +97,7 @@ def expected(body: Any, settings: Policy) -> str | None:
     return f"422: {messages[0]}" if messages else None
 
 
-def test_the_policy_and_the_python_rules_refuse_the_same_pods_in_the_same_words(armed: Armed) -> None:
+def test_the_policy_and_the_python_rules_deny_the_same_pods_with_the_same_message(armed: Armed) -> None:
     refused = 0
     for body in random_pods(seed=20, count=COUNT):
         wanted = expected(body, armed.settings)
@@ -134,11 +134,11 @@ EXTREMES = [
 
 
 @pytest.mark.parametrize("body", EXTREMES)
-def test_extremes_are_judged_within_a_policys_cost_and_message_limits(armed: Armed, body: Any) -> None:
+def test_extreme_values_stay_within_the_limits_of_cost_and_message(armed: Armed, body: Any) -> None:
     assert armed.refusal(body) == expected(body, armed.settings)
 
 
-def test_every_rule_of_the_policy_refuses_some_generated_pod() -> None:
+def test_every_rule_of_the_policy_denies_some_generated_pod() -> None:
     pods = random_pods(seed=20, count=300)
     found = {
         fault.rule
@@ -161,7 +161,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize(("body", "path"), PASSING)
-def test_what_the_policy_leaves_alone(armed: Armed, body: Any, path: str) -> None:
+def test_the_policy_does_not_apply_to(armed: Armed, body: Any, path: str) -> None:
     assert armed.refusal(body, path) is None
 
 

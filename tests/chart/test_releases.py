@@ -31,7 +31,7 @@ def test_a_release_without_a_webhook_has_nothing_of_it(chart: Chart, mode: str) 
     assert not [name for _, name in rendered.by_kind if "webhook" in name]
 
 
-def test_a_release_without_a_webhook_judges_its_own_accounts_alone(chart: Chart) -> None:
+def test_a_release_without_a_webhook_limits_only_its_own_accounts(chart: Chart) -> None:
     """Its guards would deny the writes of the other release's reconciler, and vice versa."""
     rendered = chart.render(SHARD, release="shard")
     found = {policy["metadata"]["name"] for policy in rendered.of_kind("ValidatingAdmissionPolicy")}
@@ -58,7 +58,7 @@ def test_two_charts_of_one_release_select_no_pods_of_each_other(chart: Chart) ->
         assert not [s for s in selectors(here) for labels in pods if s.items() <= labels.items()]
 
 
-def test_selectors_of_a_release_without_a_name_of_its_own_stay_as_they_were(rendered: Rendered) -> None:
+def test_selectors_of_a_release_without_an_override_do_not_change(rendered: Rendered) -> None:
     """A Deployment's selector cannot be changed: with another one no upgrade would be possible."""
     for selector in selectors(rendered):
         component = selector["app.kubernetes.io/component"]
@@ -83,11 +83,11 @@ def ingress(rendered: Rendered, name: str) -> list[tuple[str, Any]]:
     return [(rule["ports"][0]["port"], rule.get("from")) for rule in policy.get("ingress") or ()]
 
 
-def test_no_network_policy_unless_asked_for(rendered: Rendered) -> None:
+def test_no_network_policy_by_default(rendered: Rendered) -> None:
     assert not rendered.of_kind("NetworkPolicy")
 
 
-def test_a_network_policy_admits_the_given_peers_alone(chart: Chart) -> None:
+def test_a_network_policy_admits_only_the_given_peers(chart: Chart) -> None:
     given = {"enabled": True, "apiServers": PEERS, "monitoring": MONITORING}
     rendered = chart.render({"networkPolicy": given})
     assert ingress(rendered, "webhook") == [("https", PEERS), ("metrics", MONITORING)]
@@ -120,7 +120,7 @@ def test_the_namespace_of_reservations_admits_restricted_pods_only(rendered: Ren
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_the_secret_of_the_authority_has_no_data_to_be_undone(rendered: Rendered) -> None:
+def test_the_secret_of_the_ca_is_rendered_without_data(rendered: Rendered) -> None:
     secret = rendered.get("Secret", "bowline-ca")
     assert secret["type"] == "Opaque"
     assert not {"data", "stringData", "immutable"} & set(secret)

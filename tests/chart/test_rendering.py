@@ -53,7 +53,7 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
 
 
 @pytest.mark.parametrize("word", ["123", "1e3", "0x1f", "true", "null", "on"])
-def test_a_name_that_yaml_takes_for_something_else_stays_a_name(chart: Chart, word: str) -> None:
+def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, word: str) -> None:
     tls = {"mode": "secret", "secretName": word, "clientCASecret": word}
     process = {"priorityClassName": word}
     config = {"gpuSharing": {"reservationNamespace": word, "fakeGPUs": True}}
@@ -254,7 +254,7 @@ def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> N
         pytest.param({"mode": "cert-manager"}, "bowline-webhook-tls", id="from cert-manager"),
     ],
 )
-def test_a_certificate_from_elsewhere_is_mounted(chart: Chart, tls: dict[str, str], secret: str) -> None:
+def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secret: str) -> None:
     rendered = chart.render({"webhook": {"tls": tls}})
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "tls"]
@@ -286,7 +286,7 @@ def test_cert_manager_makes_the_certificate_and_publishes_its_ca(chart: Chart) -
         }
 
 
-def test_cert_manager_takes_the_issuer_that_is_named(chart: Chart) -> None:
+def test_cert_manager_uses_the_given_issuer(chart: Chart) -> None:
     issuer = {"name": "corporate", "kind": "ClusterIssuer"}
     rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "issuerRef": issuer}}})
     assert not rendered.of_kind("Issuer")
@@ -294,7 +294,7 @@ def test_cert_manager_takes_the_issuer_that_is_named(chart: Chart) -> None:
     assert leaf["spec"]["issuerRef"] == {**issuer, "group": "cert-manager.io"}
 
 
-def test_only_callers_of_the_given_authorities_are_answered(chart: Chart) -> None:
+def test_only_callers_with_certificates_of_the_given_cas_are_accepted(chart: Chart) -> None:
     rendered = chart.render({"webhook": {"tls": {"clientCASecret": "callers"}}})
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     (mount,) = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "client-ca"]
@@ -338,7 +338,7 @@ def test_a_rollout_and_a_drain_leave_a_webhook_that_answers(chart: Chart, render
     assert not chart.render(LOCAL).of_kind("PodDisruptionBudget")
 
 
-def test_a_kubelet_gives_the_reconciler_the_time_that_its_stop_may_take(rendered: Rendered) -> None:
+def test_the_grace_period_covers_the_reconcilers_stop(rendered: Rendered) -> None:
     pod = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]
     steps = WORK + 2 * MOMENT
     assert pod["terminationGracePeriodSeconds"] > steps.total_seconds()

@@ -115,7 +115,7 @@ def test_without_shares_there_are_no_rights_for_them(chart: Chart, config: dict[
         pytest.param("createServiceAccount", "ServiceAccount", id="the account"),
     ],
 )
-def test_what_another_chart_has_made_already_is_left_to_it(chart: Chart, key: str, kind: str) -> None:
+def test_objects_of_another_chart_are_not_created(chart: Chart, key: str, kind: str) -> None:
     kept = chart.render().get(kind, RESERVATIONS)
     assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert (kind, RESERVATIONS) not in chart.render({"reservation": {key: False}}).by_kind
@@ -138,7 +138,7 @@ def test_no_right_is_a_wildcard_and_none_on_secrets_is_without_a_name(chart: Cha
         pytest.param({"mode": "cert-manager"}, {"get", "list", "watch"}, id="cert-manager publishes it"),
     ],
 )
-def test_with_a_certificate_from_elsewhere_there_is_no_right_on_secrets(
+def test_with_a_given_certificate_there_is_no_right_on_secrets(
     chart: Chart, tls: dict[str, str], verbs: set[str]
 ) -> None:
     rendered = chart.render({"webhook": {"tls": tls}})
@@ -155,7 +155,7 @@ def test_with_a_certificate_from_elsewhere_there_is_no_right_on_secrets(
         pytest.param("volume_binding", ("/persistentvolume", "storage.k8s.io/"), id="no rights on volumes"),
     ],
 )
-def test_a_plugin_that_is_switched_off_gets_no_rights(chart: Chart, plugin: str, prefixes: tuple[str, ...]) -> None:
+def test_a_disabled_plugin_gets_no_rights(chart: Chart, plugin: str, prefixes: tuple[str, ...]) -> None:
     def held(values: dict[str, Any]) -> list[str]:
         found = rights(chart.render(values).get("ClusterRole", "bowline-reconciler"))
         return [f"{group}/{resource}" for group, resource, _ in found if f"{group}/{resource}".startswith(prefixes)]
@@ -183,7 +183,9 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
         pytest.param(
             {"config": {"plugins": [{"name": "binding_guard"}]}}, {"nodes"}, id="no requests without the feature gate"
         ),
-        pytest.param({"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="nor without the plugin"),
+        pytest.param(
+            {"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="no requests without the plugin"
+        ),
         pytest.param(
             {"config": {"featureGates": {"BindingGuard": True}, "plugins": [{"name": "binding_guard"}]}},
             {"nodes", "bindrequests"},
@@ -191,7 +193,7 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
         ),
     ],
 )
-def test_what_the_webhook_reads_besides_its_configurations(chart: Chart, values: Any, read: set[str]) -> None:
+def test_the_webhook_may_read(chart: Chart, values: Any, read: set[str]) -> None:
     found = rights(chart.render(values).get("ClusterRole", "bowline-webhook"))
     others = {resource: verbs for (group, resource, _), verbs in found.items() if group != ADMISSION}
     assert others == {resource: {"list", "watch"} for resource in read}

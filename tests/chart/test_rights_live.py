@@ -22,41 +22,86 @@ MAY = [
     pytest.param(WEBHOOK, "patch", MUTATING, {"name": "other"}, False, id="the webhook patches no mutating one"),
     pytest.param(WEBHOOK, "create", MUTATING, {}, False, id="the webhook creates no mutating configuration"),
     pytest.param(WEBHOOK, "patch", POLICIES, {"name": "x"}, False, id="the webhook changes no policy"),
-    pytest.param(WEBHOOK, "list", ADMISSION, {}, False, id="and sees no other configuration"),
+    pytest.param(WEBHOOK, "list", ADMISSION, {}, False, id="the webhook lists no configurations"),
     pytest.param(WEBHOOK, "get", ":pods", {}, False, id="the webhook reads no pods"),
     pytest.param(WEBHOOK, "watch", ":nodes", {}, True, id="it follows the nodes' labels"),
-    pytest.param(WEBHOOK, "watch", f"{names.GROUP}:bindrequests", {}, False, id="and no requests, unguarded"),
+    pytest.param(
+        WEBHOOK,
+        "watch",
+        f"{names.GROUP}:bindrequests",
+        {},
+        False,
+        id="the webhook watches no requests without the guard",
+    ),
     pytest.param(WEBHOOK, "get", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook reads no secrets"),
     pytest.param(
-        WEBHOOK, "update", ":secrets", {"name": "bowline-ca", "namespace": NAMESPACE}, True, id="but its CA's"
+        WEBHOOK,
+        "update",
+        ":secrets",
+        {"name": "bowline-ca", "namespace": NAMESPACE},
+        True,
+        id="the webhook updates its CA's Secret",
     ),
-    pytest.param(WEBHOOK, "get", ":secrets", {"name": "bowline-ca"}, False, id="and not elsewhere"),
+    pytest.param(
+        WEBHOOK,
+        "get",
+        ":secrets",
+        {"name": "bowline-ca"},
+        False,
+        id="the webhook reads no such Secret in another namespace",
+    ),
     pytest.param(WEBHOOK, "create", ":secrets", {"namespace": NAMESPACE}, False, id="the webhook creates no Secret"),
     pytest.param(WEBHOOK, "delete", ":secrets", {"namespace": NAMESPACE}, False, id="it deletes none"),
     pytest.param(RECONCILER, "create", ":pods/binding", {}, True, id="the reconciler binds pods"),
     pytest.param(RECONCILER, "patch", ":pods/status", {}, True, id="the reconciler writes a pod's condition"),
-    pytest.param(RECONCILER, "patch", ":pods", {}, True, id="and the labels of a sharing pod"),
-    pytest.param(RECONCILER, "create", ":pods", {}, False, id="but makes no pod"),
-    pytest.param(RECONCILER, "delete", ":pods", {}, False, id="and deletes none"),
-    pytest.param(RECONCILER, "delete", ":pods", RESERVED, True, id="but those that reserve a device"),
+    pytest.param(RECONCILER, "patch", ":pods", {}, True, id="the reconciler patches the labels of a sharing pod"),
+    pytest.param(RECONCILER, "create", ":pods", {}, False, id="the reconciler creates no pod"),
+    pytest.param(RECONCILER, "delete", ":pods", {}, False, id="the reconciler deletes no pod"),
+    pytest.param(RECONCILER, "delete", ":pods", RESERVED, True, id="the reconciler deletes reservation pods"),
     pytest.param(RECONCILER, "get", ":configmaps", {}, True, id="it writes the ConfigMaps of a share"),
-    pytest.param(RECONCILER, "list", ":configmaps", {}, False, id="but sees no others"),
-    pytest.param(RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False, id="it makes no requests"),
+    pytest.param(RECONCILER, "list", ":configmaps", {}, False, id="the reconciler lists no ConfigMaps"),
+    pytest.param(
+        RECONCILER, "create", f"{names.GROUP}:bindrequests", {}, False, id="the reconciler creates no requests"
+    ),
     pytest.param(RECONCILER, "patch", f"{names.GROUP}:bindrequests/status", {}, True, id="it reports on them"),
     pytest.param(
         RECONCILER, "update", LEASES, {"name": RECONCILER, "namespace": NAMESPACE}, True, id="it renews its Lease"
     ),
     pytest.param(
-        RECONCILER, "update", LEASES, {"name": "other", "namespace": NAMESPACE}, False, id="but no other Lease"
+        RECONCILER,
+        "update",
+        LEASES,
+        {"name": "other", "namespace": NAMESPACE},
+        False,
+        id="the reconciler renews no other Lease",
     ),
     pytest.param(
-        RECONCILER, "delete", LEASES, {"name": RECONCILER, "namespace": NAMESPACE}, True, id="it may own its Lease"
+        RECONCILER,
+        "delete",
+        LEASES,
+        {"name": RECONCILER, "namespace": NAMESPACE},
+        True,
+        id="the reconciler may set the owner of its Lease",
     ),
     pytest.param(
-        RECONCILER, "delete", LEASES, {"name": "other", "namespace": NAMESPACE}, False, id="but delete no other"
+        RECONCILER,
+        "delete",
+        LEASES,
+        {"name": "other", "namespace": NAMESPACE},
+        False,
+        id="the reconciler deletes no other Lease",
     ),
-    pytest.param(RECONCILER, "update", LEASES, {"name": RECONCILER}, False, id="nor one elsewhere"),
-    pytest.param(RECONCILER, "watch", LEASES, {"namespace": NAMESPACE}, False, id="and watches no Lease but its own"),
+    pytest.param(
+        RECONCILER,
+        "update",
+        LEASES,
+        {"name": RECONCILER},
+        False,
+        id="the reconciler renews no Lease in another namespace",
+    ),
+    pytest.param(
+        RECONCILER, "watch", LEASES, {"namespace": NAMESPACE}, False, id="the reconciler watches only its own Lease"
+    ),
     pytest.param(RECONCILER, "get", ":secrets", {"namespace": NAMESPACE}, False, id="it reads no secrets"),
 ]
 
@@ -89,14 +134,14 @@ def installed(chart: Chart, chart_cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize(("account", "verb", "resource", "where", "allowed"), MAY)
-def test_what_the_accounts_may_do(
+def test_the_accounts_may(
     installed: Cluster, account: str, verb: str, resource: str, where: dict[str, str], allowed: bool
 ) -> None:
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
     assert may(installed, user, verb, resource, **where) is allowed
 
 
-def test_who_may_view_a_namespace_may_view_its_requests_and_no_more(installed: Cluster) -> None:
+def test_viewers_of_a_namespace_may_only_view_its_requests(installed: Cluster) -> None:
     installed.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer", "--namespace=default")
     requests = f"{names.GROUP}:{names.PLURAL}"
     # A controller adds the right to the role "view"; each attempt is a request, no sleep.

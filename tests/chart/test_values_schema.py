@@ -21,10 +21,10 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
 REFUSED = [
-    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section is refused"),
-    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key is refused"),
-    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process is refused"),
-    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="no Service's name begins so"),
+    pytest.param({"webhok": {}}, "", "webhok", id="a misspelt section"),
+    pytest.param({"webhook": {"replica": 1}}, "/webhook", "replica", id="a misspelt key"),
+    pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process"),
+    pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="not a valid name of a Service"),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
     pytest.param({"webhook": {"replicas": None}}, "/webhook", "replicas", id="no number of replicas at all"),
     pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
@@ -71,7 +71,7 @@ REFUSED = [
     pytest.param({"log": {"level": "trace"}}, "/log/level", "debug", id="unknown log level"),
     pytest.param({"config": {"scheduler": "x"}}, "/config", "scheduler", id="an unknown configuration key"),
     pytest.param({"config": {"schedulerNames": []}}, "/config/schedulerNames", "minItems", id="no scheduler at all"),
-    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers taken away"),
+    pytest.param({"config": {"schedulerNames": None}}, "/config", "schedulerNames", id="the schedulers removed"),
     pytest.param(
         {"config": {"schedulerNames": ["a'] || true"]}},
         "/config/schedulerNames/0",
@@ -126,7 +126,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("values", "place", "word"), REFUSED)
-def test_wrong_values_are_refused_at_their_place(chart: Chart, values: dict[str, Any], place: str, word: str) -> None:
+def test_invalid_values_are_rejected_with_their_path(
+    chart: Chart, values: dict[str, Any], place: str, word: str
+) -> None:
     with pytest.raises(CommandError) as refused:
         chart.render(values)
     assert f"at '{place}'" in str(refused.value)
@@ -146,7 +148,7 @@ TOGETHER = [
 
 
 @pytest.mark.parametrize(("values", "message"), TOGETHER)
-def test_values_that_would_block_a_cluster_are_refused_with_the_remedy(
+def test_values_that_would_block_a_cluster_are_rejected_with_the_remedy(
     chart: Chart, values: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CommandError, match=message):
@@ -160,7 +162,7 @@ TWICE = [
 
 
 @pytest.mark.parametrize(("config", "place", "name"), TWICE)
-def test_what_is_listed_twice_is_refused(chart: Chart, config: dict[str, Any], place: str, name: str) -> None:
+def test_duplicate_entries_are_rejected(chart: Chart, config: dict[str, Any], place: str, name: str) -> None:
     with pytest.raises(CommandError, match=rf"config\.{place}\[1\]: {name} is listed twice"):
         chart.render({"config": config})
 
@@ -208,7 +210,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize("values", ACCEPTED)
-def test_values_by_which_no_cluster_is_blocked_are_accepted(chart: Chart, values: dict[str, Any]) -> None:
+def test_values_that_block_no_cluster_are_accepted(chart: Chart, values: dict[str, Any]) -> None:
     assert chart.render(values).objects
 
 
@@ -217,21 +219,21 @@ def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
         chart.render({"webhook": {"port": 8080}})
 
 
-def test_an_older_kubernetes_is_refused(helm_command: HelmCli) -> None:
+def test_an_older_kubernetes_is_rejected(helm_command: HelmCli) -> None:
     release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=REQUIRED)
     assert helm_command.template(release, kube_version="1.32.0-rc.1")
     with pytest.raises(CommandError, match=r"requires kubeVersion: >=1\.32\.0-0"):
         helm_command.template(release, kube_version="1.31.9")
 
 
-def test_every_fault_is_named_at_once(chart: Chart) -> None:
+def test_all_errors_are_reported_together(chart: Chart) -> None:
     with pytest.raises(CommandError) as refused:
         chart.render({"webhook": {"replica": 1}, "config": {"foo": 1}})
     assert "/webhook" in str(refused.value)
     assert "/config" in str(refused.value)
 
 
-def test_no_object_of_the_schema_is_open_by_oversight() -> None:
+def test_every_open_object_of_the_schema_is_listed() -> None:
     """Only maps of others are open: labels, environment, values that Kubernetes and plugins define."""
     open_places = {
         path

@@ -101,7 +101,7 @@ CREATES = [
 
 
 @pytest.mark.parametrize(("path", "body", "call"), CREATES)
-def test_which_creations_are_judged(armed: Cluster, path: str, body: Any, call: str | None) -> None:
+def test_creations_call_the_hook(armed: Cluster, path: str, body: Any, call: str | None) -> None:
     assert called(armed, "POST", path, body) == call
 
 
@@ -143,7 +143,7 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("path", "patch", "call"), UPDATES)
-def test_which_changes_are_judged(armed: Cluster, path: str, patch: Any, call: str | None) -> None:
+def test_updates_call_the_hook(armed: Cluster, path: str, patch: Any, call: str | None) -> None:
     assert called(armed, "PATCH", f"{path}/ours", patch) == call
 
 
@@ -159,5 +159,5 @@ def test_which_changes_are_judged(armed: Cluster, path: str, patch: Any, call: s
         pytest.param("DELETE", "ours", None, id="a deletion"),
     ],
 )
-def test_what_of_a_judged_kind_makes_no_call(armed: Cluster, method: str, name: str, patch: Any) -> None:
+def test_requests_of_a_covered_kind_without_a_call(armed: Cluster, method: str, name: str, patch: Any) -> None:
     assert called(armed, method, f"{JOB_SETS}/{name}", patch) is None

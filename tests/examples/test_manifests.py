@@ -47,7 +47,7 @@ def lint(example: Example) -> list[LintResult]:
 
 
 @pytest.mark.parametrize("example", [*GOOD, *BAD])
-def test_offline_it_gets_the_verdict_it_states(example: Example) -> None:
+def test_lint_gives_the_stated_verdict(example: Example) -> None:
     verdicts = lint(example)
     errors = tuple(fault.rule for verdict in verdicts for fault in verdict.verdict.errors)
     warnings = tuple(fault.rule for verdict in verdicts for fault in verdict.verdict.warnings)
@@ -55,12 +55,12 @@ def test_offline_it_gets_the_verdict_it_states(example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", GOOD)
-def test_a_good_one_states_no_errors(example: Example) -> None:
+def test_a_valid_example_states_no_errors(example: Example) -> None:
     assert example.errors == ()
 
 
 @pytest.mark.parametrize("example", BAD)
-def test_a_bad_one_has_several_faults(example: Example) -> None:
+def test_an_invalid_example_has_several_errors(example: Example) -> None:
     assert len(example.errors) > 1
 
 
@@ -70,22 +70,20 @@ def skip_what_is_too_new(cluster: Cluster, example: Example) -> None:
 
 
 @pytest.mark.parametrize("example", KNOWN_GOOD)
-def test_the_api_server_takes_a_good_one(cluster: Cluster, example: Example) -> None:
+def test_the_api_server_accepts_a_valid_example(cluster: Cluster, example: Example) -> None:
     skip_what_is_too_new(cluster, example)
     created = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), "-o", "name")
     assert len(created.stdout.split()) == len(read_manifests(str(example.path)))
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
-def test_without_bowline_a_bad_one_is_refused_only_for_the_api_servers_own_rules(
-    cluster: Cluster, example: Example
-) -> None:
+def test_without_bowline_only_the_api_servers_own_rules_reject_an_example(cluster: Cluster, example: Example) -> None:
     done = cluster.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     assert (done.returncode != 0) == bool(ITS_OWN_RULES & set(example.errors)), done.stderr
 
 
 @pytest.mark.parametrize("example", KNOWN_GOOD)
-def test_the_pair_takes_a_good_one_with_its_warnings(pair: Live, example: Example) -> None:
+def test_the_pair_accepts_a_valid_example_with_its_warnings(pair: Live, example: Example) -> None:
     skip_what_is_too_new(pair.cluster, example)
     done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path))
     warned = [f"Warning: {fault}" for verdict in lint(example) for fault in verdict.verdict.warnings]
@@ -93,12 +91,12 @@ def test_the_pair_takes_a_good_one_with_its_warnings(pair: Live, example: Exampl
 
 
 @pytest.mark.parametrize("example", KNOWN_BAD)
-def test_with_the_pair_no_bad_one_gets_in(pair: Live, example: Example) -> None:
+def test_the_pair_admits_no_invalid_example(pair: Live, example: Example) -> None:
     assert pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False).returncode != 0
 
 
 @pytest.mark.parametrize("example", [param for param in KNOWN_BAD if bowline_speaks_first(param.values[0])])
-def test_the_pair_refuses_a_bad_one_with_every_fault(pair: Live, example: Example) -> None:
+def test_the_pair_denies_an_invalid_example_with_every_error(pair: Live, example: Example) -> None:
     done = pair.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     for verdict in lint(example):
         for fault in verdict.verdict.errors:

@@ -3,7 +3,7 @@
 The pod condition PodBound is best effort, as events are: a crash may lose it, so it is not compared. The truth
 observer checks that it is never falsely True.
 
-Random names are replaced by what they identify: a UID by its object, a generated name by its prefix. ``left_of`` is
+Random names are replaced by what they refer to: a UID by its object, a generated name by its prefix. ``left_of`` is
 the other half: the side effects that exist for an unbound pod.
 """
 

@@ -79,7 +79,7 @@ def test_every_point_of_a_request_that_was_admitted(
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("before_request", [True, False], ids=["between pod and request", "after the request"])
-def test_a_webhook_that_dies_makes_no_difference(
+def test_a_killed_webhook_changes_no_end_state(
     admitting_lab: Lab, truth: TruthObserver, webhook: LocalProcess, before_request: bool
 ) -> None:
     with admitting_lab.reconciler("crashing") as reconciler:

@@ -134,7 +134,7 @@ async def test_nothing_is_changed_without_a_rule(client: KubeClient, proxy: Faul
         pytest.param(Answer(503), ServerError, "not forwarded (Answer)", id="503 instead"),
     ],
 )
-async def test_what_the_client_sees_and_what_is_done(
+async def test_faults_change_the_reply_and_the_execution_as_stated(
     client: KubeClient, proxy: FaultProxy, namespace: str, fault: Fault, error: type[Exception], outcome: str
 ) -> None:
     # The connection is already open, as in a running process.
@@ -192,7 +192,7 @@ async def test_a_held_request_arrives_when_the_gate_opens(
     assert "x" in stored(cluster, namespace)
 
 
-async def test_a_request_on_its_way_never_arrives_if_its_sender_dies(
+async def test_a_held_request_is_dropped_if_its_sender_dies(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
     gate = Gate()
@@ -247,7 +247,7 @@ async def test_a_request_is_inspected_before_it_is_forwarded(
     assert seen == [("x", set()), ("y", {"x"})]
 
 
-async def test_what_is_to_be_done_at_a_point_is_done_there(
+async def test_a_callback_runs_at_its_point(
     client: KubeClient, proxy: FaultProxy, cluster: Cluster, namespace: str
 ) -> None:
     seen: dict[str, set[str]] = {}
@@ -305,7 +305,9 @@ async def test_watches_end_badly(
             await watched(client, namespace, cluster, 9)
 
 
-async def test_an_api_server_that_is_away_is_seen_as_such(cluster: Cluster, account: Path, tmp_path: Path) -> None:
+async def test_an_unavailable_api_server_is_a_failed_connection(
+    cluster: Cluster, account: Path, tmp_path: Path
+) -> None:
     # A port without a listener: the proxy's own after its end.
     with FaultProxy(cluster.server, cluster.ca_pem) as closed:
         address = closed.url
@@ -317,7 +319,7 @@ async def test_an_api_server_that_is_away_is_seen_as_such(cluster: Cluster, acco
         assert [e.outcome for e in proxy.exchanges()] == ["not answered"]
 
 
-def test_credentials_are_the_api_servers_to_judge(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_the_api_server_checks_the_credentials(cluster: Cluster, proxy: FaultProxy, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     stranger.write_text(
         "clusters: [{name: c, cluster: {server: x}}]\nusers: [{name: u, user: {token: nonsense}}]\n"

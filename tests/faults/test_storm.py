@@ -24,7 +24,7 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("status", "asked", "found", "verdict"),
     [
-        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is there"),
+        pytest.param({"phase": "Succeeded"}, ASKED, pods("node-a"), "Succeeded", id="the pod is on its node"),
         pytest.param({"phase": "Succeeded"}, ASKED, pods(), "UNTRUE Succeeded", id="the pod is unbound"),
         pytest.param(
             {"phase": "Succeeded"}, ASKED, pods("node-b"), "UNTRUE Succeeded", id="the pod is on another node"
@@ -54,5 +54,7 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
         pytest.param({"phase": "Pending"}, ASKED, pods(), "not ended", id="in progress"),
     ],
 )
-def test_judgement(status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str) -> None:
+def test_the_end_of_a_request_is_checked(
+    status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str
+) -> None:
     assert judge({"spec": {"podName": "p"}, "status": status}, asked, {"deleted"}, found) == verdict

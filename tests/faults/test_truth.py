@@ -109,7 +109,7 @@ def make_claims(
             lie(live, uids[-1])
 
 
-def test_every_kind_of_lie_is_found_out(lab: Lab) -> None:
+def test_every_kind_of_false_claim_is_found(lab: Lab) -> None:
     # The false claims remain; no component works on this cluster, and earlier claims are not checked.
     places = [lab.namespace("truth") for _ in FALSE_CLAIMS]
     observer = TruthObserver(lab.cluster, leftovers)

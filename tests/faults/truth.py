@@ -85,7 +85,7 @@ class TruthObserver:
         self._false: list[str] = []
         self._stop = threading.Event()
         self._lock = threading.Lock()
-        # None ends a judge.
+        # None ends a checking thread.
         self._statements: queue.SimpleQueue[Statement | None] = queue.SimpleQueue()
         sources = {PODS: claims_of_pod, REQUESTS: claims_of_request, EVENTS: claims_of_event}
         self._ready = [threading.Event() for _ in sources]

@@ -22,7 +22,7 @@ def groups_of(team: Team, name: str) -> list[str]:
     return sorted(gpu_groups(team.live.pod(name)["metadata"]["labels"]))
 
 
-def test_whatever_is_submitted_runs(team: Team) -> None:
+def test_submitted_pods_run(team: Team) -> None:
     team.submit("plain")
     team.submit("whole", gpus=2)
     team.submit("half", annotations=HALF)
@@ -38,7 +38,7 @@ def test_whatever_is_submitted_runs(team: Team) -> None:
         assert len(decided["selectedGPUGroups"]) == devices
 
 
-def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
+def test_a_full_node_accepts_the_next_half_when_one_ends(team: Team) -> None:
     shares = Shares(team.live)
     halves = [f"half-{number}" for number in range(16)]
     for name in halves:
@@ -57,7 +57,7 @@ def test_a_full_node_takes_the_next_half_when_one_ends(team: Team) -> None:
     assert team.runs("late")["spec"]["selectedGPUGroups"] == freed
 
 
-def test_devices_without_sharers_become_whole_again(team: Team) -> None:
+def test_devices_without_sharers_are_available_as_whole_gpus(team: Team) -> None:
     shares = Shares(team.live)
     for number in range(8):
         team.submit(f"half-{number}", annotations={names.GPU_FRACTION: "0.6"}, **ONLY_NODE_1)
@@ -99,7 +99,7 @@ def _job(team: Team, name: str, workers: int) -> dict[str, Any]:
     return {**reference, "name": name, "uid": made["metadata"]["uid"], "controller": True}
 
 
-def test_a_failed_decision_is_made_again(team: Team) -> None:
+def test_a_failed_decision_is_repeated(team: Team) -> None:
     flaky = "example.bowline.dev/fail-attempts"
     team.submit("pod", annotations={flaky: "99"})
     first = team.request_of("pod")["metadata"]["uid"]
@@ -125,7 +125,7 @@ def test_decisions_made_without_a_reconciler_are_bound_when_it_starts(team: Team
         team.runs(name)
 
 
-def test_devices_that_it_allocates_are_reserved(team: Team) -> None:
+def test_devices_that_the_scheduler_allocates_are_reserved(team: Team) -> None:
     publish(team.live.cluster)
     team.live.create(claim("one"))
     team.submit("pod", resourceClaims=[{"name": "dev", "resourceClaimName": "one"}])
@@ -135,7 +135,7 @@ def test_devices_that_it_allocates_are_reserved(team: Team) -> None:
     assert reserved_by(stored) == {team.live.pod("pod")["metadata"]["uid"]}
 
 
-def test_volumes_are_bound_on_the_node_it_chooses(team: Team) -> None:
+def test_volumes_are_bound_on_the_selected_node(team: Team) -> None:
     storage = Storage(team.live)
     try:
         storage.make_class()

@@ -75,7 +75,7 @@ async def untouched(client: KubeClient, namespace: str, uid: ObjectUID) -> None:
         pytest.param(untouched, "", BindOutcome.REFUSED, 0, "name a node", id="no node: no request is sent"),
     ],
 )
-async def test_answers(
+async def test_a_reply_to_a_binding_has_this_outcome(
     client: KubeClient,
     namespace: str,
     made: Object,
@@ -99,7 +99,7 @@ async def test_a_gated_pod_is_not_bound(client: KubeClient, namespace: str) -> N
     assert "schedulingGates" in result.message
 
 
-async def test_a_missing_right_is_refused_in_the_api_servers_words(
+async def test_a_missing_right_is_reported_with_the_api_servers_message(
     unprivileged: KubeClient, namespace: str, made: Object
 ) -> None:
     result = await bind(unprivileged, namespace, uid_of(made))
@@ -118,7 +118,7 @@ async def test_a_bind_with_a_lost_reply_is_repeated_and_read_from_the_pod(
     assert (await client.get(PODS, namespace, "a"))["spec"]["nodeName"] == "n1"
 
 
-async def test_without_a_connection_nothing_can_have_been_done(
+async def test_without_a_connection_no_binding_was_executed(
     wire: Wire, wired: KubeClient, namespace: str, made: Object
 ) -> None:
     await wire.cut()

@@ -39,7 +39,7 @@ from tests.kube.wire import Wire
 from tests.waiting import until_awaited
 
 
-async def test_an_object_from_its_creation_to_its_end(client: KubeClient, namespace: str) -> None:
+async def test_objects_are_created_read_patched_and_deleted(client: KubeClient, namespace: str) -> None:
     made = await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
     assert made["metadata"]["managedFields"][0]["manager"] == "bowline-test"
     made["data"]["x"] = "2"
@@ -87,7 +87,7 @@ async def test_a_strategic_patch_of_a_status(client: KubeClient, namespace: str)
     assert [found["type"] for found in patched["status"]["conditions"]] == ["PodBound"]
 
 
-async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -> None:
+async def test_rejected_requests_raise(client: KubeClient, namespace: str) -> None:
     await client.create(PODS, namespace, pod("a"))
     with pytest.raises(AlreadyExists):
         await client.create(PODS, namespace, pod("a"))
@@ -117,7 +117,7 @@ async def test_what_the_api_server_refuses(client: KubeClient, namespace: str) -
         pytest.param("x" * 1000, NotFound, id="too long"),
     ],
 )
-async def test_a_name_reaches_nothing_else(
+async def test_a_name_cannot_change_the_path(
     client: KubeClient, namespace: str, name: str, expected: type[KubeError]
 ) -> None:
     with pytest.raises(expected):
@@ -137,7 +137,7 @@ async def test_lists_are_paged_at_one_resource_version(client: KubeClient, names
     assert await client.list_all(CONFIGMAPS, namespace, field_selector="metadata.name=nothing") == []
 
 
-async def test_metadata_alone(client: KubeClient, namespace: str) -> None:
+async def test_lists_of_metadata_only(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("a", x="1"))
     resource = CONFIGMAPS.as_metadata()
     one = await client.get(resource, namespace, "a")
@@ -181,7 +181,7 @@ async def test_requests_are_counted(access: ClusterAccess, namespace: str) -> No
     assert (count("create", "201"), count("get", "404"), count("get", "200")) == (1, 1, None)
 
 
-async def test_a_limit_holds_up_writes_of_its_class_alone(access: ClusterAccess, namespace: str) -> None:
+async def test_a_limit_delays_only_writes_of_its_class(access: ClusterAccess, namespace: str) -> None:
     registry = CollectorRegistry()
     limiters = {WriteClass.WRITE: Limiter(qps=5)}
     options = ClientOptions(limiters=limiters, metrics=KubeMetrics(registry))
@@ -223,7 +223,7 @@ async def a_page_in_between(access: ClusterAccess) -> AsyncIterator[KubeClient]:
             yield client
 
 
-async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAccess, namespace: str) -> None:
+async def test_an_html_page_is_a_lost_reply(access: ClusterAccess, namespace: str) -> None:
     async with a_page_in_between(access) as client:
         with pytest.raises(NoResponse, match="not JSON"):
             await client.list(CONFIGMAPS, namespace)
@@ -231,7 +231,7 @@ async def test_a_page_in_place_of_an_answer_is_a_lost_reply(access: ClusterAcces
             _ = [event async for event in client.watch(Selection(CONFIGMAPS, namespace), "1", 60)]
 
 
-async def test_an_authority_that_did_not_sign_is_no_connection(access: ClusterAccess) -> None:
+async def test_a_certificate_of_another_ca_is_no_connection(access: ClusterAccess) -> None:
     async def others() -> Authorities:
         return Authorities(Authority("other-ca").pem.decode())
 
@@ -274,7 +274,9 @@ async def test_a_rotated_token_is_picked_up_when_the_old_one_is_rejected(
             await client.list(PODS, namespace)
 
 
-async def test_fairness_turns_requests_away(client: KubeClient, unprivileged: KubeClient, namespace: str) -> None:
+async def test_a_429_of_priority_and_fairness_is_too_many_requests(
+    client: KubeClient, unprivileged: KubeClient, namespace: str
+) -> None:
     """A priority level without shares has one seat; further requests get a 429."""
     group = "flowcontrol.apiserver.k8s.io"
     levels = Resource(group, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", namespaced=False)
@@ -305,7 +307,7 @@ async def test_fairness_turns_requests_away(client: KubeClient, unprivileged: Ku
     await client.delete(levels, "", namespace)
 
 
-async def test_a_resource_that_is_not_there_and_a_client_that_is_not_open(access: ClusterAccess) -> None:
+async def test_an_unknown_resource_and_a_closed_client_raise(access: ClusterAccess) -> None:
     client = KubeClient(access)
     with pytest.raises(RuntimeError, match="is not open"):
         await client.list(BINDREQUESTS)

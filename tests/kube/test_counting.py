@@ -128,7 +128,7 @@ async def test_reflectors_are_shown_while_they_run(counted: Counted, namespace: 
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_events_are_counted_by_what_became_of_them(counted: Counted, namespace: str) -> None:
+async def test_events_are_counted_by_their_result(counted: Counted, namespace: str) -> None:
     def event(name: str) -> EventNote:
         return EventNote(ObjectRef("v1", "Pod", ObjectKey(namespace, name)), "Tested", "as intended")
 
@@ -146,7 +146,7 @@ async def test_events_are_counted_by_what_became_of_them(counted: Counted, names
     assert counted.value("bowline_events_in_line") == 0
 
 
-async def test_what_was_not_answered_is_counted_as_such(bare_cluster: Cluster, access: ClusterAccess) -> None:
+async def test_requests_without_a_reply_are_counted(bare_cluster: Cluster, access: ClusterAccess) -> None:
     registry = CollectorRegistry()
     nowhere = replace(access, server="https://127.0.0.1:1")
     async with KubeClient(nowhere, options(registry)) as client:

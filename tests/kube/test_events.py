@@ -88,7 +88,7 @@ async def test_repeats_are_a_series_and_other_notes_are_not(client: KubeClient, 
     assert counts == {"Pod bound to node n1": 5, "another note": None}
 
 
-async def test_repeats_in_line_are_one_request(
+async def test_queued_repeats_are_one_request(
     counted: KubeClient, registry: CollectorRegistry, namespace: str
 ) -> None:
     async with running(counted) as recorder:
@@ -118,7 +118,7 @@ async def test_the_longest_name_and_the_longest_note(client: KubeClient, namespa
     assert len(event["note"].encode()) == 1024
 
 
-async def test_a_full_line_drops_the_newest_without_waiting(
+async def test_a_full_queue_drops_the_newest_without_waiting(
     counted: KubeClient, registry: CollectorRegistry, namespace: str
 ) -> None:
     recorder = EventRecorder(counted, "i", capacity=2)
@@ -132,7 +132,7 @@ async def test_a_full_line_drops_the_newest_without_waiting(
     assert {event["note"] for event in await stored(counted, namespace)} == {"note 0", "note 1"}
 
 
-async def test_a_lost_answer_makes_no_second_event(
+async def test_a_lost_reply_causes_no_second_event(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     await wired.get(NAMESPACES, "", namespace)

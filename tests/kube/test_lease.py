@@ -49,7 +49,7 @@ async def set_(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def test_the_first_leads_and_leaves_the_lease_free(client: KubeClient, namespace: str) -> None:
+async def test_the_first_process_leads_and_releases_the_lease(client: KubeClient, namespace: str) -> None:
     one = elector(client, namespace, "one")
     async with electing(one):
         await set_(one.is_leader)
@@ -174,7 +174,7 @@ class LateAnswer(KubeClient):
         raise AssertionError("cancelled before that")
 
 
-async def test_a_lease_that_was_taken_with_a_late_answer_is_held_from_before_it(
+async def test_a_term_starts_when_the_request_for_the_lease_was_sent(
     access: ClusterAccess, client: KubeClient, namespace: str
 ) -> None:
     rare = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=3))
@@ -187,9 +187,7 @@ async def test_a_lease_that_was_taken_with_a_late_answer_is_held_from_before_it(
                 assert one.lost.is_set()
 
 
-async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
-    bare_cluster: Cluster, namespace: str
-) -> None:
+async def test_a_failed_takeover_is_retried_at_the_retry_period(bare_cluster: Cluster, namespace: str) -> None:
     async with proxied(bare_cluster, namespace) as (proxy, client):
         spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1}
         await client.create(LEASES, namespace, {"metadata": {"name": "bowline"}, "spec": spec})
@@ -205,7 +203,7 @@ async def test_a_lease_that_cannot_be_taken_over_is_asked_for_at_the_usual_pace(
             assert tried() == 1, "the next attempt is due in an hour"
 
 
-async def test_writes_that_hang_cost_no_leadership_however_many_they_are(
+async def test_any_number_of_hanging_writes_costs_no_leadership(
     bare_cluster: Cluster, access: ClusterAccess, namespace: str
 ) -> None:
     async with proxied(bare_cluster, namespace, connections=4) as (proxy, client), KubeClient(access) as observer:
@@ -228,7 +226,7 @@ async def test_writes_that_hang_cost_no_leadership_however_many_they_are(
             await asyncio.gather(*writes, return_exceptions=True)
 
 
-async def test_a_release_is_taken_up_by_way_of_the_watch(client: KubeClient, namespace: str) -> None:
+async def test_a_release_is_noticed_through_the_watch(client: KubeClient, namespace: str) -> None:
     one, two = (elector(client, namespace, name, SLOW) for name in ("one", "two"))
     async with electing(one) as stop:
         await set_(one.is_leader)
@@ -241,7 +239,7 @@ async def test_a_release_is_taken_up_by_way_of_the_watch(client: KubeClient, nam
             assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("two", 1)
 
 
-async def test_a_silent_death_is_taken_over_when_the_lease_has_run_out(client: KubeClient, namespace: str) -> None:
+async def test_a_crashed_leader_is_replaced_when_its_lease_expires(client: KubeClient, namespace: str) -> None:
     one, two = (elector(client, namespace, name) for name in ("one", "two"))
     async with asyncio.TaskGroup() as group:
         dying = group.create_task(one.run(asyncio.Event()))
@@ -333,7 +331,7 @@ async def test_a_short_outage_costs_nothing(
 @pytest.mark.parametrize(
     ("patch", "lost"),
     [
-        pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken by force"),
+        pytest.param({"spec": {"holderIdentity": "usurper"}}, True, id="taken over by force"),
         pytest.param({"metadata": {"labels": {"x": "y"}}}, False, id="only a label added"),
         pytest.param({"spec": {"holderIdentity": ""}}, False, id="holder cleared by another client"),
     ],
@@ -355,7 +353,7 @@ async def test_a_lease_written_by_another_process_ends_the_leadership(
         assert one.is_leader.is_set() is not lost
 
 
-async def test_a_deleted_lease_is_made_again(client: KubeClient, namespace: str) -> None:
+async def test_a_deleted_lease_is_recreated(client: KubeClient, namespace: str) -> None:
     one = elector(client, namespace, "one")
     async with electing(one):
         await set_(one.is_leader)

@@ -16,7 +16,7 @@ from tests.fault_proxy.server import FaultProxy
 from tests.waiting import until
 
 
-async def test_a_request_that_gets_no_connection_is_not_sent_and_takes_no_api_time(
+async def test_a_request_without_a_connection_is_not_sent_and_uses_no_api_time(
     bare_cluster: Cluster, namespace: str
 ) -> None:
     account_config = bare_cluster.data_dir / f"{namespace}.kubeconfig"

@@ -86,7 +86,7 @@ async def test_objects_are_transformed_on_arrival(client: KubeClient, namespace:
         assert [list(found) for found in reflector.store.values()] == [["metadata"], ["metadata"]]
 
 
-async def test_metadata_alone_is_kept(client: KubeClient, namespace: str) -> None:
+async def test_a_selection_of_metadata_caches_only_metadata(client: KubeClient, namespace: str) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("listed", x="1"))
     async with running(Reflector(client, Selection(CONFIGMAPS.as_metadata(), namespace))) as reflector:
         await client.create(CONFIGMAPS, namespace, configmap("watched", x="1"))
@@ -164,7 +164,7 @@ async def test_after_an_api_server_restart_a_relist_delivers_the_changes(
     assert events.of("created") == [(ADDED, None, "3"), (MODIFIED, "3", "4")]
 
 
-async def test_a_place_in_the_future_or_out_of_memory_ends_in_a_list(
+async def test_a_future_or_expired_version_causes_a_relist(
     access: ClusterAccess, client: KubeClient, namespace: str
 ) -> None:
     registry = CollectorRegistry()
@@ -191,7 +191,7 @@ async def test_a_place_in_the_future_or_out_of_memory_ends_in_a_list(
         assert registry.get_sample_value("bowline_reflector_last_contact_timestamp_seconds", contact)
 
 
-async def test_an_api_server_away_at_start_is_waited_for(
+async def test_an_api_server_unavailable_at_start_is_awaited(
     wire: Wire, wired: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     await client.create(CONFIGMAPS, namespace, configmap("a"))
@@ -204,7 +204,7 @@ async def test_an_api_server_away_at_start_is_waited_for(
         assert (reflector.last_error, len(reflector.store)) == (None, 1)
 
 
-async def test_a_missing_right_is_named_once_and_taken_up_when_granted(
+async def test_a_missing_right_is_logged_once_and_used_when_granted(
     bare_cluster: Cluster, unprivileged: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Reflector(unprivileged, Selection(CONFIGMAPS, namespace)), synced=False) as reflector:
@@ -241,7 +241,7 @@ def custom(plural: str) -> Resource:
     return Resource("test.bowline.dev", "v1", plural, plural.capitalize())
 
 
-async def test_a_resource_that_is_installed_later_is_taken_up(client: KubeClient, namespace: str) -> None:
+async def test_a_resource_that_is_installed_later_is_cached(client: KubeClient, namespace: str) -> None:
     selection = Selection(custom("laters"), namespace)
     async with running(Reflector(client, selection), synced=False) as reflector:
         await until(lambda: "install its CustomResourceDefinition" in (reflector.last_error or ""))
@@ -249,9 +249,7 @@ async def test_a_resource_that_is_installed_later_is_taken_up(client: KubeClient
         await until(reflector.synced.is_set)
 
 
-async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
-    client: KubeClient, namespace: str
-) -> None:
+async def test_an_unsupported_field_selector_is_left_out(client: KubeClient, namespace: str) -> None:
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", definition("plains"))
     selectable = definition("selects", selectableFields=[{"jsonPath": ".status.phase"}])
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, "", selectable)
@@ -268,7 +266,7 @@ async def test_a_field_that_cannot_be_selected_by_is_the_callers_to_do_without(
         assert reflector.selection.field_selector == ""
 
 
-async def test_a_callback_that_raises_costs_its_own_object_alone(
+async def test_a_callback_that_raises_skips_only_its_own_object(
     proxied: KubeClient, client: KubeClient, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No stored object may end a watch: after a restart the reflector would receive the same object."""
@@ -312,7 +310,7 @@ async def test_a_callback_that_raises_costs_its_own_object_alone(
 @pytest.mark.parametrize(
     "fault", [pytest.param(Answer(500), id="in place of the watch"), pytest.param(FailWatch(code=500), id="in it")]
 )
-async def test_a_watch_that_returns_nothing_but_errors_ends_in_a_list(
+async def test_a_watch_with_only_errors_causes_a_relist(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str, fault: Fault
 ) -> None:
     watches = Match(("watch",), "configmaps", namespace=namespace)
@@ -326,7 +324,7 @@ async def test_a_watch_that_returns_nothing_but_errors_ends_in_a_list(
         await until(lambda: sum(e.call.verb == "list" for e in proxy.exchanges()) >= 2)
 
 
-async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
+async def test_a_rejected_page_restarts_the_list(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A continue token from another API server gets a 400, which is no error of the field selector."""
@@ -338,7 +336,7 @@ async def test_a_page_that_is_rejected_is_listed_again_and_ends_nothing(
         assert reflector.selection == selective
 
 
-async def test_the_selective_watch_is_tried_again_by_the_next_list(
+async def test_the_next_list_tries_the_field_selector_again(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A CRD without selectable fields is replaced by one with them, as in an upgrade."""

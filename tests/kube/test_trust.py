@@ -74,7 +74,7 @@ async def test_a_rotated_cluster_ca_is_trusted_by_the_running_process(
     assert len(access.trust.context.get_ca_certs()) == 1
 
 
-async def test_an_unreadable_ca_file_keeps_the_authorities_as_they_were(tmp_path: Path) -> None:
+async def test_an_unreadable_ca_file_keeps_the_trusted_cas(tmp_path: Path) -> None:
     """As while the file is being written."""
     one, two = (Authority(name).pem for name in ("one", "two"))
     (tmp_path / "token").write_text("t")

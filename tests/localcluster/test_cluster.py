@@ -150,7 +150,7 @@ def test_the_audit_log_names_who_did_what(own_cluster: Cluster) -> None:
     assert event["responseStatus"]["code"] == 201
 
 
-def test_refusals_carry_the_api_servers_status_and_words(own_cluster: Cluster) -> None:
+def test_errors_have_the_api_servers_status_and_message(own_cluster: Cluster) -> None:
     with pytest.raises(ApiError, match="not found") as caught:
         own_cluster.api.get(f"{PODS}/absent")
     assert caught.value.status == 404
@@ -188,7 +188,7 @@ def test_a_port_taken_before_the_start_is_replaced(monkeypatch: pytest.MonkeyPat
             assert cluster.server != f"https://127.0.0.1:{first[0]}"
 
 
-def test_no_other_user_of_the_machine_can_read_what_etcd_holds(own_cluster: Cluster) -> None:
+def test_no_other_user_of_the_machine_can_read_etcd(own_cluster: Cluster) -> None:
     """etcd requires no credentials: it has no port, and its sockets are in a folder of the cluster's owner."""
     listening = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     etcd = own_cluster.process(Tool.ETCD).pid
@@ -202,7 +202,7 @@ def test_no_other_user_of_the_machine_can_read_what_etcd_holds(own_cluster: Clus
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_a_folder_whose_sockets_would_have_too_long_a_name_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_a_path_too_long_for_sockets_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(StartError, match=r"too long for a socket .* choose a shorter data folder"):
         Cluster.start(ClusterSpec(data_dir=tmp_path / ("x" * 100)))
 
@@ -258,14 +258,14 @@ def test_up_status_env_and_down(tmp_path: Path) -> None:
     assert command("down").returncode == 0
 
 
-def test_down_leaves_a_folder_alone_that_is_no_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_keeps_a_folder_that_is_not_a_clusters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "precious").write_text("data")
     assert main(["down", f"--data-dir={tmp_path}"]) == 1
     assert "nothing was removed" in capsys.readouterr().err
     assert (tmp_path / "precious").exists()
 
 
-def test_up_takes_no_folder_that_holds_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_rejects_a_folder_with_other_content(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`down` removes the folder with all of its content."""
     (tmp_path / "precious").write_text("data")
     try:

@@ -76,14 +76,14 @@ def zip_of(name: str, data: bytes) -> bytes:
     return out.getvalue()
 
 
-def test_a_verified_binary_is_handed_on(tmp_path: Path) -> None:
+def test_a_verified_binary_is_returned(tmp_path: Path) -> None:
     table = Table({SUM_URL: DIGEST.encode(), URL: BINARY})
     [(path, reason)] = fetched(table, tmp_path, recipe(PLAIN))
     assert path is not None, reason
     assert path.read_bytes() == BINARY
 
 
-def test_a_checksum_mismatch_is_refused_and_both_digests_are_named(tmp_path: Path) -> None:
+def test_a_checksum_mismatch_is_rejected_with_both_digests(tmp_path: Path) -> None:
     table = Table({SUM_URL: DIGEST.encode(), URL: b"something else"})
     [(path, reason)] = fetched(table, tmp_path, recipe(PLAIN))
     assert path is None
@@ -92,7 +92,7 @@ def test_a_checksum_mismatch_is_refused_and_both_digests_are_named(tmp_path: Pat
     assert hashlib.sha256(b"something else").hexdigest() in reason
 
 
-def test_a_download_that_breaks_off_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_download_is_rejected(tmp_path: Path) -> None:
     class Table2(Table):
         def __call__(self, url: str) -> IO[bytes]:
             return Breaking(BINARY) if url == URL else super().__call__(url)
@@ -122,7 +122,7 @@ def test_without_a_published_checksum_nothing_is_downloaded(
     assert table.asked == [SUM_URL]
 
 
-def test_an_unreachable_host_is_asked_once_for_all_tools(tmp_path: Path) -> None:
+def test_an_unreachable_host_is_requested_once_for_all_tools(tmp_path: Path) -> None:
     table = Table({})
     answers = fetched(table, tmp_path, *(recipe(PLAIN, tool) for tool in (Tool.ETCD, Tool.KWOK, Tool.HELM)))
     assert [path for path, _ in answers] == [None, None, None]
@@ -130,7 +130,7 @@ def test_an_unreachable_host_is_asked_once_for_all_tools(tmp_path: Path) -> None
     assert table.asked == [SUM_URL]
 
 
-def test_a_missing_file_does_not_mean_that_the_host_is_away(tmp_path: Path) -> None:
+def test_a_missing_file_does_not_make_the_host_unavailable(tmp_path: Path) -> None:
     missing = urllib.error.HTTPError(SUM_URL, 404, "Not Found", Message(), io.BytesIO())
     other = Download(f"{URL}2", f"{URL}2.sha256", "sha256-file")
     table = Table({SUM_URL: missing, other.checksum_url: DIGEST.encode(), other.url: BINARY})
@@ -147,7 +147,7 @@ def test_a_missing_file_does_not_mean_that_the_host_is_away(tmp_path: Path) -> N
         pytest.param("zip", zip_of("inner/etcd", BINARY), id="zip"),
     ],
 )
-def test_the_wanted_member_is_taken_from_an_archive(tmp_path: Path, suffix: str, archive: bytes) -> None:
+def test_the_requested_member_is_extracted_from_an_archive(tmp_path: Path, suffix: str, archive: bytes) -> None:
     url = f"https://example.invalid/etcd.{suffix}"
     download = Download(url, SUM_URL, "sha256-file", "inner/etcd")
     sums = f"{'0' * 64}  other.{suffix}\n{hashlib.sha256(archive).hexdigest()}  etcd.{suffix}\n"
@@ -156,7 +156,7 @@ def test_the_wanted_member_is_taken_from_an_archive(tmp_path: Path, suffix: str,
     assert path.read_bytes() == BINARY
 
 
-def test_an_archive_without_the_member_is_refused(tmp_path: Path) -> None:
+def test_an_archive_without_the_member_is_rejected(tmp_path: Path) -> None:
     archive = tar_of("inner/other", BINARY)
     url = "https://example.invalid/etcd.tar.gz"
     download = Download(url, SUM_URL, "sha256-file", "inner/etcd")

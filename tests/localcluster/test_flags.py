@@ -17,7 +17,7 @@ def test_everything_listens_on_loopback_only() -> None:
     assert "--server-address=127.0.0.1:4" in kwok_args(LAYOUT, PORTS)
 
 
-def test_etcd_listens_on_sockets_in_the_clusters_folder_alone() -> None:
+def test_etcd_listens_only_on_sockets_in_the_clusters_folder() -> None:
     listening = [argument for argument in etcd_args(LAYOUT) if argument.startswith("--listen-")]
     assert listening == [
         "--listen-client-urls=unix:///data/etcd.sock",

@@ -83,7 +83,7 @@ def test_a_failing_build_quotes_the_end_of_the_compilers_output(
     assert "connection refused" in answer.reason
 
 
-def test_one_failing_module_does_not_hold_up_the_others(
+def test_one_failing_module_does_not_delay_the_others(
     quiet: Progress, tmp_path: Path, make_script: MakeScript
 ) -> None:
     # The last argument but one before the packages is the output; a real go writes the binary there.

@@ -91,7 +91,7 @@ def test_a_paused_process_can_be_stopped(tmp_path: Path, started: list[Process])
     assert process.stop() is True
 
 
-def test_stopping_twice_is_no_fault(tmp_path: Path, started: list[Process]) -> None:
+def test_stopping_twice_is_allowed(tmp_path: Path, started: list[Process]) -> None:
     process = start(started, tmp_path, SLEEP)
     process.stop()
     assert process.stop() is True
@@ -115,7 +115,7 @@ def test_a_process_of_another_command_is_found_again_and_ended(tmp_path: Path, s
     assert not process.alive
 
 
-def test_a_process_id_that_now_is_anothers_is_not_taken_for_ours(tmp_path: Path, started: list[Process]) -> None:
+def test_a_reused_process_id_is_recognised(tmp_path: Path, started: list[Process]) -> None:
     process = start(started, tmp_path, SLEEP)
     record = process.record()
     other = Process.attach(ProcessRecord(record.name, record.pid, f"{record.started}0", record.log))
@@ -158,7 +158,7 @@ def test_free_ports_are_distinct() -> None:
     assert len(set(free_ports(20))) == 20
 
 
-def test_no_outgoing_connection_is_given_a_port_that_was_found_free() -> None:
+def test_no_outgoing_connection_uses_a_port_that_was_found_free() -> None:
     with socket.socket() as listener:
         listener.bind((LOOPBACK, 0))
         listener.listen()

@@ -265,7 +265,7 @@ def test_every_source_is_named_once() -> None:
         ),
     ],
 )
-def test_what_cannot_be_carried_over_is_refused(container: dict[str, Any], spec: dict[str, Any], words: str) -> None:
+def test_unsupported_parts_of_a_pod_are_rejected(container: dict[str, Any], spec: dict[str, Any], words: str) -> None:
     with pytest.raises(RenderError, match=words):
         planned(container, **spec)
 

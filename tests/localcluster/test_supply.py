@@ -58,7 +58,7 @@ def test_the_first_fetcher_that_has_a_tool_supplies_it_and_the_cache_keeps_it(tm
     assert again.asked == []
 
 
-def test_what_was_made_before_a_failure_stays_in_the_cache(tmp_path: Path) -> None:
+def test_binaries_from_before_a_failure_remain_in_the_cache(tmp_path: Path) -> None:
     with pytest.raises(AssetsError):
         chain(tmp_path, [], Maker("download", Tool.ETCD)).supply(recipes(Tool.ETCD, Tool.KWOK))
     second = Maker("download", Tool.KWOK)
@@ -140,7 +140,7 @@ def test_a_folder_gives_only_kubernetes_binaries_of_the_asked_minor(
     assert reason in answer.reason
 
 
-def test_a_file_that_cannot_be_run_is_no_binary(tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_no_binary(tmp_path: Path) -> None:
     (tmp_path / "etcd").write_text("text")
     [recipe] = recipes(Tool.ETCD)
     assert "is not executable" in Folder(ENVTEST_SETTING, tmp_path).find(recipe).reason
@@ -191,7 +191,7 @@ def test_a_killed_runs_work_folder_is_removed_and_never_used(tmp_path: Path) -> 
     assert not work.exists()
 
 
-def test_of_two_that_miss_a_binary_one_makes_it_and_the_other_finds_it(tmp_path: Path) -> None:
+def test_of_two_concurrent_runs_one_creates_a_missing_binary(tmp_path: Path) -> None:
     # 1. both read the cache: nothing there  2. one gets the lock and creates it
     # 3. the other gets the lock: it must read the cache again, not create it a second time
     first_is_making, second_is_waiting = threading.Event(), threading.Event()

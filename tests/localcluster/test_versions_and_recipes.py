@@ -23,7 +23,7 @@ LINUX = Platform("linux", "amd64")
         pytest.param(None, {MINOR_SETTING: ""}, DEFAULT_MINOR, id="an empty setting is none"),
     ],
 )
-def test_the_minor_is_taken_from_argument_setting_or_default(
+def test_the_minor_is_from_argument_setting_or_default(
     argument: str | None, environ: dict[str, str], minor: str
 ) -> None:
     release = release_for(argument, environ)
@@ -31,7 +31,7 @@ def test_the_minor_is_taken_from_argument_setting_or_default(
 
 
 @pytest.mark.parametrize("asked", ["1.20", "latest", "2", "1.3"])
-def test_an_unsupported_minor_is_refused_with_the_supported_ones(asked: str) -> None:
+def test_an_unsupported_minor_is_rejected_with_the_supported_ones(asked: str) -> None:
     with pytest.raises(AssetsError) as caught:
         release_for(asked, {})
     assert asked in str(caught.value)

@@ -95,7 +95,7 @@ def test_a_deployment_runs_as_its_service_account_with_its_configuration(
         assert process.stop() is True
 
 
-def test_a_killed_process_can_be_started_again_beside_another(rendered: Cluster) -> None:
+def test_a_killed_process_can_be_restarted_beside_another(rendered: Cluster) -> None:
     first = start_workload(rendered, "rendered", "probe", WorkloadOptions(name="probe-a"))
     second = start_workload(rendered, "rendered", "probe", WorkloadOptions(name="probe-b"))
     try:
@@ -113,7 +113,7 @@ def test_a_killed_process_can_be_started_again_beside_another(rendered: Cluster)
         second.stop()
 
 
-def test_a_process_that_ends_at_once_is_reported_with_its_last_words(rendered: Cluster) -> None:
+def test_a_process_that_exits_immediately_is_reported_with_its_log(rendered: Cluster) -> None:
     spec = {
         "serviceAccountName": "probe",
         "containers": [{"name": "x", "command": ["python", "-c", "raise SystemExit('no configuration')"]}],
@@ -134,7 +134,7 @@ def test_a_pod_without_a_token_gets_no_kubeconfig(rendered: Cluster) -> None:
     assert "arguments []" in process.process.tail()
 
 
-def test_a_name_that_is_no_pods_is_refused(rendered: Cluster) -> None:
+def test_a_name_that_is_no_pods_is_rejected(rendered: Cluster) -> None:
     with pytest.raises(RenderError, match="needs a name"):
         start_pod(rendered, "rendered", {"containers": []}, WorkloadOptions(name="../x"))
 
@@ -224,12 +224,12 @@ def test_the_python_package_renders_and_installs_what_the_command_does(
         helm.upgrade_install(ChartRelease("sdk", tmp_path / "nothing", "charted-sdk"), own_cluster.kubeconfig)
 
 
-def test_helms_own_words_are_in_the_error(tmp_path: Path) -> None:
+def test_helms_message_is_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="helm template one"):
         find_helm().template(ChartRelease("one", tmp_path / "nothing", "here"))
 
 
-def test_helm_is_kept_from_the_cluster_of_the_users_shell(
+def test_helm_does_not_use_the_kubeconfig_of_the_users_shell(
     tmp_path: Path, make_script: MakeScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/home/alice/production")

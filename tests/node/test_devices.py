@@ -71,7 +71,7 @@ def place(live: NodeLive, scheduler: Scheduler, chance: random.Random) -> bool:
     return True
 
 
-def test_pods_take_devices_from_each_other_in_random_order(live: NodeLive) -> None:
+def test_devices_alternate_between_pods_in_random_order(live: NodeLive) -> None:
     chance = random.Random(_SEED)  # noqa: S311 - a reproducible order
     scheduler = Scheduler()
     started: set[str] = set()

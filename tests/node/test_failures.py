@@ -147,7 +147,7 @@ def test_container_out_of_memory_keeps_its_device(live: NodeLive) -> None:
     assert live.output("greedy", "GPU-").strip() == device_of(reservation(live))
 
 
-def test_evicted_reservation_is_made_again_with_the_same_device(live: NodeLive) -> None:
+def test_evicted_reservation_is_recreated_with_the_same_device(live: NodeLive) -> None:
     share(live, "sharer", "group-e")
     lost = reservation(live)
     name, namespace = lost["metadata"]["name"], lost["metadata"]["namespace"]

@@ -99,7 +99,7 @@ async def denial(client: KubeClient, live: Live, resource: Resource, raw: dict[s
 
 
 class TestRefusals:
-    async def test_a_bad_pod_is_rejected_with_every_fault_in_message_and_causes(
+    async def test_an_invalid_pod_is_denied_with_every_error_in_message_and_causes(
         self, live: Live, client: KubeClient
     ) -> None:
         raw = shared_pod(
@@ -122,7 +122,7 @@ class TestRefusals:
         assert (status.details["kind"], status.details["group"]) == ("Deployment", "apps")
         assert [cause.field for cause in status.causes] == ["spec.template.metadata.annotations[gpu-fraction]"]
 
-    async def test_a_cron_job_is_refused_with_its_longer_path(self, live: Live) -> None:
+    async def test_a_cron_job_is_denied_with_its_longer_path(self, live: Live) -> None:
         template = deployment(live, {names.GPU_FRACTION: "2"})["spec"]["template"]
         template["spec"]["restartPolicy"] = "Never"
         raw = {
@@ -134,20 +134,20 @@ class TestRefusals:
         done = live.kubectl("create", "-f", "-", objects=raw, check=False)
         assert "spec.jobTemplate.spec.template.metadata.annotations[gpu-fraction]" in done.stderr
 
-    def test_kubectl_shows_each_fault_once(self, live: Live) -> None:
+    def test_kubectl_shows_each_error_once(self, live: Live) -> None:
         live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
         done = live.kubectl("annotate", "pod", "p", f"{names.GPU_FRACTION}=0.4", "--overwrite", check=False)
         assert done.returncode == 1
         assert done.stderr.startswith('The Pod "p" is invalid: metadata.annotations[gpu-fraction]: "0.4": ')
         assert done.stderr.count("metadata.annotations") == 1
 
-    def test_a_server_side_dry_run_is_judged_too(self, live: Live) -> None:
+    def test_a_server_side_dry_run_is_validated(self, live: Live) -> None:
         good, bad = (shared_pod(live, {names.GPU_FRACTION: share}) for share in ("0.5", "2"))
         assert live.kubectl("create", "--dry-run=server", "-f", "-", objects=good).returncode == 0
         done = live.kubectl("create", "--dry-run=server", "-f", "-", objects=bad, check=False)
         assert "gpu-fraction" in done.stderr
 
-    def test_a_generated_name_is_no_obstacle(self, live: Live) -> None:
+    def test_a_pod_with_a_generated_name_is_admitted(self, live: Live) -> None:
         raw = shared_pod(live, {names.GPU_FRACTION: "2"})
         raw["metadata"] = {**raw["metadata"], "generateName": "train-"}
         del raw["metadata"]["name"]
@@ -156,7 +156,7 @@ class TestRefusals:
 
 
 class TestPasses:
-    def test_a_good_pod_is_stored_as_it_was_sent(self, live: Live) -> None:
+    def test_a_pod_without_gpu_requests_is_stored_as_sent(self, live: Live) -> None:
         live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
         assert live.pod("p")["metadata"]["annotations"][names.GPU_FRACTION] == "0.5"
 
@@ -188,7 +188,7 @@ class TestUpdates:
         live.until("the pod is deleted", lambda: live.not_found(f"/api/v1/namespaces/{live.namespace}/pods/p"))
         assert calls(live, "/validate/pods") == before
 
-    def test_a_bad_old_pod_keeps_its_faults_but_may_get_no_new_ones(self, live: Live) -> None:
+    def test_an_old_invalid_pod_may_get_no_new_errors(self, live: Live) -> None:
         webhook(live).stop()
         # Without a webhook the mutating hook fails open, the policy validates, the validating hook fails closed.
         bad = live.kubectl("create", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "2"}), check=False)
@@ -212,12 +212,12 @@ class TestBindRequests:
         live.create(bind_request("p", "gpu-node-0", live.namespace, uid))
         assert live.request("p")["spec"]["podUID"] == uid
 
-    def test_a_uid_that_contradicts_the_owner_is_refused(self, live: Live) -> None:
+    def test_a_uid_that_contradicts_the_owner_is_denied(self, live: Live) -> None:
         raw = bind_request("p", "gpu-node-0", live.namespace, "uid-1", podUID="uid-2")
         done = live.kubectl("create", "-f", "-", objects=raw, check=False)
         assert "spec.podUID" in done.stderr
 
-    def test_schema_faults_are_reported_together(self, live: Live) -> None:
+    def test_schema_errors_are_reported_together(self, live: Live) -> None:
         raw = bind_request("p", "", live.namespace, receivedGPU={"count": -1, "portion": "2"})
         done = live.kubectl("create", "--validate=false", "-f", "-", objects=raw, check=False)
         for path in ("spec.selectedNode", "spec.receivedGPU.count", "spec.receivedGPU.portion"):
@@ -225,9 +225,7 @@ class TestBindRequests:
 
 
 class TestCertificate:
-    async def test_a_restarted_webhook_has_the_authority_of_the_one_before(
-        self, live: Live, client: KubeClient
-    ) -> None:
+    async def test_a_restarted_webhook_uses_the_same_ca(self, live: Live, client: KubeClient) -> None:
         before = await bundles(client)
         webhook(live).stop()
         live.pair.launch_webhook(NO_DRAIN).wait_ready()
@@ -237,7 +235,7 @@ class TestCertificate:
         assert {bundle.count(b"BEGIN CERTIFICATE") for bundle in after} == {1}
         live.kubectl("create", "--dry-run=server", "-f", "-", objects=shared_pod(live, {names.GPU_FRACTION: "0.5"}))
 
-    async def test_only_the_bundle_belongs_to_us(self, live: Live, client: KubeClient) -> None:
+    async def test_the_webhook_changes_only_the_ca_bundle(self, live: Live, client: KubeClient) -> None:
         for resource in CONFIGURATIONS:
             found = await client.get(resource, "", NAME)
             fields = [
@@ -249,9 +247,7 @@ class TestCertificate:
             hooks = fields[0]["f:webhooks"].values()
             assert all(hook == {"f:clientConfig": {"f:caBundle": {}}} for hook in hooks)
 
-    async def test_a_patch_of_a_configuration_that_has_changed_is_refused(
-        self, live: Live, client: KubeClient
-    ) -> None:
+    async def test_a_patch_of_a_changed_configuration_is_rejected(self, live: Live, client: KubeClient) -> None:
         # So two replicas that publish concurrently do not undo each other.
         patch = [{"op": "test", "path": "/metadata/resourceVersion", "value": "1"}]
         with pytest.raises(Invalid):

@@ -43,7 +43,7 @@ def test_a_bind_costs_two_writes_and_one_event(pair: Live) -> None:
     ]
 
 
-def test_what_the_unmodified_scheduler_writes_is_carried_out(pair: Live) -> None:
+def test_requests_of_the_unmodified_scheduler_are_executed(pair: Live) -> None:
     pair.create_pod("whole", containers=[gpu_container(2)])
     pair.request_bind("whole", receivedGPU={"count": 2, "portion": "1.00"})
     pair.phase("whole", "Succeeded")
@@ -140,14 +140,14 @@ SHARE: dict[str, Any] = {
 }
 
 
-def test_a_pod_that_asked_for_no_share_is_not_given_one(pair: Live) -> None:
+def test_a_pod_without_a_share_gets_none(pair: Live) -> None:
     pair.create_pod()
     pair.request_bind(**SHARE)
     assert pair.phase("pod", "Failed")["status"]["reason"].startswith("Rejected: gpu_sharing")
     assert "nodeName" not in pair.pod()["spec"]
 
 
-def test_another_schedulers_pod_is_not_ours(pair: Live) -> None:
+def test_another_schedulers_pod_is_not_bound(pair: Live) -> None:
     pair.create_pod(schedulerName="other-scheduler")
     pair.request_bind()
     reason = pair.phase("pod", "Failed")["status"]["reason"]
@@ -155,7 +155,7 @@ def test_another_schedulers_pod_is_not_ours(pair: Live) -> None:
     assert "schedulerNames" in reason
 
 
-def test_a_gated_pod_is_waited_for(pair: Live) -> None:
+def test_a_gated_pod_is_awaited(pair: Live) -> None:
     pair.create_pod(schedulingGates=[{"name": "example.com/hold"}])
     pair.request_bind()
     note = pair.event("pod", "BindingWaiting")
@@ -178,7 +178,7 @@ def test_failures_are_counted_and_success_is_written_last(pair: Live) -> None:
     assert conditions(pair.pod())[names.CONDITION_POD_BOUND] == "True"
 
 
-def test_a_request_fails_for_good_at_the_backoff_limit(pair: Live) -> None:
+def test_a_request_fails_terminally_at_the_backoff_limit(pair: Live) -> None:
     pair.create_pod(annotations={"example.bowline.dev/fail-attempts": "99"})
     pair.request_bind(backoffLimit=1)
     failed = pair.phase("pod", "Failed")
@@ -203,7 +203,7 @@ def test_two_requests_for_one_pod_take_turns(pair: Live) -> None:
     assert "failedAttempts" not in pair.phase("b", "Succeeded")["status"]
 
 
-def test_a_reconciler_that_was_away_takes_up_what_it_missed(pair: Live) -> None:
+def test_a_restarted_reconciler_processes_what_it_missed(pair: Live) -> None:
     old = pair.pair.reconcilers[0]
     assert old.stop()
     pair.create_pod()
@@ -212,7 +212,7 @@ def test_a_reconciler_that_was_away_takes_up_what_it_missed(pair: Live) -> None:
     pair.phase("pod", "Succeeded")
 
 
-def test_right_is_least_right(pair: Live) -> None:
+def test_the_reconciler_has_the_least_rights(pair: Live) -> None:
     """The reconciler's ServiceAccount has the rights that it needs, and none that would make its token valuable."""
 
     def can(verb: str, resource: str, subresource: str = "") -> bool:

@@ -54,7 +54,7 @@ def test_a_pod_that_can_never_be_bound_costs_three_writes_and_one_read(pair: Liv
     assert spent(pair, lost) == lost
 
 
-def test_many_binds_cost_no_read_of_finished_requests(pair: Live) -> None:
+def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     """Completed requests that the watches report behind a long queue cause no calls."""
     (reconciler,) = pair.pair.reconcilers
     assert reconciler.stop()

@@ -115,7 +115,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Ite
         assert live.process.stop()
 
 
-def test_a_bind_can_be_read_off_the_metrics(watched: Watched) -> None:
+def test_a_bind_is_visible_in_the_metrics(watched: Watched) -> None:
     before = watched.value("bowline_attempts_total", outcome="OK") or 0
     watched.bind("counted")
     watched.phase("counted", "Succeeded")
@@ -135,7 +135,7 @@ def test_a_bind_can_be_read_off_the_metrics(watched: Watched) -> None:
     assert watched.value("bowline_queue_depth") == 0
 
 
-def test_what_is_exported_is_documented_and_names_no_object(watched: Watched) -> None:
+def test_metrics_are_documented_and_name_no_object(watched: Watched) -> None:
     watched.bind("nameless")
     watched.phase("nameless", "Succeeded")
     known = {row["name"].removesuffix("_total") for row in documented()}
@@ -167,7 +167,7 @@ def test_the_journal_of_a_request_lists_its_attempts_step_by_step(watched: Watch
     assert overview["latest"]["default/unlucky"]["outcome"] == "RETRY"
 
 
-def test_a_waiting_request_is_shown_with_who_it_waits_for(watched: Watched) -> None:
+def test_a_waiting_request_is_shown_with_its_object_and_plugin(watched: Watched) -> None:
     watched.bind("patient", {PREPARE: "wait"})
     # During a request's first pass its pages are incomplete: wait for the expected content.
     watched.until("it waits", lambda: watched.value("bowline_requests_waiting", plugin="pair_slow") == 1 or None)
@@ -202,7 +202,7 @@ def test_configuration_and_plugins_are_shown_as_they_are_in_effect(watched: Watc
     assert (status, message["error"]) == (500, "the page failed: RuntimeError: no page today")
 
 
-def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Watched) -> None:
+def test_pages_are_served_only_to_local_callers_and_name_unknown_keys(watched: Watched) -> None:
     assert watched.page("/debug/config", Host="evil.example")[0] == 403
     assert watched.page("/debug/config", **{"X-Forwarded-For": "10.0.0.1"})[0] == 403
     status, message = watched.page("/debug/requests/default/absent")
@@ -213,7 +213,7 @@ def test_pages_are_served_to_local_callers_and_name_what_is_missing(watched: Wat
     assert "/debug/requests/{namespace}/{name}" in index["pages"]
 
 
-def test_a_plugin_that_holds_an_attempt_up_is_named(watched: Watched) -> None:
+def test_a_plugin_that_delays_an_attempt_is_named(watched: Watched) -> None:
     def while_it_hung(name: str) -> bool:
         watched.bind(name, {AFTERWARDS: "60"})
         overdue = watched.until(
@@ -237,7 +237,7 @@ def test_a_plugin_that_holds_an_attempt_up_is_named(watched: Watched) -> None:
     assert watched.value("bowline_attempt_overdue_total", plugin="pair_slow", point="post_bind")
 
 
-def test_every_line_of_an_attempt_names_it_and_no_message_holds_a_value(watched: Watched) -> None:
+def test_every_log_line_of_an_attempt_names_it_and_no_message_has_a_value(watched: Watched) -> None:
     watched.bind("erroneous", {PREPARE: "raise"})
     watched.bind("fine")
     watched.bind("lost", node="no-such-node")

@@ -59,7 +59,7 @@ plugins: [{name: gpu_sharing, enabled: false}, {name: runtime_class, enabled: fa
         pytest.param("{", ["not a YAML document"], id="not YAML"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_everything_named(
+def test_an_invalid_configuration_is_rejected_with_every_error(
     tmp_path: Path, process: str, document: str, named: list[str]
 ) -> None:
     config = tmp_path / "config.yaml"
@@ -104,7 +104,7 @@ def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
     return LocalProcess(process, "", metrics, kubeconfig)
 
 
-def test_an_api_server_that_is_away_at_start_is_waited_for(own_cluster: Cluster) -> None:
+def test_an_api_server_unavailable_at_start_is_awaited(own_cluster: Cluster) -> None:
     own_cluster.stop_apiserver()
     process = reconciler(own_cluster, own_cluster.kubeconfig)
     live = LiveCluster(own_cluster, "default")
@@ -181,7 +181,7 @@ def test_a_pod_is_never_bound_without_its_device(own_cluster: Cluster, tmp_path:
 
 
 @pytest.mark.skipif(not has_pods_place(), reason="needs a mount namespace, which this machine does not allow")
-def test_a_pods_own_credentials_will_do(pair: Live) -> None:
+def test_a_pods_own_credentials_are_sufficient(pair: Live) -> None:
     standby = pair.pair.launch_reconciler(WorkloadOptions(name="in-a-pods-place", in_pod=True))
     try:
         standby.wait_ready()

@@ -85,7 +85,7 @@ SAME = [
 
 
 @pytest.mark.parametrize("raw", SAME)
-async def test_kubectl_causes_and_lint_report_the_same_faults_in_the_same_order(
+async def test_kubectl_causes_and_lint_report_the_same_errors_in_the_same_order(
     pair: Live, client: KubeClient, raw: Any
 ) -> None:
     placed = {**raw, "metadata": {**raw["metadata"], "namespace": pair.namespace}}

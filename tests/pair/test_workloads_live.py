@@ -98,7 +98,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("raw", "paths"), REFUSED)
-def test_a_bad_workload_is_rejected_with_every_fault_of_every_template(
+def test_an_invalid_workload_is_denied_with_every_error_of_every_template(
     live: Live, raw: Any, paths: list[str]
 ) -> None:
     error = denial(live, "create", "-f", "-", raw=raw)
@@ -107,7 +107,7 @@ def test_a_bad_workload_is_rejected_with_every_fault_of_every_template(
     assert live.not_found(f"{objects_path(raw['kind'], live.namespace)}/w")
 
 
-def test_a_kind_in_warn_mode_is_stored_with_the_same_faults_as_warnings(live: Live) -> None:
+def test_a_kind_in_warn_mode_gets_the_same_errors_as_warnings(live: Live) -> None:
     done = live.kubectl("create", "-f", "-", objects=ray_cluster("w", BAD, GOOD, WORSE))
     warned = [line.removeprefix("Warning: ") for line in done.stderr.splitlines() if line.startswith("Warning: ")]
     assert [line.split(": ")[0] for line in warned] == [
@@ -117,7 +117,7 @@ def test_a_kind_in_warn_mode_is_stored_with_the_same_faults_as_warnings(live: Li
     assert live.cluster.api.get(f"{objects_path('RayCluster', live.namespace)}/w")["metadata"]["name"] == "w"
 
 
-def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live: Live) -> None:
+def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Live) -> None:
     live.create(pod("owner"))
     # Objects that a controller creates are not validated: so an invalid one is stored, like one from before.
     live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))
@@ -144,7 +144,7 @@ def test_an_old_bad_workload_can_be_scaled_and_only_new_faults_are_rejected(live
     live.until("it is deleted", lambda: live.not_found(f"{objects_path('JobSet', live.namespace)}/w"))
 
 
-def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
+def test_the_jobs_of_a_validated_job_set_are_not_validated_again(live: Live) -> None:
     live.create(job_set("w", GOOD))
     before = judged(live)
     # Suspended: the Job controller must not create pods for it.
@@ -164,7 +164,7 @@ def test_the_jobs_of_a_judged_job_set_are_not_judged_again(live: Live) -> None:
         pytest.param({}, id="nothing"),
     ],
 )
-def test_one_of_another_shape_is_left_to_its_own_schema(live: Live, spec: Any) -> None:
+def test_a_workload_of_another_shape_is_left_to_its_own_schema(live: Live, spec: Any) -> None:
     live.create({**job_set("w"), "spec": spec})
 
 
@@ -178,7 +178,7 @@ FOREIGN = [param for folder in ("good", "bad") for param in examples(folder) if 
 
 
 @pytest.mark.parametrize("example", FOREIGN)
-def test_the_examples_get_the_verdict_they_state(live: Live, example: Any) -> None:
+def test_the_examples_get_the_stated_verdict(live: Live, example: Any) -> None:
     done = live.kubectl("create", "--dry-run=server", "-f", str(example.path), check=False)
     faults = [fault for verdict in lint(example) for fault in verdict.errors]
     assert [fault.rule for fault in faults] == list(example.errors)

@@ -42,7 +42,7 @@ def test_no_other_client_binds_a_pod_that_has_a_request(guarded: Live, path: str
     assert "nodeName" not in guarded.pod()["spec"]
 
 
-def test_who_is_listed_may(guarded: Live) -> None:
+def test_a_listed_client_may_bind(guarded: Live) -> None:
     waiting(guarded)
     assert bind(guarded, "pod", ALLOWED_USER).returncode == 0
     assert guarded.pod()["spec"]["nodeName"] == NODE
@@ -57,7 +57,7 @@ def judged(live: Live) -> float:
     return next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
 
 
-def test_the_reconciler_binds_without_a_call_and_pods_without_a_request_are_anybodys(guarded: Live) -> None:
+def test_the_reconcilers_bindings_and_pods_without_a_request_are_not_guarded(guarded: Live) -> None:
     before = judged(guarded)
     guarded.create_pod("ours")
     guarded.request_bind("ours")

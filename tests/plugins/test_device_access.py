@@ -37,7 +37,7 @@ def test_the_container_of_a_share_keeps_its_reference(guarded: Live) -> None:
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Deployment"])
-def test_another_value_is_refused_with_its_path(guarded: Live, kind: str) -> None:
+def test_another_value_is_denied_with_its_path(guarded: Live, kind: str) -> None:
     spec = {"schedulerName": "bowline", "containers": [container("main", ALL)]}
     wanted: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
     path = "spec.containers[0].env[0].value"
@@ -61,7 +61,7 @@ def debug(live: Live, *containers: dict[str, Any]) -> Any:
     )
 
 
-def test_an_ephemeral_container_is_no_way_in(guarded: Live) -> None:
+def test_an_ephemeral_container_gets_no_gpu(guarded: Live) -> None:
     guarded.create_pod()
     refused = debug(guarded, container("one", ALL))
     assert refused.returncode != 0
@@ -72,7 +72,7 @@ def test_an_ephemeral_container_is_no_way_in(guarded: Live) -> None:
     assert {c["name"]: c["env"] for c in stored} == {"one": [VOID], "two": [VOID]}
 
 
-def test_other_schedulers_pods_are_left_alone(guarded: Live) -> None:
+def test_other_schedulers_pods_are_not_changed(guarded: Live) -> None:
     guarded.create_pod(schedulerName="other-scheduler", containers=[container("main", ALL)])
     assert debug(guarded, container("one", ALL)).returncode == 0
     assert guarded.pod()["spec"]["ephemeralContainers"][0]["env"] == [ALL]

@@ -103,7 +103,7 @@ def test_a_template_claim_is_awaited_reserved_and_deleted_with_its_pod(dra: Live
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
-def test_a_claim_that_does_not_exist_yet_is_waited_for(dra: Live) -> None:
+def test_a_claim_that_does_not_exist_yet_is_awaited(dra: Live) -> None:
     dra.create_pod(**NAMED)
     dra.request_bind(**decided("d0"))
     dra.create(claim("one"))
@@ -126,7 +126,7 @@ def test_a_shared_claim_is_freed_after_its_last_user(dra: Live) -> None:
     free(dra, "one")
 
 
-def test_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
+def test_a_claim_with_another_allocation_is_a_terminal_conflict(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
     dra.request_bind("first", **decided("d0"))
@@ -143,7 +143,7 @@ def test_a_claim_with_another_allocation_is_a_final_conflict(dra: Live) -> None:
     assert get_claim(dra, "one")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
-def test_devices_of_another_node_are_no_reason_to_bind_the_pod_here(dra: Live) -> None:
+def test_a_pod_is_not_bound_to_a_node_without_its_devices(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
     dra.request_bind("first", **decided("d0"))
@@ -159,7 +159,7 @@ def test_devices_of_another_node_are_no_reason_to_bind_the_pod_here(dra: Live) -
     assert reserved_by(get_claim(dra, "one")) == {first}
 
 
-def test_two_claims_are_taken_together_or_not_at_all(dra: Live) -> None:
+def test_two_claims_are_reserved_together_or_not_at_all(dra: Live) -> None:
     both: dict[str, Any] = {
         "resourceClaims": [
             {"name": "dev", "resourceClaimName": "one"},
@@ -248,7 +248,7 @@ def test_an_entry_without_an_allocation_shares_a_claim_that_is_allocated(dra: Li
     assert reserved_by(stored) == {first, second}
 
 
-def test_an_entry_without_an_allocation_does_not_carry_devices_to_another_node(dra: Live) -> None:
+def test_an_entry_without_an_allocation_does_not_allow_another_node(dra: Live) -> None:
     dra.create(claim("one"))
     first = dra.create_pod("first", **NAMED)
     dra.request_bind("first", **decided("d0"))
@@ -275,7 +275,7 @@ def test_a_pod_is_never_bound_without_its_extended_resources(dra: Live) -> None:
     assert not claims(dra)
 
 
-def test_what_was_taken_is_given_back_when_the_bind_is_given_up(dra: Live) -> None:
+def test_a_rollback_releases_the_claims(dra: Live) -> None:
     dra.create(claim("one"), claim("shared"))
     uid = dra.create_pod("remains", resourceClaims=[{"name": "dev", "resourceClaimName": "shared"}])
     dra.request_bind("remains", **decided("d1"))
@@ -324,7 +324,7 @@ def wait_for_device(live: Live) -> None:
     live.until("the claim is reserved", lambda: uid in reserved_by(get_claim(live, "one")) or None)
 
 
-def test_a_device_that_has_to_get_ready_is_waited_for(dra: Live) -> None:
+def test_a_device_that_has_to_get_ready_is_awaited(dra: Live) -> None:
     wait_for_device(dra)
     assert f"device dra.example.com/gpu-node-0/d0 to report {READY}" in dra.event("pod", "BindingWaiting")
     assert "nodeName" not in dra.pod()["spec"]
@@ -341,7 +341,7 @@ def test_a_device_that_fails_to_get_ready_ends_the_request_and_is_freed(dra: Liv
     free(dra, "one")
 
 
-def test_a_request_deleted_while_its_device_gets_ready_gives_it_back(dra: Live) -> None:
+def test_a_request_deleted_while_its_device_gets_ready_releases_it(dra: Live) -> None:
     wait_for_device(dra)
     dra.kubectl("delete", "bindrequest", "pod", "--wait=false")
     free(dra, "one")
@@ -383,7 +383,7 @@ def test_extended_resources_get_a_claim_that_is_deleted_with_the_pod(dra: Live) 
     dra.until("the claim is deleted with its pod", lambda: not claims(dra) or None)
 
 
-def test_the_claim_of_extended_resources_is_removed_when_the_bind_is_given_up(dra: Live) -> None:
+def test_a_rollback_deletes_the_claim_of_extended_resources(dra: Live) -> None:
     dra.create_pod(annotations={FLAKY: "99"}, **LIMITED)
     dra.request_bind(backoffLimit=0, **extended(EXTENDED))
     dra.phase("pod", "Failed")
@@ -399,7 +399,7 @@ def test_a_pod_deleted_while_it_waits_leaves_nothing(dra: Live) -> None:
     free(dra, "one")
 
 
-def test_a_request_that_names_a_claim_twice_is_refused_at_creation(dra: Live) -> None:
+def test_a_request_that_names_a_claim_twice_is_denied(dra: Live) -> None:
     dra.create_pod(**NAMED)
     twice = decided("d0")["resourceClaimAllocations"] * 2
     wanted = bind_request("pod", NODE, dra.namespace, dra.pod()["metadata"]["uid"], resourceClaimAllocations=twice)

@@ -57,7 +57,7 @@ def comparable(stored: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": metadata, "owners": owners, "spec": stored["spec"], "status": status}
 
 
-async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: LiveCluster, case: Case) -> None:
+async def test_a_claim_has_the_fields_that_kube_scheduler_sets(scheduled: LiveCluster, case: Case) -> None:
     scheduled.create(claim("theirs"), claim("ours"))
     scheduled.create_pod("theirs", schedulerName="default-scheduler", resourceClaims=claimed("theirs"))
     bound(scheduled, "theirs")
@@ -69,7 +69,7 @@ async def test_a_claim_is_left_as_kube_scheduler_leaves_it(scheduled: LiveCluste
     assert comparable(await case.claim("ours")) == comparable(theirs)
 
 
-async def test_a_claim_of_extended_resources_is_what_kube_scheduler_makes(scheduled: LiveCluster, case: Case) -> None:
+async def test_a_claim_of_extended_resources_equals_kube_schedulers(scheduled: LiveCluster, case: Case) -> None:
     scheduled.create_pod("their-ext", schedulerName="default-scheduler", containers=LIMITED)
     expected = bound(scheduled, "their-ext")["status"]["extendedResourceClaimStatus"]
     theirs = get_claim(scheduled, expected["resourceClaimName"])

@@ -32,7 +32,7 @@ from tests.plugins.claims import NODE, claim, decided, extended, is_free, publis
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
 CLAIMED = [{"name": "dev", "resourceClaimName": "one"}]
-GIVEN_UP = Status.fatal("given up by the test")
+FAILED = Status.fatal("failed by the test")
 
 
 class SlowClient(KubeClient):
@@ -78,7 +78,7 @@ SYNTHETIC = pytest.param({"containers": LIMITED}, extended(EXTENDED), id="extend
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
-async def test_a_crash_after_any_write_is_taken_up_and_given_back(
+async def test_the_next_process_continues_and_releases_after_a_crash_at_any_write(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Crash after the nth write of pre_bind, continue; after the nth of rollback, continue; nothing is left."""
@@ -99,11 +99,11 @@ async def test_a_crash_after_any_write_is_taken_up_and_given_back(
         assert held[0]["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         case.client.writes_left = nth
         try:
-            await plugin.rollback(await case.context(made, **wanted), GIVEN_UP)
+            await plugin.rollback(await case.context(made, **wanted), FAILED)
         except CrashError:
             crashes += 1
         case.client.writes_left = -1
-        again = await (await new_plugin(case.client)).rollback(await case.context(made, **wanted), GIVEN_UP)
+        again = await (await new_plugin(case.client)).rollback(await case.context(made, **wanted), FAILED)
         assert again == Status.ok()
         assert [found["metadata"]["name"] for found in await case.claims()] == ["one"]
         assert is_free(await case.claim())
@@ -130,7 +130,7 @@ def of_host(*names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("spec", "wanted"), [ORDINARY, SYNTHETIC])
-async def test_devices_that_the_node_cannot_use_are_not_taken(
+async def test_devices_that_the_node_cannot_use_are_not_reserved(
     case: Case, spec: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
     """Their labels are read live; the reconciler caches few of them."""
@@ -148,7 +148,7 @@ async def test_devices_that_the_node_cannot_use_are_not_taken(
     assert await plugin.pre_bind(context) == Status.ok()
 
 
-async def test_what_is_taken_given_back_and_waited_for_is_counted(case: Case) -> None:
+async def test_reservations_releases_and_waits_are_counted(case: Case) -> None:
     registry = CollectorRegistry()
     plugin = await new_plugin(case.client, registry)
     await case.create(claim("one"))
@@ -175,7 +175,7 @@ async def test_what_is_taken_given_back_and_waited_for_is_counted(case: Case) ->
     for _ in range(2):
         assert await plugin.pre_bind(context) == Status.ok()
     assert counts() == [1, 0, 1]
-    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(context, FAILED) == Status.ok()
     assert counts() == [1, 1, 1]
 
 
@@ -189,9 +189,9 @@ async def test_many_pods_share_a_claim_at_the_same_moment(case: Case) -> None:
     uids = {made["metadata"]["uid"] for made in pods}
     assert reserved_by(await case.claim()) == uids
     for context in contexts[1:]:
-        assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+        assert await plugin.rollback(context, FAILED) == Status.ok()
     assert reserved_by(await case.claim()) == {pods[0]["metadata"]["uid"]}
-    assert await plugin.rollback(contexts[0], GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(contexts[0], FAILED) == Status.ok()
     assert is_free(await case.claim())
 
 
@@ -207,7 +207,7 @@ async def test_a_concurrent_write_of_the_claim_is_read_again(case: Case, cluster
     assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
 
 
-async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
+async def test_a_write_completes_before_a_cancelled_attempt_ends(case: Case, cluster: Cluster) -> None:
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
@@ -223,7 +223,7 @@ async def test_a_write_is_finished_before_a_cancelled_attempt_ends(case: Case, c
     assert (await case.claim())["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
 
 
-async def test_the_claims_of_a_pod_that_is_bound_after_all_are_never_given_back(case: Case) -> None:
+async def test_the_claims_of_a_bound_pod_are_never_released(case: Case) -> None:
     """The context may be older than the bind: the pod in the API counts."""
     await case.create(claim("one"))
     made = await case.pod(resourceClaims=CLAIMED)
@@ -232,7 +232,7 @@ async def test_the_claims_of_a_pod_that_is_bound_after_all_are_never_given_back(
     assert await plugin.pre_bind(context) == Status.ok()
     binding = {"metadata": {"name": "pod"}, "target": {"kind": "Node", "name": "gpu-node-1"}}
     await case.client.create(PODS, case.namespace, binding, name="pod", subresource="binding")
-    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(context, FAILED) == Status.ok()
     assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
 
 
@@ -242,11 +242,11 @@ async def test_the_claim_of_a_namesake_is_not_touched(case: Case) -> None:
     plugin = await new_plugin(case.client)
     assert await plugin.pre_bind(await case.context(made, **decided("d0"))) == Status.ok()
     predecessor = {**made, "metadata": {**made["metadata"], "uid": "11111111-2222-4333-8444-555555555555"}}
-    assert await plugin.rollback(await case.context(predecessor, **decided("d0")), GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(await case.context(predecessor, **decided("d0")), FAILED) == Status.ok()
     assert reserved_by(await case.claim()) == {made["metadata"]["uid"]}
 
 
-async def test_a_claim_being_deleted_is_final(case: Case) -> None:
+async def test_a_claim_being_deleted_is_a_terminal_failure(case: Case) -> None:
     body = claim("one")
     body["metadata"]["finalizers"] = ["example.com/keep"]
     await case.create(body)
@@ -299,7 +299,7 @@ async def test_a_removal_interrupted_by_a_crash_ends_and_the_claim_is_recreated(
     (first,) = await case.claims()
     case.client.writes_left = 1
     with pytest.raises(CrashError):
-        await plugin.rollback(await case.context(made, **extended(EXTENDED)), GIVEN_UP)
+        await plugin.rollback(await case.context(made, **extended(EXTENDED)), FAILED)
     assert (await case.claim(first["metadata"]["name"]))["metadata"]["deletionTimestamp"]
     again = await new_plugin(case.client)
     assert await again.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
@@ -317,7 +317,7 @@ async def test_a_claim_held_back_by_a_foreign_finalizer_is_awaited(case: Case) -
     name, protection = held["metadata"]["name"], held["metadata"]["finalizers"]
     both = {"metadata": {"finalizers": [*protection, "example.com/keep"]}}
     await case.client.patch(RESOURCECLAIMS, case.namespace, name, both)
-    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(context, FAILED) == Status.ok()
     answer = await plugin.pre_bind(await case.context(made, **extended(EXTENDED)))
     assert (answer.code, "is still being removed" in answer.message) == (Code.WAIT, True)
     assert [ref.uid for ref in answer.wake_on] == [ObjectUID(held["metadata"]["uid"])]
@@ -337,7 +337,7 @@ async def test_a_deleted_claim_that_the_pods_status_names_is_recreated(case: Cas
     (held,) = await case.claims()
     now = await case.client.get(PODS, case.namespace, "pod")
     assert now["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == held["metadata"]["name"]
-    assert await plugin.rollback(context, GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(context, FAILED) == Status.ok()
     assert await case.claims() == []
 
 
@@ -347,7 +347,7 @@ async def test_the_pods_status_is_written_though_the_cache_lags_a_rollback(case:
     plugin = await new_plugin(case.client)
     assert await plugin.pre_bind(await case.context(made, **extended(EXTENDED))) == Status.ok()
     seen = await case.context(made, **extended(EXTENDED))
-    assert await plugin.rollback(seen, GIVEN_UP) == Status.ok()
+    assert await plugin.rollback(seen, FAILED) == Status.ok()
     for _ in range(2):
         assert await plugin.pre_bind(seen) == Status.ok()
     now = await case.client.get(PODS, case.namespace, "pod")

@@ -46,7 +46,7 @@ def test_an_owned_annotation_cannot_be_changed_added_or_removed(guarded: Live, k
     assert guarded.pod()["metadata"]["annotations"] == before
 
 
-def test_every_fault_of_an_update_is_reported_and_foreign_fields_may_change(guarded: Live) -> None:
+def test_every_error_of_an_update_is_reported_and_foreign_fields_may_change(guarded: Live) -> None:
     stored(guarded)
     error = denial(guarded, {names.GPU_FRACTION: "0.4", names.MPS: None, names.GPU_MEMORY: "1"})
     for key in (names.GPU_FRACTION, names.MPS, names.GPU_MEMORY):
@@ -55,7 +55,7 @@ def test_every_fault_of_an_update_is_reported_and_foreign_fields_may_change(guar
     assert guarded.pod()["metadata"]["annotations"]["other"] == "1"
 
 
-def test_while_the_webhook_is_away_nothing_owned_changes_either(guarded: Live) -> None:
+def test_owned_annotations_cannot_change_while_the_webhook_is_down(guarded: Live) -> None:
     """The policy does not cover updates: the validating hook of pods fails closed, and is called only for them."""
     before = stored(guarded)
     assert guarded.pair.webhook is not None

@@ -158,7 +158,7 @@ def test_a_silent_agents_reservation_expires_and_its_device_is_freed(shares: Sha
     assert shares.labels("silent") == {}
 
 
-def test_a_withdrawn_request_leaves_the_pod_as_it_was(shares: Shares) -> None:
+def test_a_withdrawn_request_restores_the_pod(shares: Shares) -> None:
     # The plugin after this one fails: everything is prepared when the request is rolled back.
     flaky = {"example.bowline.dev/fail-attempts": "9"}
     admitted = shares.make("flaky", flaky)
@@ -188,7 +188,7 @@ def test_a_recreated_decision_leaves_nothing_of_the_former(shares: Shares) -> No
     assert [group_of(one) for one in shares.reservations()] == ["latter"]
 
 
-def test_a_failed_request_is_rolled_back_and_its_sharer_stays(shares: Shares) -> None:
+def test_a_failed_request_is_rolled_back_and_its_sharer_remains(shares: Shares) -> None:
     shares.share("remains", "kept")
     shares.live.phase("remains", "Succeeded")
     shares.make("fails", {"example.bowline.dev/fail-attempts": "9"})

@@ -79,7 +79,7 @@ def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> No
     third.process.stop()
 
 
-def test_the_agent_makes_no_device_up_on_a_node_with_real_ones(shares: Shares) -> None:
+def test_the_agent_invents_no_device_on_a_node_with_real_ones(shares: Shares) -> None:
     agent = run_agent(shares, "refusing")
     assert agent.process.wait(30)
     assert agent.process.returncode == 1

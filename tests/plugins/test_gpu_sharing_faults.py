@@ -37,7 +37,7 @@ def test_a_reservation_rejected_by_the_kubelet_is_recreated_on_retry(shares: Sha
     assert series.grown("gpu_sharing_reservations_failed_total", cause="ended") == 1
 
 
-def test_a_dead_reservation_is_not_used_for_its_device(shares: Shares) -> None:
+def test_an_ended_reservation_is_not_used_for_its_device(shares: Shares) -> None:
     shares.share("first", "evicted")
     shares.live.phase("first", "Succeeded")
     # Its pod ends, and so does the reservation, evicted; it is not deleted yet.
@@ -95,7 +95,7 @@ def test_a_lost_reservation_is_replaced_by_one_of_the_same_device(shares: Shares
     assert series.grown("gpu_sharing_devices_lost_total", change="recovered") == 1
 
 
-def test_a_device_that_is_not_to_be_had_again_is_not_joined(shares: Shares) -> None:
+def test_an_unavailable_device_is_not_shared(shares: Shares) -> None:
     """kwok's agents report a distinct device each, so none is the lost one."""
     series = Series(shares.live)
     shares.share("runs", "orphaned")
@@ -171,7 +171,7 @@ def test_two_pods_of_one_prefix_do_not_share_their_configmaps(shares: Shares) ->
     shares.freed("copied-2")
 
 
-def test_a_pod_that_asks_for_no_share_is_not_bound_as_one(shares: Shares) -> None:
+def test_a_pod_without_a_share_is_not_bound_as_one(shares: Shares) -> None:
     shares.live.create_pod("plain")
     shares.ask("plain", ["plain"])
     status = shares.live.phase("plain", "Failed")["status"]
@@ -179,7 +179,7 @@ def test_a_pod_that_asks_for_no_share_is_not_bound_as_one(shares: Shares) -> Non
     assert shares.reservations() == []
 
 
-def test_groups_that_can_be_no_labels_fail_the_request_and_do_not_hold_it(shares: Shares) -> None:
+def test_groups_that_are_no_label_values_fail_the_request(shares: Shares) -> None:
     shares.share("odd", "not a label/at all")
     assert "must be the value of a label" in shares.live.phase("odd", "Failed")["status"]["reason"]
     shares.live.until("it is rolled back", lambda: not shares.live.request("odd")["metadata"].get("finalizers"))
@@ -264,7 +264,7 @@ def test_changes_without_a_leader_are_found_at_start(shares: Shares) -> None:
     shares.freed("still-wanted")
 
 
-def test_a_pod_that_was_not_prepared_is_refused(shares: Shares) -> None:
+def test_a_pod_that_was_not_prepared_is_rejected(shares: Shares) -> None:
     """The mutating webhook does not change a pod that it does not see; here the pod was prepared and then changed."""
     admitted = shares.make("whole")
     admitted["metadata"] = {"name": "stripped", "annotations": {**HALF, names.SHARED_GPU_CONFIGMAP: "Not A Name"}}

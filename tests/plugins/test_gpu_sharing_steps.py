@@ -143,7 +143,7 @@ def half(case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("verb", ["patch", "create"])
-async def test_a_write_is_finished_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
+async def test_a_write_completes_before_a_withdrawn_attempt_ends(case: Case, cluster: Cluster, verb: str) -> None:
     """Otherwise it could take effect after the rollback that follows has found nothing."""
     devices = f"{case.namespace}-devices"
     await reserve(case, devices)
@@ -217,7 +217,7 @@ async def running_share(case: Case) -> None:
     await case.client.create(PODS, case.namespace, wanted)
 
 
-async def test_a_share_begun_while_a_sweep_reads_is_not_called_unreserved(case: Case, cluster: Cluster) -> None:
+async def test_a_share_begun_during_a_resync_is_not_reported_as_unreserved(case: Case, cluster: Cluster) -> None:
     """1. The resync reads the reservations. 2. A device is reserved and shared. 3. The resync reads the pods."""
     devices = f"{case.namespace}-devices"
 
@@ -231,7 +231,7 @@ async def test_a_share_begun_while_a_sweep_reads_is_not_called_unreserved(case: 
         assert await unreserved(client, devices) == 0
 
 
-async def test_a_dead_reservation_holds_no_group(case: Case) -> None:
+async def test_an_ended_reservation_holds_no_group(case: Case) -> None:
     devices = f"{case.namespace}-devices"
     await running_share(case)
     held = await reserve(case, devices)

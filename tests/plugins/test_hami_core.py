@@ -12,7 +12,7 @@ def limited(shares: Shares, name: str) -> str:
     return shares.maps()[f"{prefix}-0"][names.DEVICE_MEMORY_LIMIT]
 
 
-def test_a_half_on_the_whole_pair_is_held_to_half_of_the_memory(guarded: Live) -> None:
+def test_a_half_is_limited_to_half_of_the_memory(guarded: Live) -> None:
     shares = Shares(guarded)
     shares.share("half", "limited")
     guarded.phase("half", "Succeeded")

@@ -41,7 +41,7 @@ def bind(live: Live, name: str, node: str, *phases: str, **requests: str) -> dic
     return status
 
 
-def test_a_pod_that_fits_to_the_last_is_bound(guarded: Live, node: str) -> None:
+def test_a_pod_that_fits_exactly_is_bound(guarded: Live, node: str) -> None:
     bind(guarded, "first", node, "Succeeded", cpu="1500m", memory="8Gi", gpu="2")
     bind(guarded, "second", node, "Succeeded", cpu="2500m")
 
@@ -54,7 +54,7 @@ def test_a_pod_that_fits_to_the_last_is_bound(guarded: Live, node: str) -> None:
         pytest.param({"gpu": "1"}, {"gpu": "2"}, "nvidia.com/gpu (requests 2, free 1 of 2)", id="GPUs"),
     ],
 )
-def test_a_pod_that_does_not_fit_stays_unbound_and_is_reported(
+def test_a_pod_that_does_not_fit_is_reported_and_not_bound(
     guarded: Live, node: str, first: dict[str, str], second: dict[str, str], named: str
 ) -> None:
     bind(guarded, "first", node, "Succeeded", **first)
@@ -65,7 +65,7 @@ def test_a_pod_that_does_not_fit_stays_unbound_and_is_reported(
     assert "nodeName" not in guarded.pod("second")["spec"]
 
 
-def test_what_has_left_the_node_makes_room(guarded: Live, node: str) -> None:
+def test_ended_pods_free_their_resources(guarded: Live, node: str) -> None:
     bind(guarded, "first", node, "Succeeded", cpu="3")
     bind(guarded, "second", node, "Failed", cpu="2")
     guarded.kubectl("delete", "pod", "first", "--grace-period=0", "--force")
@@ -87,7 +87,7 @@ def bind_together(live: Live, node: str, count: int, **requests: str) -> list[di
     ("requests", "room"),
     [pytest.param({"gpu": "1"}, 2, id="two GPUs"), pytest.param({}, 4, id="four places")],
 )
-def test_pods_bound_at_the_same_time_never_fill_a_node_beyond_its_room(
+def test_pods_bound_concurrently_never_exceed_a_nodes_capacity(
     guarded: Live, node: str, requests: dict[str, str], room: int
 ) -> None:
     ends = bind_together(guarded, node, 10, **requests)
@@ -111,7 +111,7 @@ def test_a_check_costs_one_read_of_the_node_and_one_list_of_its_pods(guarded: Li
     assert asked == [f"/api/v1/nodes/{node}", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"]
 
 
-def test_the_pod_that_holds_a_shared_device_takes_its_room(guarded: Live, node: str) -> None:
+def test_a_reservation_pod_uses_the_nodes_resources(guarded: Live, node: str) -> None:
     series = Series(guarded)
     shares = Shares(guarded)
     for name in ("half", "other-half"):

@@ -57,7 +57,7 @@ async def test_the_node_that_was_not_used_for_longest_is_evicted(client: Countin
     assert client.read == ["gpu-node-1"]
 
 
-async def test_a_node_that_does_not_exist_is_none_and_not_kept(client: Counting) -> None:
+async def test_a_node_that_does_not_exist_is_none_and_not_cached(client: Counting) -> None:
     labels = NodeLabels(client)
     assert await labels.get(mirrored("no-such-node")) is None
     assert len(labels) == 0

@@ -93,7 +93,7 @@ def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: St
     assert {storage.volume_of(name) for name in pods} == set(pods)
 
 
-def test_a_volume_kept_for_the_claim_by_hand_is_taken_and_stays_its_own(pair: Live, storage: Storage) -> None:
+def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:
     storage.make_class()
     storage.make_volume("any")
     kept = {"namespace": pair.namespace, "name": "data"}
@@ -147,7 +147,7 @@ def test_without_a_volume_the_request_fails_and_nothing_is_written(pair: Live, s
 # --- provisioned volumes ---
 
 
-def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> None:
+def test_a_volume_is_requested_and_awaited(pair: Live, storage: Storage) -> None:
     series = Series(pair)
     storage.make_class(PROVISIONER)
     storage.make_claim()
@@ -165,7 +165,7 @@ def test_a_volume_is_asked_for_and_waited_for(pair: Live, storage: Storage) -> N
     assert [what for what in writes if what != "bindrequests/status"] == ["persistentvolumeclaims"]
 
 
-def test_a_rejection_is_final_for_the_node_and_is_not_retried(pair: Live, storage: Storage) -> None:
+def test_a_rejection_is_terminal_for_the_node(pair: Live, storage: Storage) -> None:
     series = Series(pair)
     storage.make_class(PROVISIONER)
     storage.make_claim()
@@ -188,7 +188,7 @@ def test_a_rejection_is_final_for_the_node_and_is_not_retried(pair: Live, storag
     pair.phase("pod", "Succeeded")
 
 
-def test_a_claim_that_is_made_for_another_node_is_left_to_it(pair: Live, storage: Storage) -> None:
+def test_a_claim_being_provisioned_for_another_node_is_not_changed(pair: Live, storage: Storage) -> None:
     storage.make_class(PROVISIONER)
     storage.make_claim()
     pair.kubectl("annotate", "pvc", "data", f"{names.SELECTED_NODE}=gpu-node-2")
@@ -200,7 +200,7 @@ def test_a_claim_that_is_made_for_another_node_is_left_to_it(pair: Live, storage
     assert storage.asked_for() == "gpu-node-2"
 
 
-def test_a_node_outside_the_classs_topologies_is_never_asked(pair: Live, storage: Storage) -> None:
+def test_a_node_outside_the_classs_topologies_is_never_selected(pair: Live, storage: Storage) -> None:
     only = {"key": "kubernetes.io/hostname", "values": ["gpu-node-3"]}
     storage.make_class(PROVISIONER, allowedTopologies=[{"matchLabelExpressions": [only]}])
     storage.make_claim()
@@ -283,7 +283,7 @@ def make_capacity(live: Live, storage: Storage, size: str) -> None:
     )
 
 
-def test_a_claim_that_is_being_deleted_is_final(pair: Live, storage: Storage) -> None:
+def test_a_claim_that_is_being_deleted_is_a_terminal_failure(pair: Live, storage: Storage) -> None:
     storage.make_class(PROVISIONER)
     storage.make_claim()
     pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":["example.com/keep"]}}')
@@ -294,7 +294,7 @@ def test_a_claim_that_is_being_deleted_is_final(pair: Live, storage: Storage) ->
     pair.kubectl("patch", "pvc", "data", "--type=merge", '-p={"metadata":{"finalizers":null}}')
 
 
-def test_a_claim_that_lost_its_volume_is_final(pair: Live, storage: Storage) -> None:
+def test_a_claim_that_lost_its_volume_is_a_terminal_failure(pair: Live, storage: Storage) -> None:
     storage.make_class()
     # Bound by hand to a volume that does not exist: the controller reports Lost.
     storage.make_claim(volumeName=storage.name("absent"))

@@ -82,7 +82,9 @@ def _renamed(value: Any, name: str) -> Any:
         pytest.param(PROVISIONER, made, id="a volume that is made"),
     ],
 )
-def test_both_leave_the_same(storage: Storage, provisioner: str, make: Callable[[Storage, str], None]) -> None:
+def test_both_schedulers_set_the_same_fields(
+    storage: Storage, provisioner: str, make: Callable[[Storage, str], None]
+) -> None:
     live = storage.live
     storage.make_class(provisioner)
     try:

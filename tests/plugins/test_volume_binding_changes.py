@@ -89,7 +89,7 @@ def verdict(status: Status) -> tuple[Code, Reason | None, Suggestion | None]:
     return status.code, status.reason, status.suggestion
 
 
-async def test_a_wait_ends_when_others_change_the_volume(storage: Storage, client: Counting) -> None:
+async def test_a_change_of_the_volume_by_others_ends_the_wait(storage: Storage, client: Counting) -> None:
     storage.make_class()
     make_available(storage, "v")
     storage.make_claim()

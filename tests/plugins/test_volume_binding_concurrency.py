@@ -87,7 +87,7 @@ async def result_of(plugin: VolumeBinding, ctx: BindContext) -> Status:
     return status
 
 
-def test_pods_without_claims_are_left_out(storage: Storage) -> None:
+def test_pods_without_claims_are_skipped(storage: Storage) -> None:
     plugin = VolumeBinding(BindTimeoutConfig(), Settings())
     assert plugin.preflight(context(storage, "none")) == SKIP_PARALLEL
     assert plugin.preflight(context(storage, "one", "data")) == RUN_PARALLEL
@@ -137,7 +137,7 @@ async def counting(cluster: Cluster) -> AsyncIterator[Counting]:
         yield client
 
 
-async def test_pods_of_one_process_do_not_even_try_the_same_volume(storage: Storage, cluster: Cluster) -> None:
+async def test_pods_of_one_process_never_write_the_same_volume(storage: Storage, cluster: Cluster) -> None:
     claims = [f"c{number}" for number in range(5)]
     for name in claims:
         storage.make_claim(name)
@@ -202,9 +202,7 @@ async def test_a_lagging_cache_costs_one_read_and_nothing_else(storage: Storage,
     assert await bound_volume(storage, "third") == "b"
 
 
-async def test_a_mirror_that_lags_behind_several_volumes_hides_no_free_one(
-    storage: Storage, client: KubeClient
-) -> None:
+async def test_a_stale_cache_of_several_volumes_hides_no_free_one(storage: Storage, client: KubeClient) -> None:
     for name in ("first", "second", "third"):
         storage.make_claim(name)
     for short in ("a", "b", "c"):
@@ -217,7 +215,7 @@ async def test_a_mirror_that_lags_behind_several_volumes_hides_no_free_one(
     assert status.reasons == (f"claim third is being bound to volume {storage.name('c')}",)
 
 
-async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storage, cluster: Cluster) -> None:
+async def test_an_awaited_claim_is_used_from_its_event(storage: Storage, cluster: Cluster) -> None:
     storage.make_claim()
     storage.make_volume("v")
     async with counting(cluster) as client:
@@ -238,7 +236,7 @@ async def test_a_claim_that_was_waited_for_is_read_off_its_event(storage: Storag
             await asyncio.gather(watching, return_exceptions=True)
 
 
-async def test_what_is_mirrored_is_what_is_still_to_be_had(storage: Storage, client: KubeClient) -> None:
+async def test_the_caches_contain_only_usable_objects(storage: Storage, client: KubeClient) -> None:
     plugin = await process(client)
     (claims, events), (volumes, _), (classes, _) = await mirror(plugin, client)
     tasks = [asyncio.create_task(reflector.run()) for reflector in (claims, volumes, classes)]
@@ -282,9 +280,7 @@ class Forgetful(KubeClient):
 
 @pytest.mark.parametrize("crash", [pytest.param(False, id="the same process"), pytest.param(True, id="the next one")])
 @pytest.mark.parametrize("nth", [1, 2])
-async def test_a_lost_reply_is_taken_up_where_it_was(
-    storage: Storage, cluster: Cluster, nth: int, crash: bool
-) -> None:
+async def test_a_lost_reply_is_followed_by_a_read(storage: Storage, cluster: Cluster, nth: int, crash: bool) -> None:
     for short in ("a", "b", "spare"):
         storage.make_volume(short)
     for name in ("one", "two"):
@@ -334,7 +330,7 @@ async def test_a_deleted_node_is_reported(storage: Storage, client: KubeClient) 
     assert (status.reason, status.suggestion) == (Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-async def test_requests_that_are_done_leave_nothing_in_memory(storage: Storage, client: KubeClient) -> None:
+async def test_completed_requests_leave_nothing_in_memory(storage: Storage, client: KubeClient) -> None:
     storage.make_claim()
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")

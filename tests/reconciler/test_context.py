@@ -62,7 +62,7 @@ async def test_post_bind_has_the_context_of_its_bind(stage: Stage, workers: int)
         assert (await stage.pod(name))["metadata"]["annotations"].items() >= ADDED.items()
 
 
-async def test_what_a_plugin_writes_into_its_views_reaches_no_cache(stage: Stage) -> None:
+async def test_a_plugins_changes_of_its_views_reach_no_cache(stage: Stage) -> None:
     async def writes(ctx: BindContext) -> Status:
         assert ctx.pod is not None
         assert ctx.node is not None

@@ -85,7 +85,7 @@ async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(sta
     assert plugin.uids("rollback") == []
 
 
-async def test_the_next_leader_finishes_what_was_put_off(stage: Stage) -> None:
+async def test_the_next_leader_completes_deferred_requests(stage: Stage) -> None:
     await burst(stage)
     first, second = Held(), Scripted(effects=True)
     async with stage.working(first, binding=TWO) as working:

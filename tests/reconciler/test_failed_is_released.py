@@ -112,7 +112,7 @@ async def test_a_failed_request_is_replaced_under_its_name_without_a_collision(s
 
 
 @pytest.mark.timeout(max(120, REPLACEMENTS * 2))
-async def test_a_reconciler_killed_between_its_writes_leaves_no_failed_request_held(
+async def test_a_reconciler_killed_between_writes_leaves_no_finalizer_on_failed(
     stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     """Killed before Failed is stored, after it is, and after the finalizer is dropped."""

@@ -58,7 +58,7 @@ def _is_labelled(stores: Informers, key: ObjectKey, label: str) -> bool:
 
 
 @pytest.mark.parametrize("reason", [Reason.DEVICE_CONFLICT, Reason.VOLUME_CONFLICT])
-async def test_a_conflict_is_final_and_reported_to_the_scheduler(stage: Stage, reason: Reason) -> None:
+async def test_a_conflict_is_terminal_and_reported_to_the_scheduler(stage: Stage, reason: Reason) -> None:
     async def conflicts(ctx: BindContext) -> Status:
         return Status.fatal("it is not free", reason, Suggestion.RESCHEDULE_ELSEWHERE)
 
@@ -73,7 +73,7 @@ async def test_a_conflict_is_final_and_reported_to_the_scheduler(stage: Stage, r
     assert plugin.points("pod") == ["pre_bind"]
 
 
-async def test_a_bind_to_a_missing_node_is_not_tried(stage: Stage) -> None:
+async def test_no_binding_is_sent_for_a_missing_node(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin):
         await stage.create_pod()
@@ -82,7 +82,7 @@ async def test_a_bind_to_a_missing_node_is_not_tried(stage: Stage) -> None:
     assert plugin.calls == []
 
 
-async def test_a_missing_right_is_final_and_named(bare_cluster: Cluster, stage: Stage) -> None:
+async def test_a_missing_right_is_terminal_and_named(bare_cluster: Cluster, stage: Stage) -> None:
     account = f"system:serviceaccount:{stage.namespace}:half"
     role = f"half-{stage.namespace}"
     kubectl, at = bare_cluster.kubectl, f"--namespace={stage.namespace}"
@@ -143,7 +143,7 @@ async def test_watches_continue_while_every_worker_is_busy(stage: Stage) -> None
         pytest.param({"example.com/big": "x" * 262_144}, id="too large"),
     ],
 )
-async def test_no_binding_is_sent_that_would_spoil_the_pod(stage: Stage, annotations: dict[str, str]) -> None:
+async def test_no_binding_is_sent_with_invalid_annotations(stage: Stage, annotations: dict[str, str]) -> None:
     class Annotates(Scripted):
         def binding_annotations(self, ctx: BindContext) -> Mapping[str, str]:
             return annotations
@@ -171,7 +171,7 @@ class Gate(Limiter):
         return 1.0
 
 
-async def test_a_limit_on_status_writes_does_not_hold_up_binding(stage: Stage) -> None:
+async def test_a_limit_on_status_writes_does_not_delay_binding(stage: Stage) -> None:
     gate = Gate()
     limits: dict[WriteClass, Limiter] = {WriteClass.STATUS: gate}
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
@@ -187,7 +187,7 @@ async def test_a_limit_on_status_writes_does_not_hold_up_binding(stage: Stage) -
             await stage.phase(f"pod-{number}", "Succeeded")
 
 
-async def test_a_limit_on_bindings_does_not_hold_up_preparation_and_verdicts(stage: Stage) -> None:
+async def test_a_limit_on_bindings_does_not_delay_preparation_and_status(stage: Stage) -> None:
     gate = Gate()
     limits: dict[WriteClass, Limiter] = {WriteClass.BIND: gate}
     options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)

@@ -75,7 +75,7 @@ async def stage(their_cluster: Cluster) -> AsyncIterator[Stage]:
         yield made
 
 
-async def test_requests_are_carried_out_and_finished_ones_take_no_memory(stage: Stage) -> None:
+async def test_requests_are_executed_and_completed_ones_use_no_memory(stage: Stage) -> None:
     async with stage.working() as working:
         for name in ("one", "two"):
             await stage.create_pod(name)
@@ -89,7 +89,7 @@ async def test_requests_are_carried_out_and_finished_ones_take_no_memory(stage: 
         assert len(working.parts.informers.requests.store) == 0, "also not after a list"
 
 
-async def test_a_field_that_is_not_kept_is_no_difference(stage: Stage) -> None:
+async def test_a_field_that_is_not_stored_causes_no_second_write(stage: Stage) -> None:
     """A pending rollback repeats its status write; here no second write is needed."""
     rounds: list[str] = []
     registry = CollectorRegistry()
@@ -156,7 +156,7 @@ async def test_a_backoff_restarts_with_the_process(stage: Stage) -> None:
         await stage.phase("pod", "Succeeded")
 
 
-async def test_a_spec_that_their_crd_lets_in_ends_invalid(stage: Stage) -> None:
+async def test_an_invalid_spec_that_the_crd_accepts_fails(stage: Stage) -> None:
     await stage.create_pod()
     await stage.request_bind(receivedResourceType="Strange", selectedNode="")
     async with stage.working():
@@ -166,7 +166,7 @@ async def test_a_spec_that_their_crd_lets_in_ends_invalid(stage: Stage) -> None:
     assert "spec.selectedNode" in status["reason"]
 
 
-async def test_their_finished_requests_are_swept_too(stage: Stage) -> None:
+async def test_completed_requests_expire(stage: Stage) -> None:
     async with stage.working():
         await stage.create_pod()
         await stage.request_bind()

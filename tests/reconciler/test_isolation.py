@@ -139,7 +139,7 @@ async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(s
     assert not (await broken.stage.request())["metadata"].get("finalizers")
 
 
-async def test_a_webhook_outage_costs_a_request_no_failure(stage: Stage, broken: Broken) -> None:
+async def test_a_webhook_outage_uses_no_attempt(stage: Stage, broken: Broken) -> None:
     async with stage.working() as working:
         await broken.stage.create_pod()
         await broken.stage.request_bind(backoffLimit=0)
@@ -188,7 +188,7 @@ async def test_a_binding_that_always_fails_ends_by_the_backoff_limit(
         ),
     ],
 )
-async def test_a_reply_that_is_no_decision_ends_no_request(stage: Stage, proxied: Proxied, rules: list[Rule]) -> None:
+async def test_a_reply_without_a_status_ends_no_request(stage: Stage, proxied: Proxied, rules: list[Rule]) -> None:
     proxy, access = proxied
     proxy.add(*rules)
     async with stage.working(Scripted(effects=True), access=access):

@@ -148,7 +148,7 @@ async def test_a_watched_resource_that_is_not_served_blocks_no_leader(stage: Sta
     assert plugin.terms == ["start", "started", "stop"]
 
 
-async def test_the_client_writes_in_its_own_term_alone_but_leases_and_events_always(stage: Stage) -> None:
+async def test_outside_its_term_the_client_writes_only_leases_and_events(stage: Stage) -> None:
     plugin = Starts()
     async with stage.working(plugin) as working:
         await until(lambda: "started" in plugin.terms)

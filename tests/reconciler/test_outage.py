@@ -56,7 +56,7 @@ async def test_a_wait_that_expired_during_an_outage_continues_for_a_minute(stage
     assert status["phase"] == "Succeeded"
 
 
-async def test_a_connection_that_is_cut_when_idle_is_no_outage_and_puts_off_no_deadline(stage: Stage) -> None:
+async def test_a_connection_closed_when_idle_is_no_outage_and_extends_no_deadline(stage: Stage) -> None:
     """A load balancer closes an idle watch, repeatedly."""
     plugin = needs("data")
     binding = Binding(wait_timeout=timedelta(seconds=100), in_flight_timeout=NO_FLIGHT)
@@ -128,7 +128,7 @@ async def test_an_api_server_that_restarts_is_no_failure(bare_cluster: Cluster, 
     assert "failedAttempts" not in status
 
 
-async def test_a_plugin_that_cannot_reach_the_api_server_is_not_at_fault(stage: Stage) -> None:
+async def test_a_plugin_without_the_api_server_uses_no_attempt(stage: Stage) -> None:
     async with stage.wire() as (wire, access):
         reads = 0
 

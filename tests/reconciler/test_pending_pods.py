@@ -10,7 +10,7 @@ from tests.waiting import until
 LARGE = [{"name": f"VARIABLE_{n}", "value": f"{n * 7919:x}" * 4} for n in range(400)]
 
 
-async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_waited(stage: Stage) -> None:
+async def test_a_plugin_gets_the_complete_pod_of_any_size_and_age(stage: Stage) -> None:
     seen: dict[str, int] = {}
 
     async def record(ctx: BindContext) -> Status:
@@ -32,7 +32,7 @@ async def test_a_plugin_sees_the_whole_pod_however_large_and_however_long_it_wai
     assert seen == {"small": 0, "large": len(LARGE)}
 
 
-async def test_pods_that_fail_without_a_node_do_not_pile_up(stage: Stage) -> None:
+async def test_pods_that_fail_without_a_node_leave_the_cache(stage: Stage) -> None:
     plugin = Scripted()
     async with stage.working(plugin) as working:
         store = working.parts.informers.pods.store

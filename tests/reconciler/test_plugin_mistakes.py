@@ -62,7 +62,7 @@ async def test_on_failure_cannot_turn_a_failure_into_a_success(stage: Stage, poi
     assert "nodeName" not in (await stage.pod())["spec"]
 
 
-async def test_a_plugin_that_raises_in_serves_fails_only_what_it_alone_serves(stage: Stage) -> None:
+async def test_a_plugin_that_raises_in_serves_fails_only_its_own_requests(stage: Stage) -> None:
     class Author(Scripted):
         name = "author"
 

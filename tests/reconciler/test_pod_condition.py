@@ -85,7 +85,7 @@ async def test_another_pod_of_the_same_name_gets_no_condition(stage: Stage) -> N
     assert await pod_bound(stage) == []
 
 
-async def test_a_pod_bound_at_last_gets_its_condition_though_the_watch_lags(stage: Stage) -> None:
+async def test_a_bound_pod_gets_its_condition_though_the_watch_lags(stage: Stage) -> None:
     async def fails_while_the_watch_hangs(ctx: BindContext) -> Status:
         if ctx.attempt > 1:
             return Status.ok()
@@ -99,7 +99,7 @@ async def test_a_pod_bound_at_last_gets_its_condition_though_the_watch_lags(stag
         await until_awaited(lambda: pod_bound(stage), lambda conditions: conditions == [("True", "Bound")])
 
 
-async def test_a_denied_condition_does_not_keep_a_request_from_succeeding(stage: Stage) -> None:
+async def test_a_denied_condition_does_not_prevent_success(stage: Stage) -> None:
     """Bound by a third-party plugin with an annotation for which the API server denies every later update."""
 
     async def spoils(ctx: BindContext) -> Status:
@@ -148,7 +148,7 @@ async def test_a_webhook_on_pods_status_costs_no_result(
     assert len(sent) <= 2 * tries, "two conditions with a few attempts each"
 
 
-async def test_a_webhook_on_pods_status_that_hangs_holds_no_worker(
+async def test_a_hanging_webhook_on_pods_status_occupies_no_worker(
     stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
 ) -> None:
     proxy, access = proxied

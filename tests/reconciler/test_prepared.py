@@ -31,7 +31,7 @@ def prepared(status: Mapping[str, Any]) -> tuple[str, str]:
     return next((c["status"], c["message"]) for c in status["conditions"] if c["type"] == "Prepared")
 
 
-async def test_a_binding_carries_for_which_request_the_pod_was_prepared(stage: Stage) -> None:
+async def test_a_binding_has_the_uid_of_the_request_that_prepared_the_pod(stage: Stage) -> None:
     async with stage.working(Scripted()):
         await stage.create_pod()
         uid = await stage.request_bind()

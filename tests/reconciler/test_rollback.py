@@ -109,7 +109,7 @@ async def test_the_webhooks_finalizer_costs_no_second_write(stage: Stage) -> Non
     assert [w.get("subresource", "") for w in ours] == ["status"]
 
 
-async def test_a_final_failure_is_rolled_back_before_it_is_written(stage: Stage) -> None:
+async def test_a_terminal_failure_is_rolled_back_before_it_is_written(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken", Reason.DEVICE_CONFLICT))
     async with stage.working(plugin):
         await stage.create_pod()
@@ -216,7 +216,7 @@ async def test_a_failed_request_of_an_earlier_release_is_rolled_back_and_release
     assert conditions(status) == {"RolledBack": "True"}
 
 
-async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> None:
+async def test_a_lost_reply_in_a_rollback_changes_nothing(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.lost = QUIET_FAILURES
     async with stage.working(plugin) as working:
@@ -230,7 +230,7 @@ async def test_a_reply_that_is_lost_in_a_rollback_is_no_news(stage: Stage) -> No
     assert await effects(stage) == []
 
 
-async def test_a_rollback_that_the_api_server_keeps_from_completing_is_reported(stage: Stage) -> None:
+async def test_a_rollback_that_the_api_server_prevents_is_reported(stage: Stage) -> None:
     plugin = Leaving(Status.fatal("taken"))
     plugin.lost = QUIET_FAILURES + 2
     async with stage.working(plugin):
@@ -243,7 +243,7 @@ async def test_a_rollback_that_the_api_server_keeps_from_completing_is_reported(
     assert await effects(stage) == []
 
 
-async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(stage: Stage) -> None:
+async def test_a_later_request_begins_after_the_failed_ones_rollback(stage: Stage) -> None:
     """The failed request's rollback could undo what the other request has just prepared."""
     plugin = Leaving(Status.fatal("taken"))
     plugin.refuses = 1_000
@@ -262,7 +262,7 @@ async def test_a_later_request_for_the_pod_begins_when_the_failed_one_is_undone(
     assert (await stage.pod())["spec"]["nodeName"] == "gpu-node-0"
 
 
-async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under_way(stage: Stage) -> None:
+async def test_no_rollback_of_a_later_request_during_an_attempt_of_an_older_one(stage: Stage) -> None:
     hold = Hold()
     plugin = Scripted(effects=True, pre_bind=hold)
     async with stage.working(plugin) as working:
@@ -279,7 +279,7 @@ async def test_nothing_is_undone_for_a_later_request_while_an_older_one_is_under
     assert plugin.points("b-second") == [], "its pod is bound: no rollback"
 
 
-async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stage: Stage) -> None:
+async def test_a_request_deleted_without_a_leader_is_rolled_back_by_the_next(stage: Stage) -> None:
     plugin = Leaving(Status.wait("indefinitely"))
     async with stage.working(plugin) as working:
         await stage.create_pod()
@@ -292,7 +292,7 @@ async def test_a_request_deleted_without_a_leader_is_rolled_back_afterwards(stag
     assert await effects(stage) == []
 
 
-async def test_nothing_is_undone_under_a_pod_that_runs_where_it_was_to(stage: Stage) -> None:
+async def test_no_rollback_for_a_pod_on_its_selected_node(stage: Stage) -> None:
     """The process crashed after the Binding; the request is deleted before the next process starts."""
     plugin = Scripted(effects=True)
     await stage.create_pod()
@@ -323,7 +323,7 @@ async def test_a_lost_reply_to_the_binding_is_no_failure(stage: Stage) -> None:
     assert plugin.points("pod").count("rollback") == 0
 
 
-async def test_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stage) -> None:
+async def test_a_bind_plugin_that_fails_after_binding_is_a_success(stage: Stage) -> None:
     async def binds_and_fails(ctx: BindContext) -> Status:
         await post_binding(ctx.client, ctx.request.pod_key, ctx.request.pod_uid, ctx.spec.selected_node, {})
         return Status.fatal("an error after the Binding")
@@ -338,7 +338,7 @@ async def test_a_bind_plugin_that_fails_after_it_has_bound_has_bound(stage: Stag
 
 
 @pytest.mark.parametrize("set_by", CLOCK_ERRORS, ids=str)
-async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(stage: Stage, set_by: timedelta) -> None:
+async def test_no_rollback_while_an_unacknowledged_binding_may_take_effect(stage: Stage, set_by: timedelta) -> None:
     """A Binding has no reply, then the request is deleted. Setting the clock does not change the remaining time."""
 
     async def get_no_reply(ctx: BindContext) -> Status:
@@ -367,13 +367,13 @@ async def test_nothing_is_undone_while_an_unanswered_binding_may_take_effect(sta
         stage.clock.passed += timedelta(minutes=11)
         await process_again(stage)
         await stage.request_deleted()
-    # Repeated if the label's write came in between.
+    # Repeated if the label's write was concurrent.
     assert plugin.points("pod").count("rollback") >= 1
 
 
 @pytest.mark.parametrize("set_by", CLOCK_ERRORS, ids=str)
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=lambda by: f"off by {by}")
-async def test_a_new_leader_waits_for_what_its_predecessor_may_have_sent(
+async def test_a_new_leader_waits_for_its_predecessors_bindings(
     stage: Stage, off_by: timedelta, set_by: timedelta
 ) -> None:
     """A Binding may be in flight. Neither a wrong clock nor setting the clock changes the time to wait for it."""
@@ -427,7 +427,7 @@ async def test_a_new_leader_waits_also_if_the_pod_no_longer_exists(stage: Stage)
     assert plugin.points("pod") == ["rollback"]
 
 
-async def test_effects_of_an_attempt_that_the_webhook_did_not_announce_are_recorded_first(stage: Stage) -> None:
+async def test_side_effects_without_the_webhooks_finalizer_are_recorded_first(stage: Stage) -> None:
     """The finalizer is stored before the plugin is called: a crash in between leaves no side effect."""
     seen: list[bool] = []
 

@@ -25,7 +25,7 @@ async def holder_of(stage: Stage, lease: str = "reconciler") -> str:
     return await until_awaited(held_by, bool)
 
 
-async def test_a_standby_binds_as_soon_as_the_leader_has_left(stage: Stage) -> None:
+async def test_a_standby_binds_as_soon_as_the_leader_has_released_the_lease(stage: Stage) -> None:
     """No retry is due for hours: only the watch of the Lease can have notified the standby."""
     one, two = Scripted(), Scripted()
     async with stage.working(one) as first:
@@ -40,7 +40,7 @@ async def test_a_standby_binds_as_soon_as_the_leader_has_left(stage: Stage) -> N
     assert (one.points("pod"), two.points("pod")) == ([], ["pre_bind", "post_bind"])
 
 
-async def test_a_standby_takes_over_from_a_dead_leader_when_the_lease_has_run_out(stage: Stage) -> None:
+async def test_a_standby_replaces_a_crashed_leader_when_the_lease_expires(stage: Stage) -> None:
     # Long enough that a busy machine does not lose the Lease by itself.
     quick = LeaseTimings(timedelta(seconds=6), timedelta(seconds=5), timedelta(seconds=0.5))
     one, two = Scripted(), Scripted()
@@ -192,7 +192,7 @@ def test_each_shard_has_a_lease_of_its_own(arguments: list[str], lease: str, sha
 
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
+async def test_a_late_status_write_of_a_former_leader_is_not_stored(stage: Stage, off_by: timedelta) -> None:
     """The Binding may be in flight while the next leader prepares the request again: the report would be false."""
     first, second = Hold(), Hold()
     async with stage.working(Scripted(effects=True, pre_bind=first)) as one:
@@ -217,7 +217,7 @@ async def test_a_late_status_of_a_superseded_leader_is_not_stored(stage: Stage, 
 
 
 @pytest.mark.parametrize("off_by", CLOCK_ERRORS, ids=str)
-async def test_requests_of_this_term_are_not_taken_over(stage: Stage, off_by: timedelta) -> None:
+async def test_requests_of_this_term_cause_no_takeover_write(stage: Stage, off_by: timedelta) -> None:
     stage.clock.shift = off_by
     async with stage.working(Scripted(effects=True)) as working:
         await until(lambda: working.parts.controller.queue.is_open)

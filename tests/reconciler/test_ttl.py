@@ -61,11 +61,11 @@ WRITTEN = [{"time": "2026-01-01T10:00:00Z"}, {"time": "2026-01-01T11:30:00Z"}]
         pytest.param(completed({}, managedFields=WRITTEN[:1]), True, id="foreign CRD: last written before the TTL"),
     ],
 )
-def test_what_is_due(request_: dict[str, Any], due: bool) -> None:
+def test_is_due(request_: dict[str, Any], due: bool) -> None:
     assert is_due(request_, HOUR, NOW) is due
 
 
-def test_the_newest_write_is_taken_for_the_end() -> None:
+def test_the_newest_write_counts_as_the_completion() -> None:
     assert completed_at(completed({}, managedFields=WRITTEN)) == datetime(2026, 1, 1, 11, 30, tzinfo=UTC)
 
 
@@ -131,7 +131,7 @@ async def test_a_round_continues_where_it_was_interrupted(stage: Stage) -> None:
     assert await decisionsleft(stage) == []
 
 
-async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
+async def test_a_recreated_request_is_kept(stage: Stage) -> None:
     async with stage.working():
         await stage.create_pod()
         await stage.request_bind()
@@ -144,7 +144,7 @@ async def test_one_that_was_remade_meanwhile_stays(stage: Stage) -> None:
     assert await decisionsleft(stage) == ["pod"]
 
 
-async def test_the_leader_sweeps_by_itself(stage: Stage) -> None:
+async def test_the_leader_runs_the_ttl_controller(stage: Stage) -> None:
     soon = Binding(ttl_after_succeeded=timedelta(milliseconds=1), in_flight_timeout=NO_FLIGHT)
     async with stage.working(binding=soon):
         await stage.create_pod()
@@ -197,7 +197,7 @@ def test_other_requests_are_not_superseded(crowd: list[dict[str, Any]]) -> None:
     assert [superseded.add(one, NOW) for one in crowd] == [None] * 9
 
 
-def test_a_failed_request_that_its_scheduler_may_not_have_read_stays() -> None:
+def test_a_recently_failed_request_is_kept_for_its_scheduler() -> None:
     superseded = Superseded()
     just_now = datetime(2026, 1, 1, 11, 1, tzinfo=UTC)
     found = [superseded.add(failed(number), just_now) for number in range(1, 6)]

@@ -236,7 +236,7 @@ async def test_a_clock_that_is_set_changes_no_result(stage: Stage, minutes: int)
         assert (await stage.phase("waits", "Succeeded", "Failed"))["phase"] == "Succeeded"
 
 
-async def test_what_is_there_when_the_deadline_has_passed_is_bound_all_the_same(stage: Stage) -> None:
+async def test_an_object_found_at_the_deadline_still_ends_the_wait(stage: Stage) -> None:
     async with stage.working(needs("data")) as working:
         await stage.create_pod()
         await stage.request_bind()

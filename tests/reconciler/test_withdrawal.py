@@ -42,7 +42,7 @@ async def test_a_request_deleted_while_it_is_prepared_is_cancelled_and_undone(st
     assert await stage.events() == []
 
 
-async def test_a_request_deleted_past_the_point_of_no_return_stays_carried_out(stage: Stage) -> None:
+async def test_a_request_deleted_past_the_point_of_no_return_is_still_bound(stage: Stage) -> None:
     hold = Hold(Status.skip())
     plugin = Scripted(effects=True, bind=hold)
     async with stage.working(plugin) as working:

@@ -83,11 +83,11 @@ NOT_SPELT_OUT = {
 
 
 @pytest.mark.parametrize(("pair", "place"), FOUND, ids=[place for _, place in FOUND])
-def test_a_final_failure_suggests_what_is_documented(pair: Pair, place: str) -> None:
+def test_a_terminal_failure_has_the_documented_suggestion(pair: Pair, place: str) -> None:
     assert pair in documented(), f"{place}: suggests {pair[1]} for {pair[0]}; decide, and write it down"
 
 
-def test_every_documented_suggestion_is_made_somewhere() -> None:
+def test_every_documented_suggestion_is_in_the_code() -> None:
     assert set(documented()) - {pair for pair, _ in FOUND} <= NOT_SPELT_OUT
 
 
@@ -131,7 +131,7 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
         pytest.param(Status.fatal("x"), Reason.REJECTED, None, id="no default for a rejection"),
     ],
 )
-def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
+def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
     end = classify_outcome(
         decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW
     )
@@ -161,14 +161,14 @@ def test_an_attempts_end_suggests(status: Status, reason: Reason, suggestion: Su
         ),
     ],
 )
-def test_an_answer_to_a_binding_suggests(
+def test_the_suggestion_of_a_bindings_outcome(
     result: BindingResult, reason: Reason, suggestion: Suggestion | None
 ) -> None:
     status = binding_status(result)
     assert (status.code, status.reason, status.suggestion) == (Code.FATAL, reason, suggestion)
 
 
-def test_a_pod_that_stays_gated_may_be_decided_upon_again() -> None:
+def test_a_pod_that_remains_gated_suggests_a_new_decision() -> None:
     gated = pod_view(stored(pod(schedulingGates=[{"name": "hold"}]), uid="u"))
     request = decode_bind_request(stored(bind_request(uid="u")))
     seen = Observed(

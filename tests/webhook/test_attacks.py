@@ -244,7 +244,7 @@ def test_no_line_of_the_log_is_long_and_nothing_crashed(process: Running) -> Non
     assert not [line for line in process.lines() if "traceback" in line]
 
 
-def test_the_most_memory_taken_stays_below_the_limit(process: Running) -> None:
+def test_the_peak_memory_is_below_the_limit(process: Running) -> None:
     status = Path(f"/proc/{process.popen.pid}/status").read_text()
     peak = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert peak is not None

@@ -37,23 +37,23 @@ class TestAnswers:
         assert served.sample("bowline_admission_requests_total", hook=hook, allowed="true") == 1
         assert served.sample("bowline_admission_duration_seconds_count", hook=hook) == 1
 
-    async def test_a_refusal_is_counted(self, served: Served) -> None:
+    async def test_a_denial_is_counted(self, served: Served) -> None:
         response = await served.review(Hook.VALIDATE_PODS, review(pod({"bad": "x"})))
         assert not response["allowed"]
         assert served.sample("bowline_admission_requests_total", hook=Hook.VALIDATE_PODS, allowed="false") == 1
 
-    async def test_a_plugin_that_fails_refuses_with_the_uid_and_is_counted(self, served: Served) -> None:
+    async def test_a_failing_plugin_denies_with_the_uid_and_is_counted(self, served: Served) -> None:
         response = await served.review(Hook.VALIDATE_PODS, review(pod({"crash": "yes"})))
         assert response["uid"] == "uid-1"
         assert response["status"]["code"] == 422
         assert "Traceback" not in orjson.dumps(response).decode()
         assert served.sample("bowline_admission_plugin_errors_total", plugin="marker", point="validate_pod") == 1
 
-    async def test_a_large_body_within_the_limit_is_judged(self, served: Served) -> None:
+    async def test_a_large_body_within_the_limit_is_reviewed(self, served: Served) -> None:
         response = await served.review(Hook.VALIDATE_PODS, review(pod({"note": "x" * (MAX_BODY - 2000)})))
         assert response["allowed"]
 
-    async def test_a_connection_is_used_again(self, served: Served) -> None:
+    async def test_a_connection_is_reused(self, served: Served) -> None:
         reader, writer = await served.connect()
         for _ in range(3):
             writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
@@ -80,7 +80,7 @@ class TestTurnedAway:
             pytest.param("POST", Hook.VALIDATE_PODS, JSON, b'{"kind":"Pod"}', 400, id="not a review"),
         ],
     )
-    async def test_what_is_no_review_gets_a_status_and_a_sentence(
+    async def test_a_request_that_is_no_review_gets_a_status_and_a_message(
         self, served: Served, method: str, path: str, headers: dict[str, str], body: bytes | None, code: int
     ) -> None:
         async with served.client.request(method, path, data=body and io.BytesIO(body), headers=headers) as answer:
@@ -132,7 +132,7 @@ class Broken(AdmissionChain):
         raise ZeroDivisionError(*arguments)
 
 
-async def test_a_bug_of_ours_refuses_with_the_uid_and_is_counted(served: Served) -> None:
+async def test_a_bug_denies_with_the_uid_and_is_counted(served: Served) -> None:
     served.server._chain = Broken([], Settings())  # the listener has no other seam
     response = await served.review(Hook.VALIDATE_PODS, review(pod()))
     assert response["uid"] == "uid-1"
@@ -164,7 +164,7 @@ class TestStopping:
             assert answer.status == 200
             assert answer.headers["Connection"] == "close"
 
-    async def test_a_request_under_way_gets_its_answer_and_a_new_one_no_connection(self, served: Served) -> None:
+    async def test_a_request_in_flight_gets_its_response_and_a_new_one_no_connection(self, served: Served) -> None:
         reader, writer = await served.connect()
         # A complete request first: afterwards the server has accepted the connection.
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
@@ -191,7 +191,7 @@ class TestStopping:
         writer.close()
         await writer.wait_closed()
 
-    async def test_stopping_twice_is_stopping_once(self, served: Served) -> None:
+    async def test_stopping_twice_is_allowed(self, served: Served) -> None:
         await served.server.stop()
         await served.server.stop()
         assert served.server.not_ready_reason() == "stopping"

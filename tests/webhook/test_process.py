@@ -61,7 +61,7 @@ class TestServing:
         assert process.get("/readyz") == (200, "ok\n")
         assert process.get("/healthz")[0] == 200
 
-    def test_the_built_in_plugins_judge(self, process: Running, trust: ssl.SSLContext) -> None:
+    def test_the_built_in_plugins_validate(self, process: Running, trust: ssl.SSLContext) -> None:
         status, body = post(process, trust, Hook.VALIDATE_PODS, POD)
         assert status == 200
         causes = orjson.loads(body)["response"]["status"]["details"]["causes"]
@@ -79,7 +79,7 @@ class TestServing:
         ):
             assert series in text
 
-    def test_old_protocols_are_refused(self, process: Running, leaf: Leaf) -> None:
+    def test_old_protocols_are_rejected(self, process: Running, leaf: Leaf) -> None:
         context = ssl.create_default_context(cadata=to_pem([leaf.signer]).decode())
         context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
         with pytest.warns(DeprecationWarning, match="TLSv1_1"):
@@ -113,12 +113,12 @@ def test_no_request_gets_a_5xx_or_a_traceback_and_the_process_lives(
     assert process.popen.poll() is None
 
 
-def test_nothing_of_all_this_was_a_crash(process: Running) -> None:
+def test_no_test_has_crashed_the_process(process: Running) -> None:
     assert not [line for line in process.lines() if "traceback" in line]
 
 
 class TestNotStarting:
-    def test_every_fault_of_the_configuration_is_listed(self, tmp_path: Path) -> None:
+    def test_every_error_of_the_configuration_is_listed(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text("kind: Wrong\nschedulerNames: []\nnope: 1\n")
         done = ended(f"--config={config}")
@@ -127,7 +127,7 @@ class TestNotStarting:
             assert f"  - {path}: " in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_every_fault_of_the_plugins_is_listed(self, tmp_path: Path) -> None:
+    def test_every_error_of_the_plugins_is_listed(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text(
             "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
@@ -145,7 +145,7 @@ class TestNotStarting:
         assert "Traceback" not in done.stderr
 
     @pytest.mark.parametrize("flag", ["--listen", "--metrics-listen"])
-    def test_an_address_that_is_taken(self, tls_flags: tuple[str, str], flag: str) -> None:
+    def test_an_address_in_use_is_reported(self, tls_flags: tuple[str, str], flag: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             done = ended(*tls_flags, f"{flag}=127.0.0.1:{taken.getsockname()[1]}")
         assert done.returncode == 2
@@ -166,13 +166,13 @@ class TestStopping:
             process.popen.terminate()  # a second signal stops it without draining
             assert process.popen.wait(DEADLINE_S) != 0
 
-    def test_it_ends_by_itself(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
+    def test_the_process_exits_after_the_drain(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
         with running(tmp_path, *tls_flags, "--drain=0s") as process:
             process.logged("answering reviews")
             process.popen.terminate()
             assert process.popen.wait(DEADLINE_S) == 0
 
-    def test_it_ends_while_it_still_searches_a_cluster(self, tmp_path: Path) -> None:
+    def test_the_process_can_be_stopped_while_it_waits_for_credentials(self, tmp_path: Path) -> None:
         with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
             found = process.logged("no credentials yet")
             assert str(tmp_path / "none") in found["error"]

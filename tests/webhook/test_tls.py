@@ -63,7 +63,7 @@ async def test_no_handshake_or_connection_fails_while_certificates_are_replaced(
     assert (await served.review(Hook.VALIDATE_PODS, review(pod())))["allowed"]
 
 
-async def test_old_trust_meets_a_new_authority_only_with_a_bundle(served: Served) -> None:
+async def test_a_new_ca_is_trusted_only_with_a_bundle_of_both(served: Served) -> None:
     """Without an overlap every call fails so: shows that the test above can fail."""
     now = datetime.now(UTC)
     new = make_authority(now, LIFE)
@@ -78,7 +78,7 @@ async def test_old_trust_meets_a_new_authority_only_with_a_bundle(served: Served
     "version",
     [pytest.param(ssl.TLSVersion.TLSv1_2, id="TLS 1.2"), pytest.param(ssl.TLSVersion.TLSv1_3, id="TLS 1.3")],
 )
-async def test_callers_need_a_certificate_where_their_authorities_are_given(
+async def test_callers_need_a_certificate_if_a_client_ca_is_configured(
     served: Served, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     ours, theirs = Authority(), Authority("other-ca")
@@ -111,7 +111,7 @@ async def test_callers_need_a_certificate_where_their_authorities_are_given(
         await server.stop()
 
 
-async def test_of_an_authority_only_the_allowed_names_are_answered(served: Served, tmp_path: Path) -> None:
+async def test_only_the_allowed_names_of_a_client_ca_are_accepted(served: Served, tmp_path: Path) -> None:
     ours, now = Authority(), datetime.now(UTC)
     signer = make_authority(now, LIFE)
     serving = ServingContext(ours.pem)

@@ -21,7 +21,7 @@ from webhook.tls.ca import Leaf, to_pem
 from webhook.tls.serving import ServingContext
 
 
-async def test_a_new_request_is_given_the_trace_of_its_admission(leaf: Leaf) -> None:
+async def test_a_new_request_gets_the_trace_of_its_admission(leaf: Leaf) -> None:
     tracer, serving = Kept(), ServingContext()
     serving.swap(leaf.pem())
     listen, chain = ListenAddress("127.0.0.1", 0), marking(lambda *_: None)

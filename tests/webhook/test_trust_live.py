@@ -157,9 +157,7 @@ def answers(live: LiveCluster) -> bool:
     return True
 
 
-def test_replicas_that_start_together_agree_on_one_authority(
-    installed: tuple[Cluster, Pair], live: LiveCluster
-) -> None:
+def test_replicas_that_start_together_agree_on_one_ca(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     cluster = live.cluster
     wanted = [WorkloadOptions(name=f"together-{n}", listen=f"127.0.0.1:{free_port()}") for n in range(3)]
     replicas = [start_workload(cluster, NAMESPACE, WEBHOOK, options) for options in wanted]
@@ -178,7 +176,7 @@ def test_replicas_that_start_together_agree_on_one_authority(
         assert replica.stop()
 
 
-def test_it_is_not_ready_before_the_api_server_can_verify_it(
+def test_a_webhook_is_not_ready_before_the_api_server_can_verify_it(
     installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """A certificate from files whose CA another component must publish: this process cannot make itself ready."""
@@ -209,7 +207,7 @@ def test_a_certificate_for_another_name_is_not_ready(
     assert process.stop()
 
 
-def test_a_renewed_file_is_served_and_its_authority_published(
+def test_a_renewed_file_is_served_and_its_ca_published(
     live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
@@ -232,7 +230,7 @@ def test_a_renewed_file_is_served_and_its_authority_published(
     assert process.stop()
 
 
-def test_replicas_with_different_files_leave_each_others_authorities_published(
+def test_replicas_with_different_files_keep_each_others_cas_published(
     live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """Kubelets update a renewed file at different times; until all have, every signer must be trusted."""
@@ -255,7 +253,7 @@ def test_replicas_with_different_files_leave_each_others_authorities_published(
         assert replica.stop()
 
 
-def test_self_signed_and_file_replicas_keep_each_others_authorities(
+def test_self_signed_and_file_replicas_keep_each_others_cas(
     installed: tuple[Cluster, Pair], live: LiveCluster, from_files: StartFromFiles, tmp_path: Path
 ) -> None:
     """As in a rollout that changes webhook.tls.mode from secret to self."""
@@ -312,9 +310,7 @@ def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pai
     process.wait_ready(60)
 
 
-def test_an_upgrade_keeps_the_authority_of_the_earlier_version(
-    installed: tuple[Cluster, Pair], live: LiveCluster
-) -> None:
+def test_an_upgrade_keeps_the_ca_of_the_earlier_version(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     """That version created its Secret itself, with another name and type, and its replicas still sign with it."""
     cluster, pair = installed
     authority = make_authority(datetime.now(UTC), LIFE)
@@ -327,7 +323,7 @@ def test_an_upgrade_keeps_the_authority_of_the_earlier_version(
     cluster.api.delete(FORMER)
 
 
-def test_no_upgrade_changes_the_authority_that_the_webhook_has_written(
+def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(
     installed: tuple[Cluster, Pair], live: LiveCluster
 ) -> None:
     cluster, pair = installed
@@ -363,7 +359,7 @@ def test_a_missing_secret_is_named_with_the_remedy_and_costs_no_readiness(
     assert read_secret(cluster.api.get(SECRET)).active == before, "the CA that this process has cached still signs"
 
 
-async def test_a_step_that_cannot_be_written_does_not_keep_the_leaf_from_being_renewed(live: LiveCluster) -> None:
+async def test_a_failed_write_of_a_step_does_not_block_the_renewal(live: LiveCluster) -> None:
     """The Secret was made immutable, or a right removed; its signer is valid for months."""
     clock, holder = SteppedClock(datetime.now(UTC)), ServingContext()
     lives = CertLifetimes(leaf=timedelta(days=7), authority=timedelta(days=365), grace=timedelta(seconds=30))
@@ -403,7 +399,7 @@ def test_its_own_namespace_and_kube_system_need_no_webhook(
         assert live.cluster.api.post(path, pod("own", namespace))["metadata"]["name"] == "own"
 
 
-def test_a_pod_beyond_a_mebibyte_is_judged(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
+def test_a_pod_beyond_a_mebibyte_is_validated(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
     _, pair = installed
     process = pair.launch_webhook()
     process.wait_ready(60)

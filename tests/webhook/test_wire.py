@@ -62,7 +62,9 @@ async def until_in_flight(served: Served, count: int) -> None:
         pytest.param(asked(LENGTH, END, target=f"{Hook.VALIDATE_PODS}?{'a=1&' * 1000}") + POD, [200], id="a query"),
     ],
 )
-async def test_each_is_answered_and_the_connection_closed(served: Served, sent: bytes, statuses: list[int]) -> None:
+async def test_each_request_is_answered_and_the_connection_closed(
+    served: Served, sent: bytes, statuses: list[int]
+) -> None:
     reader, writer = await served.connect()
     writer.write(sent)
     assert await received(reader) == statuses
@@ -81,7 +83,7 @@ async def test_each_is_answered_and_the_connection_closed(served: Served, sent: 
         pytest.param(asked("Content-Length: 9999999", END), 413, id="a large body"),
     ],
 )
-async def test_what_is_no_review_is_answered_counted_and_not_logged_as_a_failure(
+async def test_a_request_that_is_no_review_is_answered_counted_and_not_logged(
     served: Served, sent: bytes, code: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader, writer = await served.connect()

@@ -18,7 +18,7 @@ ACCEPTED = [
     pytest.param(1, "1", id="an integer"),
     pytest.param(2.0, "2", id="a float that JSON wrote as 2.0 or 2e0"),
     pytest.param(1.5e22, "15e21", id="a float that Python writes with an exponent"),
-    pytest.param(None, "0", id="null is nothing"),
+    pytest.param(None, "0", id="null is zero"),
     pytest.param("00012", "12", id="leading zeros"),
     pytest.param("+1", "1", id="a plus sign"),
     pytest.param("-1", "-1", id="a minus sign"),
@@ -57,11 +57,11 @@ ACCEPTED = [
     pytest.param("1e-99999", "1e-9", id="hardly anything is a nano"),
     pytest.param("-1.5n", "-2e-9", id="rounding is away from zero"),
     pytest.param("0e-99999", "0", id="zero in any form"),
-    pytest.param("m", "0", id="a suffix alone is nothing"),
-    pytest.param("Ki", "0", id="a binary suffix alone is nothing"),
-    pytest.param("e3", "0", id="an exponent alone is nothing"),
-    pytest.param(".", "0", id="a point alone is nothing"),
-    pytest.param("-", "0", id="a sign alone is nothing"),
+    pytest.param("m", "0", id="a suffix alone is zero"),
+    pytest.param("Ki", "0", id="a binary suffix alone is zero"),
+    pytest.param("e3", "0", id="an exponent alone is zero"),
+    pytest.param(".", "0", id="a point alone is zero"),
+    pytest.param("-", "0", id="a sign alone is zero"),
 ]
 
 
@@ -104,7 +104,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("written", REFUSED)
-def test_refuses_what_the_api_server_refuses(written: Any) -> None:
+def test_rejects_what_the_api_server_rejects(written: Any) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_quantity(written)
 
@@ -120,7 +120,7 @@ def test_refuses_what_the_api_server_refuses(written: Any) -> None:
         pytest.param("1e2147483647", "1e2147483647", id="a giant is not spelled out"),
     ],
 )
-def test_what_is_stored_has_thousandths(written: str, stored: str) -> None:
+def test_stored_quantities_have_thousandths(written: str, stored: str) -> None:
     assert as_stored(parse_quantity(written)) == Decimal(stored)
 
 

@@ -32,7 +32,7 @@ WORDS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WORDS)
-def test_a_fault_states_the_rule_and_nothing_else(text: str, expected: str) -> None:
+def test_an_error_states_only_the_rule(text: str, expected: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_settings(HEAD + text)
     assert [str(fault) for fault in caught.value.errors] == [expected]

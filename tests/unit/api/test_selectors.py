@@ -27,10 +27,10 @@ EXPRESSIONS = [
     pytest.param(expression("NotIn", "b"), True, id="not among the values"),
     pytest.param(expression("NotIn", "a"), False, id="among those it must not be"),
     pytest.param(expression("NotIn", "a", key="absent"), True, id="an absent label is not in a list"),
-    pytest.param(expression("Exists"), True, id="there"),
+    pytest.param(expression("Exists"), True, id="present"),
     pytest.param(expression("Exists", key="absent"), False, id="absent label"),
     pytest.param(expression("DoesNotExist", key="absent"), True, id="absent, as required"),
-    pytest.param(expression("DoesNotExist"), False, id="there, though it must not be"),
+    pytest.param(expression("DoesNotExist"), False, id="present, against the expression"),
     pytest.param(expression("Gt", "4", key="rank"), True, id="greater"),
     pytest.param(expression("Gt", "5", key="rank"), False, id="equal is not greater"),
     pytest.param(expression("Lt", "6", key="rank"), True, id="less"),
@@ -127,7 +127,7 @@ def test_allowed_topologies(terms: Any, admitted: bool) -> None:
         ),
     ],
 )
-def test_labels_are_read_only_where_a_selector_speaks_of_them(selector: Any, read: bool) -> None:
+def test_only_labels_in_a_selector_are_read(selector: Any, read: bool) -> None:
     assert reads_labels(selector) is read
 
 

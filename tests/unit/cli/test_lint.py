@@ -87,11 +87,11 @@ def lint(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     return run
 
 
-def test_good_pods_are_allowed(lint: Any) -> None:
+def test_valid_pods_are_allowed(lint: Any) -> None:
     assert lint(GOOD) == (0, "0.yaml: Pod team/good: allowed\n1 object: 1 allowed\n", "")
 
 
-def test_every_fault_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> None:
+def test_every_error_is_a_line_with_path_value_remedy_and_rule(lint: Any) -> None:
     status, out, _ = lint(GOOD + "---" + BAD)
     lines = out.splitlines()
     assert status == 1
@@ -145,22 +145,22 @@ def test_the_output_for_programs(lint: Any) -> None:
         ),
     ],
 )
-def test_faults_point_into_the_object(lint: Any, text: str, paths: list[str]) -> None:
+def test_errors_have_paths_into_the_object(lint: Any, text: str, paths: list[str]) -> None:
     status, out, _ = lint(text, options=("--output=json",))
     assert status == 1
     assert [fault["path"] for fault in json.loads(out)[0]["errors"]] == paths
 
 
-def test_manifests_that_are_not_judged_are_reported_as_such(lint: Any) -> None:
+def test_manifests_that_are_not_validated_are_reported(lint: Any) -> None:
     assert lint(OTHER) == (0, "0.yaml: ConfigMap other: skipped\n1 object: 1 skipped\n", "")
 
 
-def test_input_without_a_manifest_to_judge_is_reported(lint: Any) -> None:
+def test_input_without_a_manifest_to_validate_is_reported(lint: Any) -> None:
     assert lint("# nothing") == (0, "no objects found\n", "")
     assert lint("# nothing", options=("-o", "json")) == (0, "[]\n", "")
 
 
-def test_a_warning_is_no_refusal(lint: Any) -> None:
+def test_a_warning_does_not_deny(lint: Any) -> None:
     status, out, _ = lint(FOREIGN)
     assert status == 0
     assert "  warning: metadata.annotations[gpu-fraction]" in out
@@ -173,7 +173,7 @@ def test_the_configuration_decides(lint: Any) -> None:
     assert "gpuSharing" in out
 
 
-def test_a_configured_kind_is_judged_as_configured(lint: Any) -> None:
+def test_a_configured_kind_is_validated_as_configured(lint: Any) -> None:
     assert lint(OWN)[1].splitlines()[0] == "0.yaml: Own own: skipped"
     own = "{group: example.com, kind: Own, resource: owns, templates: [spec.roles.*.template]}"
     Path("config.yaml").write_text(HEAD + f"workloads: [{own}, {{kind: JobSet, action: Warn}}]\n")
@@ -205,7 +205,7 @@ class TestBadUsage:
         assert status == 2
         assert [line.split(":")[0] for line in err.splitlines()] == ["missing.yaml", "absent.yaml", "0.yaml"]
 
-    def test_a_configuration_with_faults(self, lint: Any) -> None:
+    def test_a_configuration_with_errors(self, lint: Any) -> None:
         Path("config.yaml").write_text("kind: x\nnope: 1\n")
         status, out, err = lint(GOOD, options=("--config", "config.yaml"))
         assert (status, out) == (2, "")

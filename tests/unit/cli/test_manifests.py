@@ -71,7 +71,7 @@ def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
         pytest.param("a: \x00", "f: unacceptable character", id="a control character"),
     ],
 )
-def test_what_cannot_be_read_names_file_line_and_fault(text: str, message: str) -> None:
+def test_unreadable_input_names_file_line_and_error(text: str, message: str) -> None:
     with pytest.raises(UnreadableError) as caught:
         parse_manifests("f", text)
     assert message in str(caught.value)

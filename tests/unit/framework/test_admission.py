@@ -124,7 +124,7 @@ class TestOrder:
     def test_validation_sees_the_mutated_pod(self) -> None:
         assert chain(Labels, Needs).admit_pod(pod(), CREATE).allowed
 
-    def test_faults_are_reported_together_in_plugin_order(self) -> None:
+    def test_errors_are_reported_together_in_plugin_order(self) -> None:
         verdict = chain(Needs, Labels).validate_pod(pod(annotations={"bad": "a b"}), None, CREATE)
         assert [(fault.rule, fault.value) for fault in verdict.errors] == [
             ("needs/seen", None),
@@ -132,12 +132,12 @@ class TestOrder:
             ("labels/bad", "b"),
         ]
 
-    def test_a_warning_does_not_refuse(self) -> None:
+    def test_a_warning_does_not_deny(self) -> None:
         verdict = chain(Labels).admit_pod(pod(annotations={"odd": ""}), CREATE)
         assert verdict.allowed
         assert [fault.rule for fault in verdict.warnings] == ["labels/odd"]
 
-    def test_the_patch_leads_from_the_old_pod_to_the_judged_one(self) -> None:
+    def test_the_patch_turns_the_received_pod_into_the_validated_one(self) -> None:
         before = pod(labels=None, unknown={"deep": [1]})
         after = copy.deepcopy(before)
         verdict = chain(Labels).admit_pod(after, CREATE)
@@ -150,7 +150,7 @@ class TestOrder:
         assert first.patch
         assert not second.patch
 
-    def test_final_reaches_the_plugins(self) -> None:
+    def test_the_plugins_get_final(self) -> None:
         final = AdmissionInfo(namespace="team", is_validating_webhook=True)
         assert rules(chain(Needs).validate_pod(pod(labels={"seen": "yes"}), None, final)) == ["needs/final"]
 
@@ -161,13 +161,11 @@ class TestScope:
         [
             pytest.param(pod(annotations={"bad": "x"}), "kube-system", id="kube-system is never in scope"),
             pytest.param(pod(annotations={"bad": "x"}), "bowline-system", id="Bowline's own namespace is not"),
-            pytest.param(pod(annotations={"bad": "x"}), "excluded", id="nor is one that the configuration excludes"),
-            pytest.param(pod("other", annotations={"bad": "x"}), "team", id="nor are pods of other schedulers"),
-            pytest.param(pod(None, annotations={"bad": "x"}), "team", id="nor pods that name no scheduler"),
-            pytest.param(pod("", annotations={"bad": "x"}), "team", id="nor pods that name an empty one"),
-            pytest.param(
-                pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="nor mirror pods, which run anyway"
-            ),
+            pytest.param(pod(annotations={"bad": "x"}), "excluded", id="a namespace that the configuration excludes"),
+            pytest.param(pod("other", annotations={"bad": "x"}), "team", id="a pod of another scheduler"),
+            pytest.param(pod(None, annotations={"bad": "x"}), "team", id="a pod without a scheduler name"),
+            pytest.param(pod("", annotations={"bad": "x"}), "team", id="a pod with an empty scheduler name"),
+            pytest.param(pod(annotations={"bad": "x", names.MIRROR_POD: "h"}), "team", id="a mirror pod"),
         ],
     )
     def test_out_of_scope_pods_pass_unchanged(self, raw: dict[str, Any], namespace: str) -> None:
@@ -182,7 +180,7 @@ class TestScope:
         assert rules(verdict) == ["labels/bad"]
 
     @pytest.mark.parametrize("key", names.SHARE_ANNOTATIONS)
-    def test_a_share_that_no_plugin_will_honour_gets_a_warning(self, key: str) -> None:
+    def test_a_share_without_a_plugin_gets_a_warning(self, key: str) -> None:
         verdict = chain(Labels).admit_pod(pod(None, annotations={key: "0.5"}), CREATE)
         assert verdict.allowed
         assert [(fault.rule, fault.path) for fault in verdict.warnings] == [("scope/scheduler", annotation_path(key))]
@@ -198,15 +196,15 @@ class TestScope:
 
 
 class TestUpdate:
-    def test_what_was_wrong_before_does_not_hold_back_an_unrelated_change(self) -> None:
+    def test_an_old_error_does_not_deny_an_unrelated_change(self) -> None:
         old = pod(annotations={"bad": "a"}, finalizers=["x"])
         assert chain(Labels, Needs).validate_pod(pod(annotations={"bad": "a"}), old, UPDATE).allowed
 
-    def test_a_new_fault_beside_an_old_one_is_the_only_one_reported(self) -> None:
+    def test_only_the_new_error_is_reported_beside_an_old_one(self) -> None:
         verdict = chain(Labels).validate_pod(pod(annotations={"bad": "a b"}), pod(annotations={"bad": "a"}), UPDATE)
         assert [fault.value for fault in verdict.errors] == ["b"]
 
-    def test_a_plugin_that_fails_on_old_and_new_holds_nothing_back(self) -> None:
+    def test_a_plugin_that_raises_for_old_and_new_denies_nothing(self) -> None:
         assert chain(Raises).validate_pod(pod(), pod(), UPDATE).allowed
 
     def test_an_old_pod_that_is_malformed_excuses_nothing(self) -> None:
@@ -215,7 +213,7 @@ class TestUpdate:
 
 
 class TestTemplates:
-    def test_paths_point_into_the_template(self) -> None:
+    def test_errors_have_paths_into_the_template(self) -> None:
         template = {"metadata": {"annotations": {"bad": "x"}}, "spec": pod()["spec"]}
         verdict = chain(Labels).validate_template(template, "spec.template", CREATE)
         assert [str(fault) for fault in verdict.errors] == [
@@ -223,7 +221,7 @@ class TestTemplates:
         ]
         assert verdict.patch == ()
 
-    def test_a_fault_that_mutation_corrects_is_none(self) -> None:
+    def test_an_error_that_mutation_corrects_is_not_reported(self) -> None:
         assert chain(Labels, Needs).validate_template({"spec": pod()["spec"]}, "spec.template", CREATE).allowed
 
     @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ class TestTemplates:
             ),
         ],
     )
-    def test_a_malformed_template_is_refused_with_its_path(self, template: Any, path: str) -> None:
+    def test_a_malformed_template_is_denied_with_its_path(self, template: Any, path: str) -> None:
         verdict = chain(Raises).validate_template(template, "spec.template", CREATE)
         assert [fault.path for fault in verdict.errors] == [path]
 
@@ -258,19 +256,19 @@ class TestPluginsThatFail:
         assert raw["metadata"]["labels"] == {"seen": "yes"}
         assert calls[0] == ("raises", "mutate_pod", "LookupError")
 
-    def test_in_validate_it_refuses_beside_the_faults_of_the_others(self) -> None:
+    def test_a_failing_validate_denies_beside_the_errors_of_the_others(self) -> None:
         failing, calls = self.recorded(Raises, Labels)
         verdict = failing.validate_pod(pod(annotations={"bad": "x"}), None, CREATE)
         assert rules(verdict) == ["raises/internal", "labels/bad"]
         assert "LookupError" in verdict.errors[0].message
         assert calls == [("raises", "validate_pod", "LookupError")]
 
-    def test_one_that_returns_something_else_refuses(self) -> None:
+    def test_a_plugin_that_returns_another_type_denies(self) -> None:
         failing, calls = self.recorded(Strings)
         assert rules(failing.validate_pod(pod(), None, CREATE)) == ["strings/internal"]
         assert calls == [("strings", "validate_pod", "TypeError")]
 
-    def test_for_a_request_it_leaves_no_half_change_and_refuses(self) -> None:
+    def test_a_plugin_that_fails_for_a_request_denies_and_leaves_no_change(self) -> None:
         raw = request()
         failing, calls = self.recorded(Raises)
         verdict = failing.admit_bind_request(raw, CREATE)
@@ -303,10 +301,10 @@ class TestBindRequests:
             pytest.param(owned(request(podUID="uid-1")), id="it is given already"),
         ],
     )
-    def test_the_pod_uid_is_left_alone_when(self, raw: dict[str, Any]) -> None:
+    def test_the_pod_uid_is_unchanged_when(self, raw: dict[str, Any]) -> None:
         assert chain().admit_bind_request(raw, CREATE) == ALLOWED
 
-    def test_a_pod_uid_that_contradicts_the_owner_is_refused(self) -> None:
+    def test_a_pod_uid_that_contradicts_the_owner_is_denied(self) -> None:
         verdict = chain().admit_bind_request(owned(request(podUID="uid-2")), CREATE)
         assert [(fault.rule, fault.path) for fault in verdict.errors] == [("bindrequest/pod-uid", "spec.podUID")]
 
@@ -317,12 +315,12 @@ class TestBindRequests:
         assert first.patch == ({"op": "add", "path": "/metadata/finalizers", "value": [names.FINALIZER]},)
         assert not second.patch
 
-    def test_a_generated_name_is_no_obstacle(self) -> None:
+    def test_a_request_with_a_generated_name_is_admitted(self) -> None:
         raw = owned(request())
         raw["metadata"] = {"generateName": "r-", "ownerReferences": raw["metadata"]["ownerReferences"]}
         assert chain().admit_bind_request(raw, CREATE).allowed
 
-    def test_every_fault_of_the_schema_is_reported_and_nothing_is_filled_in(self) -> None:
+    def test_every_schema_error_is_reported_and_no_field_is_set(self) -> None:
         raw = owned({"metadata": {"name": "r"}, "spec": {"podName": 1, "receivedGPU": {"count": -1, "portion": "2"}}})
         verdict = chain(Effects).admit_bind_request(raw, CREATE)
         assert sorted(fault.path for fault in verdict.errors) == [
@@ -347,7 +345,7 @@ class TestBindRequests:
             ),
         ],
     )
-    def test_on_update_only_a_changed_spec_is_judged(
+    def test_on_update_only_a_changed_spec_is_validated(
         self, change: Callable[[Any], None], expected: list[str]
     ) -> None:
         old = request(selectedNode="bad")
@@ -362,7 +360,7 @@ class TestBindRequests:
         assert len(plain.patch) == 2
         assert deleting.patch == plain.patch
 
-    def test_on_update_nothing_is_filled_in(self) -> None:
+    def test_on_update_no_field_is_set(self) -> None:
         assert chain(Effects).admit_bind_request(owned(request()), UPDATE) == ALLOWED
 
     @pytest.mark.parametrize(
@@ -381,6 +379,6 @@ class TestBindRequests:
             ),
         ],
     )
-    def test_a_malformed_request_is_refused_with_its_path(self, raw: dict[str, Any], path: str) -> None:
+    def test_a_malformed_request_is_denied_with_its_path(self, raw: dict[str, Any], path: str) -> None:
         assert [fault.path for fault in chain(Effects).admit_bind_request(raw, CREATE).errors] == [path]
         assert [fault.path for fault in chain(Effects).validate_bind_request(raw, None, CREATE).errors] == [path]

@@ -22,7 +22,7 @@ def test_an_empty_document_gives_the_defaults(text: str) -> None:
     assert parse_settings(text) == Settings()
 
 
-def test_what_is_given_is_taken_and_the_rest_keeps_its_default() -> None:
+def test_given_values_are_used_and_others_have_their_default() -> None:
     settings = parse_settings(
         HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, fakeGPUs: true}\n"
         "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\nclient: {bindQPS: 5}\n"
@@ -35,7 +35,7 @@ def test_what_is_given_is_taken_and_the_rest_keeps_its_default() -> None:
     assert settings.client.bind_qps == 5
 
 
-def test_every_fault_is_found_at_once_with_its_path() -> None:
+def test_every_error_is_reported_with_its_path() -> None:
     found = errors(
         "kind: Wrong\nschedulerNames: []\nnope: 1\ngpuSharing: {enabled: maybe, unknown: 2}\n"
         "binding: {workers: 0, backoff: {base: soon}}\nplugins: [{name: ''}, {enabled: true}]\n"
@@ -98,17 +98,17 @@ def test_the_longest_duration_fits_into_dates_and_leases() -> None:
         pytest.param("a: " + "[" * 1000, "nested too deeply", id="lists in lists in lists"),
     ],
 )
-def test_what_is_no_document_is_refused(text: str, part: str) -> None:
+def test_a_text_that_is_no_document_is_rejected(text: str, part: str) -> None:
     assert part in errors(text)[0][1]
 
 
-def test_a_file_is_read_and_gates_of_the_command_line_win(tmp_path: Path) -> None:
+def test_gates_of_the_command_line_have_priority_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(HEAD + "featureGates: {A: true, B: true}\n")
     assert load_settings(file, {"B": False}).feature_gates == {"A": True, "B": False}
 
 
-def test_without_a_file_the_defaults_hold() -> None:
+def test_without_a_file_the_defaults_apply() -> None:
     assert load_settings(None) == Settings()
 
 

@@ -23,13 +23,13 @@ def test_alpha_and_beta_are_switched_both_ways() -> None:
     assert (gates.enabled("Alpha"), gates.enabled("Beta")) == (True, False)
 
 
-def test_every_fault_is_listed_with_its_path() -> None:
+def test_every_error_is_listed_with_its_path() -> None:
     _, errors = resolve_gates({"Nope": True, "Done": False, "Other": False, "Alpha": True}, KNOWN)
     assert [fault.path for fault in errors] == ["featureGates.Nope", "featureGates.Done", "featureGates.Other"]
     assert "known: Alpha, Beta, Done" in errors[0].message
 
 
-def test_a_settled_gate_may_still_be_enabled() -> None:
+def test_a_stable_gate_may_still_be_enabled() -> None:
     assert not resolve_gates({"Done": True}, KNOWN)[1]
 
 

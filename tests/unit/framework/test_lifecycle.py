@@ -123,7 +123,7 @@ async def test_a_process_has_one_setup_and_teardown_and_each_term_a_start_and_st
         ),
     ],
 )
-async def test_what_failed_to_begin_is_ended_all_the_same(point: str, expected: Calls) -> None:
+async def test_a_plugin_whose_start_failed_is_stopped(point: str, expected: Calls) -> None:
     calls: Calls = []
     lifecycle = lifecycle_of(
         RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}), RecordingPlugin("c", calls)
@@ -136,7 +136,7 @@ async def test_what_failed_to_begin_is_ended_all_the_same(point: str, expected: 
 
 
 @pytest.mark.parametrize("point", ["stop", "teardown"])
-async def test_an_end_that_fails_keeps_no_other_plugin_from_its_own(point: str) -> None:
+async def test_a_failing_stop_does_not_prevent_the_stops_of_other_plugins(point: str) -> None:
     calls: Calls = []
     lifecycle = lifecycle_of(RecordingPlugin("a", calls), RecordingPlugin("b", calls, {point: raises}))
     await lifecycle.setup()
@@ -148,7 +148,7 @@ async def test_an_end_that_fails_keeps_no_other_plugin_from_its_own(point: str) 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("point", ["setup", "start"])
-async def test_a_beginning_that_hangs_ends_with_the_plugins_own_budget(point: str) -> None:
+async def test_a_hanging_start_ends_with_the_plugins_budget(point: str) -> None:
     async def hangs(*_: object) -> None:
         await asyncio.Event().wait()
 
@@ -159,7 +159,7 @@ async def test_a_beginning_that_hangs_ends_with_the_plugins_own_budget(point: st
     assert asyncio.get_running_loop().time() == pytest.approx(7, abs=0.1)
 
 
-async def test_a_beginning_without_async_names_plugin_and_point() -> None:
+async def test_a_start_without_async_names_plugin_and_point() -> None:
     kind = type("Sync", (Plugin,), {"name": "sync", "setup": lambda *_: None})
     with pytest.raises(PluginError, match=r"plugin sync: setup raised InvalidResult: .* declare it with `async def`"):
         await lifecycle_of(kind(PluginConfig(), Settings())).setup()

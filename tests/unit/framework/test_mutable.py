@@ -56,7 +56,7 @@ def test_revert_restores_the_original(changed: tuple[dict[str, Any], MutableObje
 
 
 @given(OBJECTS, VALUES)
-def test_setting_the_same_again_records_nothing(before: dict[str, Any], value: Any) -> None:
+def test_setting_an_equal_value_records_nothing(before: dict[str, Any], value: Any) -> None:
     target = MutableObject(before)
     target.set(value, "x")
     mark = target.checkpoint()
@@ -91,7 +91,7 @@ def test_setting_the_same_again_records_nothing(before: dict[str, Any], value: A
             [{"op": "replace", "path": "/list/1/x", "value": 1}],
             id="an index leads into an array",
         ),
-        pytest.param({"x": 1}, ("x",), [], id="what is there already is not written again"),
+        pytest.param({"x": 1}, ("x",), [], id="an equal value is not written"),
     ],
 )
 def test_set(before: dict[str, Any], tokens: tuple[str | int, ...], operations: list[PatchOperation]) -> None:
@@ -125,7 +125,9 @@ def test_a_checkpoint_reverts_only_later_changes() -> None:
     ("before", "operations"),
     [
         pytest.param({}, [{"op": "add", "path": "/list", "value": [1, {}]}], id="an absent array is added whole"),
-        pytest.param({"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="so does a null one"),
+        pytest.param(
+            {"list": None}, [{"op": "replace", "path": "/list", "value": [1, {}]}], id="a null array is replaced"
+        ),
         pytest.param(
             {"list": [0]},
             [{"op": "add", "path": "/list/-", "value": 1}, {"op": "add", "path": "/list/-", "value": {}}],
@@ -149,7 +151,7 @@ def test_a_recorded_value_does_not_change_with_the_object() -> None:
 
 
 @pytest.mark.parametrize("tokens", [("x",), ("new", "x"), ("list",)])
-def test_a_value_that_is_no_json_is_refused_and_changes_nothing(tokens: tuple[str, ...]) -> None:
+def test_a_value_that_is_not_json_is_rejected_and_changes_nothing(tokens: tuple[str, ...]) -> None:
     target = MutableObject({"x": 1, "list": [1]})
     change = target.append if tokens == ("list",) else target.set
     with pytest.raises(TypeError):

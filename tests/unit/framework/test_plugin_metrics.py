@@ -45,7 +45,7 @@ def test_series_are_named_after_their_plugin_and_begin_at_zero() -> None:
         pytest.param("counter", "taken_total", {}, "bowline_mine_taken_total is registered already", id="twice"),
     ],
 )
-def test_a_name_that_cannot_be_had_is_refused_with_the_plugin_and_the_rule(
+def test_an_invalid_name_is_rejected_with_the_plugin_and_the_rule(
     kind: str, name: str, labels: dict[str, tuple[str, ...]], rule: str
 ) -> None:
     metrics = PluginMetrics("mine", CollectorRegistry())
@@ -55,7 +55,7 @@ def test_a_name_that_cannot_be_had_is_refused_with_the_plugin_and_the_rule(
     assert rule in str(caught.value)
 
 
-def test_two_plugins_do_not_meet_and_one_that_would_is_refused() -> None:
+def test_series_of_two_plugins_are_distinct_and_duplicates_are_rejected() -> None:
     registry = CollectorRegistry()
     PluginMetrics("gpu", registry).counter("sharing_things_total", "Things.")
     with pytest.raises(ValueError, match="bowline_gpu_sharing_things_total is registered already"):

@@ -100,7 +100,7 @@ async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point
     "mistake", [*(name for name in MISTAKES if name != "returns None"), "returns OK", "returns SKIP"]
 )
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
-async def test_an_unusable_answer_of_on_failure_keeps_the_failure(point: str, mistake: str) -> None:
+async def test_an_invalid_result_of_on_failure_keeps_the_failure(point: str, mistake: str) -> None:
     answer = {"returns OK": returning(Status.ok()), "returns SKIP": returning(Status.skip()), **MISTAKES}[mistake]
     calls: Calls = []
     author = RecordingPlugin("author", calls, {point: returning(Status.retry("not ready")), "on_failure": answer})
@@ -167,7 +167,7 @@ def test_a_mistake_in_serves_serves_nothing_and_is_reported(mistake: str) -> Non
     assert seen.raised == [("author", "supported_allocations")]
 
 
-def test_a_mistake_in_serves_takes_nothing_from_other_plugins() -> None:
+def test_a_mistake_in_serves_does_not_affect_other_plugins() -> None:
     run = Runner([Author(raises(KeyError("typo"))), RecordingPlugin("other", [])], Seen())
     assert run.served(context().request).demands == frozenset(AllocationKind)
 

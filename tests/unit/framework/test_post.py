@@ -56,7 +56,7 @@ def posting(client: KubeClient) -> BindContext:
 
 
 @pytest.mark.parametrize("binder", [DefaultBinder, SlowBinder])
-async def test_a_binding_without_a_reply_is_transient_and_remembered(binder: Callable[..., Plugin]) -> None:
+async def test_a_binding_without_a_reply_is_transient_and_recorded(binder: Callable[..., Plugin]) -> None:
     c = posting(Unanswered())
     status = await Runner([binder(PluginConfig(), Settings())], Seen()).run_bind(c)
     assert c.posts.last_unknown == 0.0
@@ -80,7 +80,7 @@ async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> Non
         ),
     ],
 )
-def test_a_rejected_write_is_final_unless_it_is_a_matter_of_quota(
+def test_a_rejected_write_is_terminal_unless_a_quota_rejects_it(
     message: str, code: Code, reason: Reason | None
 ) -> None:
     status = denied_status(message)

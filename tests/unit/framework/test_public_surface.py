@@ -33,7 +33,7 @@ def test_every_type_in_a_signature_of_plugin_is_exported() -> None:
             assert types <= set(shared.plugin.__all__), name
 
 
-def test_the_example_plugins_import_from_it_alone() -> None:
+def test_the_example_plugins_import_only_from_it() -> None:
     examples = list((ROOT / "examples" / "plugins").rglob("*.py"))
     assert set().union(*map(imported, examples)) == {"shared.plugin"}
 

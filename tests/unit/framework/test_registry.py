@@ -54,8 +54,8 @@ def test_enabled_built_ins_have_their_order() -> None:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        pytest.param([{"name": "off"}], ["one", "off", LAST], id="one that is off is switched on, in its place"),
-        pytest.param([{"name": "one", "enabled": False}], [LAST], id="one that is on is switched off"),
+        pytest.param([{"name": "off"}], ["one", "off", LAST], id="a disabled one is enabled, in its place"),
+        pytest.param([{"name": "one", "enabled": False}], [LAST], id="an enabled one is disabled"),
         pytest.param([{"name": "two"}], ["one", "two", LAST], id="a third-party one is before the last"),
         pytest.param(
             [{"name": "three"}, {"name": "two"}], ["one", "three", "two", LAST], id="two of them in the file's order"
@@ -68,7 +68,7 @@ def test_the_configuration_is_merged_by_name(entries: list[dict[str, Any]], expe
     assert built(registry(offers=offers), settings(*entries)) == expected
 
 
-def test_distributions_are_only_read_when_asked_for() -> None:
+def test_distributions_are_only_read_when_needed() -> None:
     def explode() -> dict[str, Callable[[], PluginClass]]:
         raise AssertionError("loaded")
 
@@ -92,7 +92,7 @@ class TestGates:
         found = registry(Builtin(plugin("gated", gate="New")), gates=self.GATES)
         assert built(found, settings(feature_gates={"New": value})) == expected
 
-    def test_an_unknown_gate_is_refused(self) -> None:
+    def test_an_unknown_gate_is_rejected(self) -> None:
         found = errors(registry(gates=self.GATES), settings(feature_gates={"Nope": True}))
         assert found == ["featureGates.Nope: true: is no feature gate; known: New"]
 
@@ -124,7 +124,7 @@ def _broken() -> PluginClass:
             settings({"name": "one", "args": {"size": "x"}}), 'plugins[0].args.size: "x": ', id="args of a wrong type"
         ),
         pytest.param(settings({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"),
-        pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is no class"),
+        pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"),
         pytest.param(settings({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
         pytest.param(settings(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
         pytest.param(
@@ -135,7 +135,7 @@ def _broken() -> PluginClass:
         ),
     ],
 )
-def test_a_fault_of_the_configuration_is_named(wanted: Settings, expected: str) -> None:
+def test_an_error_of_the_configuration_is_reported(wanted: Settings, expected: str) -> None:
     offers = {"broken": _broken, "function": lambda: len, "alias": lambda: plugin("another")}
     found = errors(registry(offers=offers), wanted)
     assert len(found) == 1
@@ -150,7 +150,7 @@ def test_a_fault_of_the_configuration_is_named(wanted: Settings, expected: str) 
             ["requires plugin b, which is not enabled"],
             id="a required one is missing",
         ),
-        pytest.param([plugin("a", after=("b",))], [], id="one to come after may be missing"),
+        pytest.param([plugin("a", after=("b",))], [], id="an absent one in after"),
         pytest.param(
             [plugin("a", requires=("b",)), plugin("b", after=("a",))],
             ["in a circle: a -> b -> a"],
@@ -169,7 +169,7 @@ def test_dependencies(builtins: list[PluginClass], expected: list[str]) -> None:
     assert all(part in text for part, text in zip(expected, shown, strict=True))
 
 
-def test_everything_that_is_wrong_is_listed_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     wanted = settings(
         {"name": "nope"},
         {"name": "one", "args": {"x": 1, "y": 2}},
@@ -216,7 +216,7 @@ def test_the_default_order_follows_the_dependencies_and_is_stable(
     assert built(found, settings(*({"name": name} for name in entries))) == [*expected.split(), LAST]
 
 
-def test_a_configured_order_that_breaks_a_dependency_is_a_fault() -> None:
+def test_a_configured_order_that_breaks_a_dependency_is_an_error() -> None:
     found = registry(Builtin(depends("a", before=("b",))), Builtin(plugin("b")))
     assert errors(found, settings(plugin_order=("b", "a"))) == [
         'plugins[name=b]: "b": must follow a; change pluginOrder so that it does'
@@ -231,7 +231,7 @@ class TestGatesOfPlugins:
         made = depends("mine", **{"gates": (self.ALPHA, self.BETA), **attributes})
         return registry(offers={"mine": lambda: made})
 
-    def test_a_plugin_from_outside_brings_its_gates_and_their_defaults(self) -> None:
+    def test_a_third_party_plugin_declares_its_gates_and_their_defaults(self) -> None:
         wanted = settings({"name": "mine"}, feature_gates={"MyAlpha": True})
         effective, plugins = self.offered(gate="MyAlpha").configure(wanted)
         assert effective.feature_gates == {"MyAlpha": True, "MyBeta": True}
@@ -242,17 +242,17 @@ class TestGatesOfPlugins:
         (fault,) = errors(self.offered(), settings(feature_gates={"MyAlpha": True}))
         assert fault.startswith("featureGates.MyAlpha: true: is no feature gate")
 
-    def test_a_plugin_enabled_by_name_without_its_gate_is_a_fault(self) -> None:
+    def test_a_plugin_enabled_by_name_without_its_gate_is_an_error(self) -> None:
         (fault,) = errors(self.offered(gate="MyAlpha"), settings({"name": "mine"}))
         assert fault.startswith(
             'plugins[0]: "mine": is enabled, but its feature gate MyAlpha is off; set featureGates'
         )
 
-    def test_a_gate_that_no_plugin_declares_is_a_fault(self) -> None:
+    def test_a_gate_that_no_plugin_declares_is_an_error(self) -> None:
         (fault,) = errors(self.offered(gate="Ghost"), settings({"name": "mine"}))
         assert fault.startswith('plugins[0]: "mine": has feature gate Ghost, which does not exist')
 
-    def test_a_gate_declared_twice_with_different_meanings_is_a_fault(self) -> None:
+    def test_a_gate_declared_twice_with_different_defaults_is_an_error(self) -> None:
         other = depends("one", gates=(Gate("MyAlpha", Stage.GA, default=True, description="Another."),))
         found = registry(
             Builtin(other), Builtin(plugin(LAST)), offers={"mine": lambda: depends("mine", gates=(self.ALPHA,))}
@@ -273,7 +273,7 @@ class Required(PluginConfig):
         pytest.param({}, [], id="none, though one is required"),
     ],
 )
-def test_args_of_a_plugin_that_is_off_are_checked(args: dict[str, Any], expected: list[str]) -> None:
+def test_args_of_a_disabled_plugin_are_checked(args: dict[str, Any], expected: list[str]) -> None:
     found = registry(Builtin(depends("off", config_model=Required), enabled=False), Builtin(plugin(LAST)))
     wanted = settings({"name": "off", "enabled": False, "args": args})
     assert ([text.split(": ")[0] for text in errors(found, wanted)] if expected else built(found, wanted)) == (
@@ -298,7 +298,7 @@ def fails(self: Plugin, args: Any, wanted: Settings) -> None:
         pytest.param({"config_model": dict}, "class attribute `config_model` must be a subclass", id="config_model"),
     ],
 )
-def test_a_mistake_of_the_plugin_is_a_fault_with_its_path(attributes: dict[str, Any], expected: str) -> None:
+def test_a_mistake_of_the_plugin_is_an_error_with_its_path(attributes: dict[str, Any], expected: str) -> None:
     found = registry(
         offers={"mine": lambda: depends("mine", **attributes), "two": lambda: type("Two", (Plugin,), {})}
     )

@@ -131,7 +131,7 @@ async def test_order_of_a_success() -> None:
         ),
     ],
 )
-async def test_order_of_a_final_failure(point: str, expected: Calls) -> None:
+async def test_order_of_a_terminal_failure(point: str, expected: Calls) -> None:
     calls: Calls = []
     a = RecordingPlugin("a", calls)
     b = RecordingPlugin("b", calls, {point: returning(Status.fatal("no"))})
@@ -154,7 +154,7 @@ async def test_an_exception_is_a_retry_and_reported(point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["pre_bind", "bind"])
-async def test_trouble_with_the_api_server_is_no_fault_of_the_plugin(point: str) -> None:
+async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str) -> None:
     run, seen = runner(RecordingPlugin("a", [], {point: raises(ConnectionFailed("connection refused"))}))
     status = await whole(run, context())
     assert status.code is Code.TRANSIENT
@@ -166,7 +166,7 @@ async def test_skip_from_pre_bind_reads_as_ok() -> None:
     assert (await pre_bind(run, context())).code is Code.OK
 
 
-async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
+async def test_a_bind_that_all_plugins_skip_fails() -> None:
     run, _ = runner(RecordingPlugin("a", []), RecordingPlugin("b", []))
     status = await run.run_bind(context())
     assert status.code is Code.FATAL
@@ -174,7 +174,7 @@ async def test_all_bind_plugins_skipping_is_an_explicit_end() -> None:
     assert "a, b" in status.message
 
 
-async def test_annotations_of_all_plugins_ride_in_the_binding() -> None:
+async def test_the_binding_has_the_annotations_of_all_plugins() -> None:
     one = RecordingPlugin("a", [], {"binding_annotations": lambda: {"x": "1", "y": "1"}})
     two = RecordingPlugin("b", [], {"binding_annotations": lambda: {"y": "2"}, "bind": returning(Status.ok())})
     run, _ = runner(one, two)
@@ -212,12 +212,12 @@ UNAVAILABLE, BUSY = (
 @pytest.mark.parametrize(
     ("failures", "code", "after"),
     [
-        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="the API server alone"),
-        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="of several waits asked for the longest"),
-        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="and a plugin's own"),
+        pytest.param([UNAVAILABLE], Code.TRANSIENT, None, id="only the API server"),
+        pytest.param([UNAVAILABLE, BUSY], Code.TRANSIENT, 7, id="the longest of several retry-after times"),
+        pytest.param([UNAVAILABLE, RuntimeError("stuck")], Code.RETRY, None, id="the API server and the plugin"),
     ],
 )
-async def test_what_was_in_the_way_of_a_rollback(failures: list[Exception], code: Code, after: int | None) -> None:
+async def test_the_cause_of_a_failed_rollback(failures: list[Exception], code: Code, after: int | None) -> None:
     plugins = [RecordingPlugin(f"p{n}", [], {"rollback": raises(error)}) for n, error in enumerate(failures)]
     run, _ = runner(*plugins)
     status = await run.run_rollback(context(), Status.fatal("no"))
@@ -226,7 +226,7 @@ async def test_what_was_in_the_way_of_a_rollback(failures: list[Exception], code
     assert all(f"p{n}: " in status.message for n in range(len(failures)))
 
 
-async def test_a_plugin_that_hangs_is_cut_off() -> None:
+async def test_a_hanging_plugin_is_cancelled() -> None:
     class Hangs(Plugin):
         name = "hangs"
         budgets = Budgets(call_s=0.01)
@@ -386,7 +386,7 @@ async def test_the_first_failure_cancels_its_siblings() -> None:
     assert log == ["fails done", "stuck cancelled"]
 
 
-async def test_a_wait_lets_its_siblings_finish_and_waits_are_joined() -> None:
+async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
     log: list[str] = []
     a = Parallel("a", opened(), WAIT_A, log)
     b = Parallel("b", opened(), WAIT_B, log)
@@ -398,7 +398,7 @@ async def test_a_wait_lets_its_siblings_finish_and_waits_are_joined() -> None:
     assert sorted(log) == ["a done", "b done", "c done"]
 
 
-async def test_a_failure_beats_a_wait() -> None:
+async def test_a_failure_has_priority_over_a_wait() -> None:
     run, _ = runner(Parallel("a", opened(), WAIT_A, []), Parallel("b", opened(), Status.fatal("no"), []))
     assert (await pre_bind(run, context())).code is Code.FATAL
 
@@ -434,7 +434,7 @@ def test_served_is_what_all_plugins_serve_together() -> None:
     assert AllocationKind.FRACTION in run.served(context().request).demands
 
 
-def test_effects_are_asked_of_every_plugin() -> None:
+def test_every_plugin_is_checked_for_side_effects() -> None:
     assert runner(RecordingPlugin("a", []), RecordingPlugin("b", [], effects=True))[0].has_side_effects(
         context().request
     )

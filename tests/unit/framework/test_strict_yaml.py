@@ -18,7 +18,7 @@ def load(text: str) -> Any:
         pytest.param("2026-01-01", "2026-01-01", id="a date is a string"),
         pytest.param("22:22", "22:22", id="also in the form of a time"),
         pytest.param("1e3", 1000.0, id="an exponent makes a number"),
-        pytest.param(".5", 0.5, id="so does a leading point"),
+        pytest.param(".5", 0.5, id="a leading point"),
         pytest.param("0755", 493, id="a leading zero is octal"),
         pytest.param("0x1f", 31, id="hexadecimal"),
         pytest.param("yes", True, id="yes is true"),
@@ -42,17 +42,17 @@ def test_merge_keys_may_be_overridden() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2", "x: {a: 1, b: 2, a: 3}", "1: a\n'1': b"])
-def test_a_key_given_twice_is_refused_with_its_line(text: str) -> None:
+def test_a_key_given_twice_is_rejected_with_its_line(text: str) -> None:
     with pytest.raises(yaml.MarkedYAMLError, match="given twice") as caught:
         load(text)
     assert caught.value.problem_mark is not None
 
 
 @pytest.mark.parametrize("text", ["!!python/object:os.system {}", "!custom x"])
-def test_tags_are_refused(text: str) -> None:
+def test_tags_are_rejected(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         load(text)
 
 
-def test_aliases_that_repeat_little_are_taken() -> None:
+def test_aliases_that_repeat_little_are_accepted() -> None:
     assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}

@@ -27,7 +27,7 @@ def container(**fields: Any) -> dict[str, Any]:
         pytest.param({"metadata": {}, "spec": {}, "status": {}, "more": 1}, id="more fields"),
     ],
 )
-def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
+def test_a_well_formed_pod_has_no_errors(raw: dict[str, Any]) -> None:
     assert pod_errors(raw) == ()
 
 
@@ -79,7 +79,7 @@ def test_a_well_formed_pod_has_no_faults(raw: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_a_malformed_pod_is_rejected_with_every_fault(raw: dict[str, Any], expected: list[str]) -> None:
+def test_a_malformed_pod_is_rejected_with_every_error(raw: dict[str, Any], expected: list[str]) -> None:
     assert [str(fault) for fault in pod_errors(raw)] == expected
 
 
@@ -120,5 +120,5 @@ def test_a_bind_request_leaves_its_spec_to_the_schema() -> None:
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, True),
     ],
 )
-def test_is_deleting_takes_anything(raw: dict[str, Any], expected: bool) -> None:
+def test_is_deleting_accepts_any_object(raw: dict[str, Any], expected: bool) -> None:
     assert is_deleting(raw) is expected

@@ -27,7 +27,7 @@ def refused(text: str) -> list[str]:
 # --- the configuration ---
 
 
-def test_without_a_word_the_built_in_kinds_are_judged_and_refused() -> None:
+def test_by_default_the_built_in_kinds_are_validated_and_denied() -> None:
     found, errors = resolve_workloads(())
     assert (list(found.values()), errors) == (list(BUILT_IN), [])
     assert {workload.action for workload in BUILT_IN} == {"Deny"}
@@ -39,19 +39,19 @@ def test_every_known_kind_has_a_name_and_a_key_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("ready", [pytest.param(workload, id=workload.kind) for workload in READY])
-def test_a_ready_kind_is_switched_on_by_its_name(ready: Workload) -> None:
+def test_a_ready_kind_is_enabled_by_its_name(ready: Workload) -> None:
     assert kinds(f"[{{kind: {ready.kind}}}]")[ready.kind] == ready
     assert kinds(f"[{{kind: {ready.kind}, group: {ready.group}}}]")[ready.kind] == ready
 
 
-def test_what_a_kind_of_ones_own_needs_is_given_with_it() -> None:
+def test_an_own_kind_is_configured_with_all_of_its_fields() -> None:
     own = kinds("[{group: a.b, kind: Own, resource: owns, templates: [spec.x, 'spec.y[*].z', spec.w.*.t]}]")["Own"]
     assert (own.key, own.resource, own.action) == (("a.b", "Own"), "owns", "Deny")
     steps = [("spec", "x"), ("spec", "y", "[*]", "z"), ("spec", "w", "*", "t")]
     assert [template.steps for template in own.templates] == steps
 
 
-def test_a_known_name_in_another_group_is_a_kind_of_ones_own() -> None:
+def test_a_known_name_in_another_group_is_an_own_kind() -> None:
     volcano = "{group: batch.volcano.sh, kind: Job, resource: jobs, templates: ['spec.tasks[*].template']}"
     found, _ = resolve_workloads(parse_settings(f"{HEAD}workloads: [{volcano}]").workloads)
     assert {group for group, kind in found if kind == "Job"} == {"batch", "batch.volcano.sh"}
@@ -118,7 +118,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "parts"), REFUSED)
-def test_what_cannot_be_meant_is_refused_with_its_place(text: str, parts: list[str]) -> None:
+def test_an_invalid_entry_is_rejected_with_its_path(text: str, parts: list[str]) -> None:
     found = refused(text)
     assert len(found) == len(parts), found
     for fault, part in zip(found, parts, strict=True):
@@ -126,12 +126,12 @@ def test_what_cannot_be_meant_is_refused_with_its_place(text: str, parts: list[s
         assert fault.startswith("workloads[")
 
 
-def test_a_misspelt_name_is_answered_with_the_known_ones() -> None:
+def test_a_misspelt_name_is_rejected_with_the_known_ones() -> None:
     (fault,) = refused("[{kind: PytorchJob}]")
     assert all(workload.kind in fault for workload in (*BUILT_IN, *READY))
 
 
-def test_a_faulty_entry_is_one_fault_of_many() -> None:
+def test_all_invalid_entries_are_reported() -> None:
     found = refused("[{kind: Nope}, {group: a.b, kind: Own}]\nbinding: {backoff: {base: 2m}}")
     assert [fault.split(":")[0] for fault in found] == [
         "binding.backoff.max",
@@ -179,8 +179,8 @@ FOUND = [
     pytest.param(
         "spec.nested[*].a.*.t", ["spec.nested[0].a[x].t", "spec.nested[1].a[y].t"], id="one within the other"
     ),
-    pytest.param("spec.absent.template", [], id="nothing there"),
-    pytest.param("spec.null", [], id="null there"),
+    pytest.param("spec.absent.template", [], id="an absent field"),
+    pytest.param("spec.null", [], id="a null field"),
     pytest.param("spec.null.template", [], id="nothing below null"),
     pytest.param("spec.text.template", [], id="nothing below a string"),
     pytest.param("spec.text[*].template", [], id="a string is no list"),

@@ -106,7 +106,7 @@ async def test_any_call_that_succeeds_ends_an_outage() -> None:
         assert (server.view.available, server.recoveries) == (True, 1)
 
 
-async def test_a_view_that_is_no_longer_kept_holds_nothing_back() -> None:
+async def test_an_expired_view_delays_nothing() -> None:
     async with probed() as server:
         server.answers = False
         server.fail(3)

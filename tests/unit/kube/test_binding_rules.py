@@ -20,7 +20,7 @@ OTHER_POD = (Cause("FieldValueInvalid", "field is immutable", "metadata.uid"),)
         pytest.param(f"{'a.' * 126}a/x", id="the longest prefix"),
     ],
 )
-def test_good_keys(key: str) -> None:
+def test_valid_keys(key: str) -> None:
     assert annotation_errors({key: "1"}, {}) == []
 
 
@@ -41,7 +41,7 @@ def test_good_keys(key: str) -> None:
         pytest.param("a\n", id="a line break at the end"),
     ],
 )
-def test_bad_keys(key: str) -> None:
+def test_invalid_keys(key: str) -> None:
     (fault,) = annotation_errors({key: "value"}, {"fine": "1"})
     # Paths of field errors are bounded and printable.
     path = FieldError("binding/annotation-key", f"metadata.annotations[{key}]", "value", "").path
@@ -96,11 +96,11 @@ def test_golden_texts() -> None:
         pytest.param(
             ApiStatus(422, "Invalid", causes=OTHER_POD), BindOutcome.CONFLICT, BindOutcome.CONFLICT, id="another pod"
         ),
-        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="refused by a policy"),
+        pytest.param(ApiStatus(422, "Invalid"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="rejected by a policy"),
         pytest.param(ApiStatus(403, "Forbidden"), BindOutcome.REFUSED, BindOutcome.UNKNOWN, id="a missing right"),
     ],
 )
-def test_what_an_answer_means(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
+def test_outcome_of_a_reply(status: ApiStatus, first: BindOutcome, after_a_lost_answer: BindOutcome) -> None:
     error = from_status(status)
     assert isinstance(error, ApiError)
     assert classify_error(error, None).outcome is first

@@ -57,7 +57,7 @@ async def test_kubeconfig_without_the_kubernetes_package_names_the_package(
         await load_access(kubeconfig(tmp_path / "config", {"token": "secret"}), clock=SteppedClock())
 
 
-async def test_a_token_file_of_a_kubeconfig_is_read_again_when_it_may_have_been_rotated(tmp_path: Path) -> None:
+async def test_a_token_file_of_a_kubeconfig_is_reread_after_a_rotation(tmp_path: Path) -> None:
     clock = SteppedClock()
     (tmp_path / "token").write_text("first\n")
     access = await load_access(kubeconfig(tmp_path / "config", {"tokenFile": "token"}), clock=clock)
@@ -103,8 +103,8 @@ async def test_an_exec_plugin_without_an_expiry_runs_again_only_when_its_token_i
 @pytest.mark.parametrize(
     ("expiry", "token"),
     [
-        pytest.param("2000-01-01T00:00:00Z", "token-2", id="one that has run out is renewed"),
-        pytest.param("2999-01-01T00:00:00Z", "token-1", id="one that holds is kept"),
+        pytest.param("2000-01-01T00:00:00Z", "token-2", id="an expired token is renewed"),
+        pytest.param("2999-01-01T00:00:00Z", "token-1", id="a valid token is kept"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:datetime.datetime.utcnow:DeprecationWarning")  # of the kubernetes package
@@ -146,7 +146,7 @@ async def test_plain_http_needs_no_credentials(tmp_path: Path) -> None:
         pytest.param("current-context: x\ncontexts: [7]", "is not usable", id="a context that is a number"),
     ],
 )
-async def test_a_mangled_kubeconfig_is_named_with_the_fault_and_the_remedy(
+async def test_an_invalid_kubeconfig_is_reported_with_the_error_and_the_remedy(
     tmp_path: Path, content: str | bytes | None, expected: str
 ) -> None:
     path = tmp_path / "config"

@@ -37,15 +37,15 @@ DENIED = 'admission webhook "guard.example.com" denied the request: later'
         pytest.param(410, "Expired", errors.Expired, id="an old resourceVersion"),
         pytest.param(410, "Gone", errors.Expired, id="an old resourceVersion, in older words"),
         pytest.param(415, "UnsupportedMediaType", errors.UnsupportedMediaType, id="a wrong content type"),
-        pytest.param(422, "Invalid", errors.Invalid, id="refused content"),
+        pytest.param(422, "Invalid", errors.Invalid, id="rejected content"),
         pytest.param(429, "TooManyRequests", errors.TooManyRequests, id="rejected"),
         pytest.param(500, "InternalError", errors.ServerError, id="an internal error"),
-        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="not there yet"),
+        pytest.param(503, "ServiceUnavailable", errors.ServerError, id="not available yet"),
         pytest.param(504, "Timeout", errors.ServerError, id="a timeout inside"),
         pytest.param(301, "", ApiError, id="a redirect is not followed"),
     ],
 )
-def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -> None:
+def test_class_of_a_reply(code: int, reason: str, expected: type[KubeError]) -> None:
     error = from_response(code, {}, status(code, reason, name="a"))
     assert type(error) is expected
     assert isinstance(error, (ApiError, InfrastructureError))
@@ -66,7 +66,7 @@ def test_class_of_an_answer(code: int, reason: str, expected: type[KubeError]) -
         pytest.param(from_response(500, {}, status(500, message="etcdserver: no leader")), True, id="etcd's trouble"),
     ],
 )
-def test_whether_a_write_may_be_done_all_the_same(error: InfrastructureError, expected: bool) -> None:
+def test_whether_a_failed_write_may_have_been_executed(error: InfrastructureError, expected: bool) -> None:
     assert error.may_have_been_applied is expected
 
 
@@ -86,9 +86,9 @@ def test_causes_and_details_are_kept() -> None:
         pytest.param({}, {"retryAfterSeconds": 3}, 3, id="by the Status"),
         pytest.param({"Retry-After": "7"}, {"retryAfterSeconds": 3}, 7, id="the header counts"),
         pytest.param({"Retry-After": "3600"}, {}, 60, id="hours are not waited for"),
-        pytest.param({}, {"retryAfterSeconds": 10**15}, 60, id="nor ages"),
+        pytest.param({}, {"retryAfterSeconds": 10**15}, 60, id="a too long time is capped"),
         pytest.param({"Retry-After": "Fri, 31 Dec 1999 23:59:59 GMT"}, {}, None, id="a date is not understood"),
-        pytest.param({}, {"retryAfterSeconds": "soon"}, None, id="nor is a word"),
+        pytest.param({}, {"retryAfterSeconds": "soon"}, None, id="a string is ignored"),
         pytest.param({}, {}, None, id="not asked for"),
     ],
 )
@@ -111,7 +111,7 @@ def test_retry_after(headers: dict[str, str], details: dict[str, Any], expected:
         pytest.param("", b"", "the reply has no", id="nothing"),
     ],
 )
-def test_an_answer_that_is_no_status(content_type: str, body: bytes, expected: str) -> None:
+def test_a_reply_that_is_not_a_status(content_type: str, body: bytes, expected: str) -> None:
     error = from_response(502, {"Content-Type": content_type}, body)
     assert isinstance(error, errors.ServerError)
     assert error.status is not None
@@ -153,7 +153,7 @@ def test_a_long_message_is_cut_to_what_a_status_may_hold() -> None:
         pytest.param({}, id="an empty Status"),
     ],
 )
-def test_a_mangled_status_is_an_internal_error(raw: dict[str, Any]) -> None:
+def test_a_malformed_status_is_an_internal_error(raw: dict[str, Any]) -> None:
     assert isinstance(errors.from_status(errors.decode_status(raw)), errors.ServerError)
 
 

@@ -36,7 +36,7 @@ def test_golden_event() -> None:
     }
 
 
-def test_every_text_is_cut_to_what_the_api_server_takes() -> None:
+def test_every_text_is_cut_to_the_api_servers_limits() -> None:
     event = EventNote(POD, "R" * 200, "ü" * 1000, action="A" * 200)
     body = event_body(event, "n", "i" * 200, NOW)
     assert (len(body["reason"]), len(body["action"]), len(body["reportingInstance"])) == (128, 128, 128)
@@ -65,7 +65,7 @@ def test_names(regarding: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("other", "same"),
     [
-        pytest.param(EventNote(POD, "Bound", "n"), True, id="the same again"),
+        pytest.param(EventNote(POD, "Bound", "n"), True, id="an equal note"),
         pytest.param(EventNote(POD, "Bound", "n", related=REQUEST), True, id="about another second object"),
         pytest.param(EventNote(POD, "Bound", "m"), False, id="another note"),
         pytest.param(EventNote(POD, "BindingRetry", "n"), False, id="another reason"),

@@ -21,7 +21,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
             {"holderIdentity": "me", "acquireTime": OLD, "leaseTransitions": 4}, OLD, 4, id="a renewal keeps the rest"
         ),
         pytest.param({"holderIdentity": "you", "acquireTime": OLD, "leaseTransitions": 4}, STAMP, 5, id="taken over"),
-        pytest.param({"holderIdentity": "", "leaseTransitions": 4}, STAMP, 5, id="taken after a release"),
+        pytest.param({"holderIdentity": "", "leaseTransitions": 4}, STAMP, 5, id="acquired after a release"),
         pytest.param({"holderIdentity": "you"}, STAMP, 1, id="a record without a count"),
     ],
 )

@@ -49,8 +49,8 @@ async def post(client: KubeClient, stopping: asyncio.Event | None = None) -> Bin
         pytest.param([], 1, BindOutcome.BOUND, None, id="acknowledged"),
         pytest.param([LOST], 2, BindOutcome.BOUND, None, id="a lost reply is followed by one more POST"),
         pytest.param([LOST, BOUND_ALREADY], 2, BindOutcome.CONFLICT, None, id="the first was applied"),
-        pytest.param([LOST, LOST], 2, BindOutcome.UNKNOWN, None, id="there is no third"),
-        pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="nor after timeouts of the API server"),
+        pytest.param([LOST, LOST], 2, BindOutcome.UNKNOWN, None, id="no third POST"),
+        pytest.param([TIMEOUT, TIMEOUT], 2, BindOutcome.UNKNOWN, None, id="no third POST after timeouts"),
         pytest.param([LOST, ConnectionFailed("refused")], 2, BindOutcome.UNKNOWN, None, id="the second is not sent"),
         pytest.param([LOST, WEBHOOK_DOWN], 2, BindOutcome.UNKNOWN, None, id="the second meets a webhook"),
         pytest.param([LOST, OVERLOADED], 2, BindOutcome.UNKNOWN, 7, id="the second is rejected"),
@@ -68,7 +68,7 @@ async def test_a_binding_is_sent_at_most_twice(
     assert (result.last_unknown is not None) is bool(replies)
 
 
-async def test_the_second_post_waits_for_as_long_as_a_5xx_asks() -> None:
+async def test_the_second_post_waits_for_the_retry_after_of_a_5xx() -> None:
     client = Replies(STOPPING_SERVER)
     assert (await post(client)).outcome is BindOutcome.BOUND
     first, second = client.sent

@@ -33,8 +33,18 @@ from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, RES
             "/api/v1/namespaces/a/pods/%2E%2E%2F%2E%2E%2Fb%3Fc%23d%25",
             id="a name cannot reach another path",
         ),
-        pytest.param(PODS, {"namespace": "a", "name": ".."}, "/api/v1/namespaces/a/pods/%2E%2E", id="nor its parent"),
-        pytest.param(PODS, {"namespace": "a", "name": "b\n"}, "/api/v1/namespaces/a/pods/b%0A", id="nor a header"),
+        pytest.param(
+            PODS,
+            {"namespace": "a", "name": ".."},
+            "/api/v1/namespaces/a/pods/%2E%2E",
+            id="a name cannot be the parent",
+        ),
+        pytest.param(
+            PODS,
+            {"namespace": "a", "name": "b\n"},
+            "/api/v1/namespaces/a/pods/b%0A",
+            id="a name cannot contain a header",
+        ),
         pytest.param(PODS, {"namespace": "a", "name": "ü"}, "/api/v1/namespaces/a/pods/%C3%BC", id="beyond ASCII"),
     ],
 )

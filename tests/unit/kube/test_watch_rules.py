@@ -25,9 +25,9 @@ TOO_LARGE = (Cause("ResourceVersionTooLarge", "Too large resource version"),)
     [
         pytest.param(NoResponse("reset"), False, id="a broken connection is resumed"),
         pytest.param(from_status(ApiStatus(429)), False, id="a rejected watch, too"),
-        pytest.param(from_status(ApiStatus(500)), False, id="and one that met an internal error"),
-        pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="but no place in the future"),
-        pytest.param(from_status(ApiStatus(410, "Expired")), True, id="nor one that is forgotten"),
+        pytest.param(from_status(ApiStatus(500)), False, id="an internal error"),
+        pytest.param(from_status(ApiStatus(504, causes=TOO_LARGE)), True, id="a version in the future"),
+        pytest.param(from_status(ApiStatus(410, "Expired")), True, id="an expired version"),
         pytest.param(from_status(ApiStatus(403, "Forbidden")), True, id="a right that was removed"),
         pytest.param(from_response(404, {}, b"404 page not found"), True, id="a resource that was removed"),
     ],

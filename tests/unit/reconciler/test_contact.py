@@ -27,7 +27,7 @@ def contact(answers: Callable[[], int], problem: str | None = "connection refuse
     return Contact(answers, lambda: problem)
 
 
-async def test_a_process_that_is_answered_runs_and_is_ready() -> None:
+async def test_a_process_with_contact_runs_and_is_ready() -> None:
     watched = contact(Answers(float("inf")))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(10 * EXIT_S):

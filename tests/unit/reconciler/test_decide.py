@@ -59,7 +59,9 @@ ON_NODE = replace(POD, node="node-0")
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="an unseen request is asked for"),
+        pytest.param(
+            seen(Absent.NOT_IN_CACHE), ReadLive(Target.REQUEST), id="a request not in the cache is read live"
+        ),
         pytest.param(seen(Absent.NOT_FOUND), Forget(), id="a deleted request is forgotten"),
         pytest.param(
             seen(request(**OURS, **DELETING)),
@@ -87,7 +89,7 @@ ON_NODE = replace(POD, node="node-0")
             Rollback("the request has failed", Reason.REJECTED),
             id="failed with our finalizer continues its rollback",
         ),
-        pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never tried again"),
+        pytest.param(seen(request({"phase": "Failed"})), Forget(), id="fault 5: failed is never retried"),
         pytest.param(seen(request({"phase": "Succeeded"})), Forget(), id="succeeded is done"),
         pytest.param(
             seen(request({"phase": "Succeeded"}, **OURS)), DropFinalizer(), id="succeeded drops our finalizer"
@@ -98,15 +100,17 @@ ON_NODE = replace(POD, node="node-0")
             ReadLive(Target.POD),
             id="pinning reads the pod live",
         ),
-        pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="an unseen pod is asked for"),
+        pytest.param(seen(pod=Absent.NOT_IN_CACHE), ReadLive(Target.POD), id="a pod not in the cache is read live"),
         pytest.param(seen(pod=ON_NODE), Complete(), id="pod on the selected node is success"),
         pytest.param(seen(pod=replace(ON_NODE, deleting=True)), Complete(), id="deleting on the node: success"),
         pytest.param(seen(pod=replace(ON_NODE, finished=True)), Complete(), id="on the node though ended: success"),
-        pytest.param(seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE), id="an unseen node is asked for"),
+        pytest.param(
+            seen(node=Absent.NOT_IN_CACHE), ReadLive(Target.NODE), id="a node not in the cache is read live"
+        ),
         pytest.param(
             seen(times=Times(retry_in=timedelta(seconds=5))),
             RequeueAfter(timedelta(seconds=5)),
-            id="a backoff is kept",
+            id="a backoff has not ended",
         ),
         pytest.param(seen(request({"phase": ""})), Attempt(), id="an empty phase reads as Pending"),
         pytest.param(seen(request({"phase": "Strange"})), Attempt(), id="another's phase reads as Pending"),
@@ -143,7 +147,7 @@ def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
         pytest.param(seen(node=NodeView(deleting=True)), Reason.NODE_GONE, id="node deleting"),
     ],
 )
-def test_final_failures(observed: Observed, reason: Reason) -> None:
+def test_terminal_failures(observed: Observed, reason: Reason) -> None:
     assert fails(reason, decide(observed, SETTINGS))
 
 
@@ -192,7 +196,7 @@ LATER_THAN_FIRST = RequeueAfter(
         ),
     ],
 )
-def test_effects_on_one_pod_are_undone_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
+def test_rollbacks_for_one_pod_run_in_the_requests_order(observed: Observed, expected: Action | ReadLive) -> None:
     assert decide(observed, SETTINGS) == expected
 
 
@@ -200,7 +204,7 @@ def gated(waited: timedelta, watched: timedelta = FRESH_CONTACT) -> Observed:
     return seen(pod=replace(POD, gated=True), times=Times(timedelta(days=9), waited, watched))
 
 
-def test_a_gated_pod_is_waited_for_until_it_has_waited_long_enough() -> None:
+def test_a_gated_pod_is_awaited_until_the_wait_timeout() -> None:
     decision = decide(gated(timedelta()), SETTINGS)
     assert isinstance(decision, Wait)
     assert decision.left == timedelta(seconds=600), "the age of the request does not count"
@@ -249,15 +253,17 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
 @pytest.mark.parametrize(
     ("observed", "target"),
     [
-        pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="no rollback on a store's word"),
-        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="nor a rollback that continues"),
-        pytest.param(seen(request(receivedResourceType="Odd", **OURS)), Target.POD, id="nor one before a verdict"),
+        pytest.param(seen(request(**OURS, **DELETING)), Target.POD, id="no rollback by the cache alone"),
+        pytest.param(seen(request({"phase": "Failed"}, **OURS)), Target.POD, id="a rollback that continues"),
+        pytest.param(
+            seen(request(receivedResourceType="Odd", **OURS)), Target.POD, id="a rollback before a terminal failure"
+        ),
         pytest.param(
             seen(pod=replace(POD, uid=ObjectUID("old"))),
             Target.POD,
             id="the cache of pods may contain a predecessor",
         ),
-        pytest.param(seen(request(uid="")), Target.POD, id="nor is a request tied to a predecessor"),
+        pytest.param(seen(request(uid="")), Target.POD, id="a request without a pod UID"),
         pytest.param(seen(pod=replace(POD, deleting=True)), Target.POD, id="a pod's end is read live"),
         pytest.param(seen(pod=replace(POD, node="node-9")), Target.POD, id="a pod on another node is read live"),
         pytest.param(seen(node=NodeView(deleting=True)), Target.NODE, id="a node's end is read live"),
@@ -268,12 +274,12 @@ def test_a_rollback_that_is_not_complete_is_continued(observed: Observed, expect
         ),
     ],
 )
-def test_what_cannot_be_taken_back_is_not_decided_on_a_stores_word(observed: Observed, target: Target) -> None:
+def test_irreversible_decisions_need_live_reads(observed: Observed, target: Target) -> None:
     assert decide(replace(observed, live=frozenset()), SETTINGS) == ReadLive(target)
     assert not isinstance(decide(observed, SETTINGS), ReadLive)
 
 
-def test_a_first_attempt_asks_nothing() -> None:
+def test_a_first_attempt_needs_no_live_read() -> None:
     assert decide(seen(live=frozenset()), SETTINGS) == Attempt()
 
 
@@ -322,14 +328,16 @@ def test_a_deleted_node_is_reported_to_the_scheduler() -> None:
         ),
     ],
 )
-def test_an_upper_row_beats_a_lower_one(upper: dict[str, Any], lower: dict[str, Any], reason: Reason) -> None:
+def test_an_upper_row_has_priority_over_a_lower_one(
+    upper: dict[str, Any], lower: dict[str, Any], reason: Reason
+) -> None:
     assert fails(reason, decide(replace(seen(), **(lower | upper)), SETTINGS))
 
 
 @pytest.mark.parametrize(
     ("standing", "pod", "expected"),
     [
-        pytest.param(request(), POD, False, id="all as it was"),
+        pytest.param(request(), POD, False, id="unchanged"),
         pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
         pytest.param(Absent.NOT_FOUND, POD, True, id="request deleted"),
         pytest.param(request(**DELETING), POD, True, id="request deleting"),
@@ -345,7 +353,7 @@ def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expe
     assert must_cancel(request(), standing, pod) is expected
 
 
-def test_a_demand_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
+def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
     observed = seen(served=frozenset(), plugin_errors=("author: supported_allocations raised KeyError: 'typo'",))
     decision = decide(observed, SETTINGS)
     assert isinstance(decision, Fail)

@@ -28,12 +28,12 @@ def bound() -> DeferredBind:
     [
         pytest.param(0, 0, False, id="no request waits"),
         pytest.param(4, 0, False, id="one worker for each waiting request"),
-        pytest.param(5, 0, True, id="more wait than there are workers"),
+        pytest.param(5, 0, True, id="more waiting requests than workers"),
         pytest.param(5, MAX_DEFERRED - 1, True, id="the last one there is room for"),
-        pytest.param(5, MAX_DEFERRED, False, id="too many are put off already"),
+        pytest.param(5, MAX_DEFERRED, False, id="too many are deferred already"),
     ],
 )
-def test_a_finish_is_put_off_where_others_are_not_bound_yet(ready: int, kept: int, defer: bool) -> None:
+def test_a_completion_is_deferred_while_others_are_not_bound(ready: int, kept: int, defer: bool) -> None:
     waiting = [5]
     afterwards = DeferredCompletions(lambda: waiting[0], workers=4)
     for number in range(kept):
@@ -60,15 +60,15 @@ DELETING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 @pytest.mark.parametrize(
     ("shown", "version"),
     [
-        pytest.param(request(), "8", id="the watch shows what was there before our last write"),
-        pytest.param(request("8"), "8", id="the watch shows our last write"),
+        pytest.param(request(), "8", id="the cache has the version before our last write"),
+        pytest.param(request("8"), "8", id="the cache has our last write"),
         pytest.param(request("9"), "9", id="an irrelevant later write"),
         pytest.param(None, None, id="it has left the watch"),
         pytest.param(request("9", metadata=DELETING), None, id="it is being deleted"),
         pytest.param(request("9", status={"phase": "Failed"}), None, id="another leader has ended it"),
     ],
 )
-def test_what_is_finished_later_is_the_request_as_it_is_now(shown: BindRequest | None, version: str | None) -> None:
+def test_a_deferred_completion_uses_the_current_request(shown: BindRequest | None, version: str | None) -> None:
     memory = RequestState(ObjectUID("request-uid"))
     memory.replaces(request(), request("8"))
     latest = memory.latest(shown)

@@ -32,7 +32,7 @@ def request(**status: Any) -> BindRequest:
         pytest.param(request(), POD, UNKNOWN, 40, id="one of this process has no reply"),
         pytest.param(request(), POD, (LIMIT, None), 0, id="its time is over"),
         pytest.param(request(), POD, INHERITED, 10, id="a previous leader may have sent one"),
-        pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="that time is over too"),
+        pytest.param(request(), POD, (None, 3 * LIMIT), 0, id="the second interval has ended, too"),
         pytest.param(request(), POD, (20 * SECOND, 50 * SECOND), 40, id="the last one counts"),
         pytest.param(
             request(conditions=[{"type": "RolledBack", "status": "False"}]),
@@ -65,5 +65,5 @@ def test_how_long_a_write_may_take_effect(
         pytest.param(CREATED + SECOND, True, id="it is older than the newest"),
     ],
 )
-def test_what_another_process_may_have_worked_on(newest: datetime | None, existed: bool) -> None:
+def test_requests_that_another_process_may_have_processed(newest: datetime | None, existed: bool) -> None:
     assert existed_before(request(), newest) is existed

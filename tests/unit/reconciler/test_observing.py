@@ -58,7 +58,7 @@ def test_a_wait_that_ends_with_its_request_is_no_longer_shown() -> None:
     assert waiting(watched) == {}
 
 
-def test_trouble_with_the_api_server_ends_no_wait() -> None:
+def test_a_failure_of_the_api_server_ends_no_wait() -> None:
     watched, key = Watched(), ObjectKey("default", "train")
     passed(watched, Attempt(), WAITING)
     with watched.observation.track(key):
@@ -70,7 +70,7 @@ def test_trouble_with_the_api_server_ends_no_wait() -> None:
     ]
 
 
-def test_passes_under_way_are_shown_by_the_point_they_are_at() -> None:
+def test_running_passes_are_shown_by_their_point() -> None:
     watched, first, second = Watched(), context("a"), context("b")
 
     def at(step: str) -> float | None:
@@ -88,7 +88,7 @@ def test_passes_under_way_are_shown_by_the_point_they_are_at() -> None:
     assert (at("pass"), at("pre_bind")) == (0, 0)
 
 
-def test_a_pass_that_fails_by_our_own_fault_is_over_all_the_same() -> None:
+def test_a_pass_that_fails_by_a_bug_is_recorded_as_ended() -> None:
     watched = Watched()
     with pytest.raises(ZeroDivisionError), watched.observation.track(ObjectKey("default", "train")):
         _ = 1 / 0

@@ -51,7 +51,7 @@ def condition(block: Any, kind: str) -> dict[str, Any]:
     return next(c for c in block["conditions"] if c["type"] == kind)
 
 
-def test_ok_finishes() -> None:
+def test_ok_completes() -> None:
     assert action_for(Status.ok()) == Complete()
 
 
@@ -119,12 +119,12 @@ def test_a_plugins_own_pause_is_honoured() -> None:
     assert end.pause == timedelta(seconds=30)
 
 
-def test_fatal_is_final_with_its_reason_and_suggestion() -> None:
+def test_fatal_is_terminal_with_its_reason_and_suggestion() -> None:
     end = action_for(Status.fatal("taken", Reason.DEVICE_CONFLICT, Suggestion.RESCHEDULE_ELSEWHERE).from_plugin("p"))
     assert end == Fail(Reason.DEVICE_CONFLICT, "p: taken", Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-def test_infrastructure_costs_nothing() -> None:
+def test_a_transient_failure_uses_no_attempt() -> None:
     end = action_for(Status(Code.TRANSIENT, ("503",), retry_after=timedelta(seconds=3)))
     assert end == TransientFailure("503", timedelta(seconds=3))
 
@@ -196,7 +196,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
-def test_a_wait_past_its_deadline_is_final_and_names_plugin_and_object() -> None:
+def test_a_wait_past_its_deadline_is_terminal_and_names_plugin_and_object() -> None:
     claim = ObjectRef("v1", "PersistentVolumeClaim", ObjectKey("default", "data"))
     end = action_for(Status.wait("unbound", claim).from_plugin("volumes"), times=Times(waited=TIMEOUT))
     assert isinstance(end, Fail)
@@ -303,7 +303,7 @@ def test_a_failed_request_of_an_earlier_release_keeps_its_reason_during_its_roll
     assert condition(done, "RolledBack")["status"] == "True"
 
 
-def test_a_pod_that_is_bound_after_all_needs_no_rollback() -> None:
+def test_a_pod_found_bound_needs_no_rollback() -> None:
     block = rollback_incomplete_status(request(), FAILS, Status.retry("stuck"), NOW)
     bound = succeeded_status(request(block), PREPARED_BY_US, None, NOW)
     assert "RolledBack" not in [one["type"] for one in bound["conditions"]]

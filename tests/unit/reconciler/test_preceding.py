@@ -61,6 +61,6 @@ MINE = request("mine", LATE)
         ),
     ],
 )
-def test_whose_turn_it_is(mine: BindRequest, rivals: list[BindRequest], first: str | None) -> None:
+def test_the_preceding_request(mine: BindRequest, rivals: list[BindRequest], first: str | None) -> None:
     found = preceding_request(mine, [mine, *rivals])
     assert found == (ObjectKey("default", first) if first else None)

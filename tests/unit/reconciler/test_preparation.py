@@ -33,7 +33,7 @@ def bound(annotations: dict[str, str] | None = None) -> dict[str, Any]:
         pytest.param(request(INCOMPLETE), True, True, CARRIED, "Unknown", id="partly rolled back"),
     ],
 )
-def test_prepared_is_claimed_only_of_a_valid_attempt(
+def test_prepared_is_reported_only_for_a_valid_attempt(
     req: BindRequest, attempted: bool, standing: bool, annotations: dict[str, str], prepared: str
 ) -> None:
     assert preparation(req, attempted, standing, bound(annotations)).condition[0] == prepared

@@ -21,7 +21,7 @@ def failures(clock: SteppedClock) -> TransientFailures:
     return TransientFailures(ignored, Availability(clock), clock)
 
 
-def test_what_the_api_server_asks_for_is_granted() -> None:
+def test_the_api_servers_retry_after_is_honoured() -> None:
     noted: list[tuple[ObjectKey, str]] = []
     clock = SteppedClock()
     transient = TransientFailures(lambda key, why: noted.append((key, why)), Availability(clock), clock)

@@ -42,7 +42,7 @@ def test_times_codes_and_faults_of_plugins_are_within_the_attempt() -> None:
     )
 
 
-def test_a_wait_is_no_fault() -> None:
+def test_a_wait_is_no_error() -> None:
     over = Pass(ObjectKey("team-a", "train"), START, 0.0, "uid-1", "Attempt", "WAIT", "claim is pending")
     over.steps.append(Step("volumes", "pre_bind", "WAIT", "claim is pending", 0.0, 1.0))
     span = attempt_span(over, 0.001)

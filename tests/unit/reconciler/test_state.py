@@ -63,7 +63,7 @@ def test_a_live_read_without_news_is_not_kept() -> None:
     assert shown(memory, 2) == ("2", False)
 
 
-def test_what_no_watch_shows_is_asked_about() -> None:
+def test_a_version_that_no_watch_delivers_is_read_live() -> None:
     assert memory_of_writes(1, 2).latest(None) is None
 
 

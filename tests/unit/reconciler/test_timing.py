@@ -16,7 +16,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 @pytest.mark.parametrize(
     ("last", "following", "left"),
     [
-        pytest.param(-SECOND, 5 * SECOND, 5 * SECOND, id="as it was meant"),
+        pytest.param(-SECOND, 5 * SECOND, 5 * SECOND, id="as intended"),
         pytest.param(-9 * SECOND, -SECOND, timedelta(), id="it is over"),
         pytest.param(3 * HOUR, 3 * HOUR + 5 * SECOND, MAX, id="by a clock three hours ahead"),
         pytest.param(-3 * HOUR, -3 * HOUR + 5 * SECOND, timedelta(), id="by a clock three hours behind"),
@@ -37,7 +37,7 @@ def test_a_stored_pause_is_bounded(last: timedelta | None, following: timedelta,
     [
         pytest.param({"status": "False", "reason": "Waiting"}, HOUR, id="a wait"),
         pytest.param({"status": "False", "reason": "Retrying"}, None, id="a failed attempt is no wait"),
-        pytest.param({"status": "True", "reason": "Prepared"}, None, id="nor is success"),
+        pytest.param({"status": "True", "reason": "Prepared"}, None, id="success is no wait"),
     ],
 )
 def test_a_stored_wait_is_read_from_its_condition(condition: dict[str, str], waited: timedelta | None) -> None:

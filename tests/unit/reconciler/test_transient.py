@@ -29,7 +29,7 @@ def streak(times: list[float], success_before_each: bool = True, deferred: bool 
         pytest.param(streak([0, 0.2, 0.6, 11, 30], success_before_each=False), False, id="no other call succeeds"),
         pytest.param(streak([0, 0.2, 0.6, 11, 30], deferred=True), False, id="the API server asks for time"),
         pytest.param(streak([0, 30, 60], success_before_each=False), True, id="a minute is enough evidence"),
-        pytest.param(streak([0, 60], deferred=True), True, id="also of an API server that asks for time"),
+        pytest.param(streak([0, 60], deferred=True), True, id="also with Retry-After"),
     ],
 )
 def test_when_failures_are_the_requests_own(failures: Streak, *, own: bool) -> None:
@@ -42,7 +42,7 @@ def test_a_success_before_the_previous_failure_is_no_evidence() -> None:
     assert extended(failing, 20, last_success=3.0, deferred=False).own
 
 
-def test_what_is_the_requests_own_stays_so() -> None:
+def test_a_request_keeps_its_own_failures() -> None:
     own = streak([0, 0.2, 0.6, 11])
     assert extended(own, 12, NEVER, deferred=True).own
 
@@ -53,8 +53,8 @@ def test_what_is_the_requests_own_stays_so() -> None:
         pytest.param(TRANSIENT, streak([0]), Code.TRANSIENT, id="quiet and uncounted at first"),
         pytest.param(TRANSIENT, streak([0, 60]), Code.RETRY, id="then it counts as an attempt"),
         pytest.param(RBAC, streak([0]), Code.TRANSIENT, id="an authorizer's 403 is retried"),
-        pytest.param(RBAC, streak([0, 0.2, 0.6, 11, 30]), Code.TRANSIENT, id="for a minute, whatever else succeeds"),
-        pytest.param(RBAC, streak([0, 60]), Code.FATAL, id="and then terminal"),
+        pytest.param(RBAC, streak([0, 0.2, 0.6, 11, 30]), Code.TRANSIENT, id="transient for a minute"),
+        pytest.param(RBAC, streak([0, 60]), Code.FATAL, id="terminal after a minute"),
     ],
 )
 def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expected: Code) -> None:

@@ -33,7 +33,9 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
         pytest.param(["8"], [ref()], Registration.STALE, id="created since the read"),
         pytest.param([], [ref()], Registration.NEEDS_POLL, id="absent, as it was: a watch may never show it"),
         pytest.param(["7"], [ref("7"), ref("1", "Secret")], Registration.NEEDS_POLL, id="one of them has no watch"),
-        pytest.param(["7"], [ref("7"), ref("1", "Pod", "bound")], Registration.STALE, id="one of them is not shown"),
+        pytest.param(
+            ["7"], [ref("7"), ref("1", "Pod", "bound")], Registration.STALE, id="one of them is not in the cache"
+        ),
         pytest.param(["7"], [], Registration.NEEDS_POLL, id="for nothing in particular"),
     ],
 )
@@ -50,7 +52,7 @@ def test_a_lagging_watch_costs_one_pass() -> None:
     assert index.register(REQUEST, [ref("9")], registered) is Registration.WATCHED
 
 
-def test_a_plugin_that_names_no_version_sleeps_all_the_same_and_wakes_for_the_next() -> None:
+def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() -> None:
     index, store = watching("7")
     registered: dict[Watched, ResourceVersion] = {}
     assert index.register(REQUEST, [ref()], registered) is Registration.STALE
@@ -70,7 +72,7 @@ def test_exactly_the_waits_for_an_object_are_found() -> None:
     assert set(index.waiters_of(CONFIGMAPS, DATA)) == {OTHER}
 
 
-def test_who_is_awake_leaves_nothing() -> None:
+def test_unregistered_waits_leave_nothing() -> None:
     index, _ = watching("7")
     for number in range(100):
         key = ObjectKey("default", f"request-{number}")
@@ -80,7 +82,7 @@ def test_who_is_awake_leaves_nothing() -> None:
     assert (len(index), index.watched) == (0, 0)
 
 
-def test_who_falls_asleep_on_something_else_no_longer_waits_for_the_first() -> None:
+def test_a_new_wait_replaces_the_former_one() -> None:
     index, _ = watching("7")
     index.register(REQUEST, [ref("7")], {})
     index.register(REQUEST, [ref("", "ConfigMap", "else")], {})

@@ -36,7 +36,7 @@ def writer(client: KubeClient) -> Writer:
     return Writer(client, lambda note: None, lambda before, after: None)
 
 
-async def test_what_is_stored_is_returned() -> None:
+async def test_the_stored_request_is_returned() -> None:
     assert (await writer(Storing()).set_owner(request(), ObjectUID("pod-uid"))).pod_uid == "pod-uid"
     assert (await writer(Storing()).add_finalizer(request())).finalizers == (names.FINALIZER,)
 

@@ -44,18 +44,18 @@ def test_failures_in_a_row_count_by_key_and_a_success_forgets_them() -> None:
     assert counted.next_delay("b") == seconds(1)
 
 
-def test_success_of_an_unknown_key_is_nothing() -> None:
+def test_success_of_an_unknown_key_has_no_effect() -> None:
     backoff().reset("never failed")
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        pytest.param(30.0, 30.5, id="what was asked for, and the jitter on top"),
+        pytest.param(30.0, 30.5, id="the requested time plus jitter"),
         pytest.param(0.2, 0.4, id="at most twice what was asked for"),
     ],
 )
-def test_never_sooner_than_the_other_side_asked_for(asked: float, expected: float) -> None:
+def test_a_retry_is_never_sooner_than_retry_after(asked: float, expected: float) -> None:
     assert backoff().next_delay("a", at_least=seconds(asked)) == seconds(expected)
 
 

@@ -108,7 +108,7 @@ async def test_a_page_that_cannot_be_shown_states_the_reason(path: str, status: 
     assert expected in body["error"]
 
 
-async def test_others_are_refused_before_a_page_is_made() -> None:
+async def test_other_callers_are_rejected_before_a_page_is_created() -> None:
     made = asyncio.Event()
     page = DebugPage("x", "", made.set)
     status, body = await get(page, path="/debug/x", headers={"Forwarded": "for=10.1.2.3"})

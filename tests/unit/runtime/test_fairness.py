@@ -22,7 +22,7 @@ def test_weights_count_and_an_item_may_displace_itself() -> None:
     assert pool.total == 0
 
 
-def test_what_is_dropped_makes_room_and_may_be_dropped_again() -> None:
+def test_a_dropped_item_frees_its_place() -> None:
     pool: FairPool[str] = FairPool(1)
     pool.put("a", "a1")
     pool.drop("a", "a1")

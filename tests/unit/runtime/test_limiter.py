@@ -27,13 +27,13 @@ async def test_a_burst_passes_immediately_and_the_rest_at_the_rate() -> None:
     assert passed == [0, 0, 0, 0.1, 0.2]
 
 
-async def test_what_was_saved_up_is_never_more_than_the_burst() -> None:
+async def test_saved_tokens_never_exceed_the_burst() -> None:
     limiter = Limiter(qps=10, burst=2)
     await asyncio.sleep(100)
     assert [await limiter.wait() for _ in range(3)] == pytest.approx([0, 0, 0.1])
 
 
-async def test_a_crowd_is_served_in_its_order() -> None:
+async def test_callers_are_served_in_order() -> None:
     limiter = Limiter(qps=1)
     served: list[int] = []
 
@@ -45,7 +45,7 @@ async def test_a_crowd_is_served_in_its_order() -> None:
     assert (served, now()) == ([0, 1, 2, 3], 3)
 
 
-async def test_a_cancelled_caller_gives_its_place_back() -> None:
+async def test_a_cancelled_caller_releases_its_place() -> None:
     limiter = Limiter(qps=1)
     await limiter.wait()
     leaving = asyncio.create_task(limiter.wait())
@@ -59,6 +59,6 @@ async def test_a_cancelled_caller_gives_its_place_back() -> None:
 @pytest.mark.parametrize(
     ("qps", "burst"), [pytest.param(-1, 1, id="negative rate"), pytest.param(1, 0, id="no burst at all")]
 )
-async def test_nonsense_is_refused(qps: float, burst: int) -> None:
+async def test_invalid_limits_are_rejected(qps: float, burst: int) -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         Limiter(qps, burst)

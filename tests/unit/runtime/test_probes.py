@@ -40,7 +40,7 @@ def test_addresses(text: str, expected: ListenAddress) -> None:
         pytest.param("[localhost]:80", id="brackets around a name"),
     ],
 )
-def test_other_texts_are_refused_with_the_form_wanted(text: str) -> None:
+def test_other_texts_are_rejected_with_the_expected_form(text: str) -> None:
     with pytest.raises(ValueError, match="must be HOST:PORT, such as"):
         parse_listen(text)
 
@@ -79,7 +79,7 @@ async def test_metrics_are_there_before_anything_is_counted(base: str) -> None:
     assert {'bowline_seen_total{kind="pod"} 0.0', 'bowline_seen_total{kind="node"} 0.0'} <= set(text.splitlines())
 
 
-async def test_one_metric_can_be_asked_for_alone(base: str) -> None:
+async def test_one_metric_can_be_requested(base: str) -> None:
     status, text = await answer(f"{base}/metrics?name[]=bowline_seen_total&name[]=bowline_unknown")
     assert status == 200
     shown = {line.partition("{")[0] for line in text.splitlines() if not line.startswith("#")}

@@ -158,8 +158,8 @@ run_process(main)
 @pytest.mark.parametrize(
     ("number", "hang", "returncode"),
     [
-        pytest.param(signal.SIGTERM, False, 0, id="SIGTERM asks for the end"),
-        pytest.param(signal.SIGINT, False, 0, id="so does SIGINT"),
+        pytest.param(signal.SIGTERM, False, 0, id="SIGTERM stops"),
+        pytest.param(signal.SIGINT, False, 0, id="SIGINT stops"),
         pytest.param(signal.SIGTERM, True, 143, id="a second SIGTERM is the end"),
         pytest.param(signal.SIGINT, True, 130, id="a second SIGINT is the end"),
     ],

@@ -27,7 +27,7 @@ PART = Span(
 WHOLE = Span("attempt", START, START + timedelta(milliseconds=4), {"bowline.attempt": "x-1"}, parts=(PART,))
 
 
-async def test_a_span_is_exported_with_its_parts_times_and_fault() -> None:
+async def test_a_span_is_exported_with_its_children_times_and_error() -> None:
     tracer, exporter = recorded()
     tracer.record(WHOLE)
     tracer.record(Span("attempt", START, START, error="no room"))
@@ -55,7 +55,7 @@ async def test_a_trace_continues_in_the_next_process_by_its_traceparent() -> Non
 
 
 @pytest.mark.parametrize("parent", ["", "nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-async def test_what_is_no_traceparent_begins_a_new_trace(parent: str) -> None:
+async def test_an_invalid_traceparent_begins_a_new_trace(parent: str) -> None:
     tracer, exporter = recorded()
     tracer.record(WHOLE, parent)
     assert exporter.get_finished_spans()[-1].parent is None
@@ -74,7 +74,7 @@ def test_it_is_off_unless_an_endpoint_is_configured(environment: dict[str, str])
     assert configured_tracer("bowline-test", environment) is None
 
 
-async def test_an_endpoint_that_does_not_answer_is_no_reason_not_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_endpoint_does_not_delay_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     # Read by the exporter itself.
     monkeypatch.setenv(ENDPOINTS[1], "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")

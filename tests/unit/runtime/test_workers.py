@@ -62,7 +62,7 @@ async def test_a_key_is_processed_again(answer: object, due: float) -> None:
     assert failure_of(worker) is None
 
 
-async def test_the_failure_of_one_worker_is_noticed_while_the_others_work() -> None:
+async def test_the_failure_of_one_worker_is_reported_while_the_others_run() -> None:
     queue: WorkQueue[str] = WorkQueue()
     calls: Calls = []
     answers: dict[str, list[object]] = {"a": [ValueError("a fault")]}

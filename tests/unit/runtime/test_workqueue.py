@@ -65,7 +65,7 @@ async def test_get_waits_for_an_add() -> None:
     assert await waiting == "a"
 
 
-async def test_a_cancelled_getter_takes_no_key_with_it() -> None:
+async def test_a_cancelled_getter_loses_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -122,7 +122,7 @@ async def test_a_delay_outlives_the_processing_of_its_key() -> None:
     assert await next_key(queue) == "a"
 
 
-async def test_putting_off_again_and_again_does_not_grow_the_heap() -> None:
+async def test_repeated_delays_do_not_grow_the_heap() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for step in range(10_000):
         queue.add_after("a", seconds(20_000 - step))
@@ -153,7 +153,7 @@ async def test_the_oldest_age_is_that_of_the_first_in_line() -> None:
     assert queue.oldest_age.total_seconds() == pytest.approx(2)
 
 
-async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
+async def test_shut_down_ends_every_getter_and_accepts_no_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("processing")
     await queue.get()
@@ -172,7 +172,7 @@ async def test_shut_down_ends_every_getter_and_takes_nothing_more() -> None:
         await queue.get()
 
 
-async def test_late_keys_follow_fresh_ones_in_bounded_number() -> None:
+async def test_keys_of_low_priority_follow_others_in_bounded_number() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
     for key in ("late-1", "late-2", "late-3"):
         queue.add_after(key, seconds(1))
@@ -190,7 +190,7 @@ async def test_late_keys_follow_fresh_ones_in_bounded_number() -> None:
     assert await queue.get() == "fresh"
 
 
-async def test_fresh_keys_never_starve_late_ones() -> None:
+async def test_high_priority_never_starves_low_priority() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=2)
     for key in ("late-1", "late-2"):
         queue.add_after(key, seconds(1))
@@ -201,7 +201,7 @@ async def test_fresh_keys_never_starve_late_ones() -> None:
     assert [await queue.get() for _ in range(4)] == ["late-1", "fresh-1", "fresh-2", "late-2"]
 
 
-async def test_a_single_worker_serves_late_keys_and_fresh_ones_in_turn() -> None:
+async def test_a_single_worker_alternates_between_priorities() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     for number in range(4):
         queue.add_after(f"late-{number}", seconds(1))
@@ -224,7 +224,7 @@ async def test_a_single_worker_serves_late_keys_and_fresh_ones_in_turn() -> None
         pytest.param(8, 4, id="half"),
     ],
 )
-async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, served: int) -> None:
+async def test_half_as_many_keys_of_low_priority_are_served_beside_others(limit: int, served: int) -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=limit)
     for number in range(10):
         queue.add_after(f"late-{number}", seconds(1))
@@ -235,7 +235,7 @@ async def test_beside_fresh_keys_half_as_many_late_ones_are_served(limit: int, s
     assert [key.partition("-")[0] for key in taken] == ["late", "fresh"] * served + ["fresh"] * (20 - 2 * served)
 
 
-async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
+async def test_an_event_raises_a_keys_priority() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     for key in ("late-1", "late-2", "late-3"):
         queue.add_after(key, seconds(1))
@@ -250,7 +250,7 @@ async def test_a_late_key_that_something_happens_to_is_fresh() -> None:
     assert (queue.depth, queue.processing, queue.oldest_age) == (0, 0, seconds(0))
 
 
-async def test_a_shut_down_queue_forgets_late_keys_too() -> None:
+async def test_a_shut_down_queue_drops_keys_of_low_priority() -> None:
     queue: WorkQueue[str] = WorkQueue(low_priority_limit=1)
     queue.add_after("late", seconds(1))
     await asyncio.sleep(2)

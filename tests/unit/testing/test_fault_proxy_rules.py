@@ -71,7 +71,7 @@ BINDING = Call("create", "", "pods", "binding", "ns", "p")
         pytest.param("GET", "/api", Call("get", name="/api"), id="discovery"),
     ],
 )
-def test_a_request_is_understood(method: str, target: str, expected: Call) -> None:
+def test_a_request_is_parsed(method: str, target: str, expected: Call) -> None:
     assert parse_call(method, target) == expected
 
 
@@ -133,7 +133,7 @@ class TestRuleBook:
             ),
         ],
     )
-    def test_turns(self, rules: list[Rule], chosen: str) -> None:
+    def test_rules_are_due(self, rules: list[Rule], chosen: str) -> None:
         book = RuleBook()
         book.add(*rules)
         assert self.choose(book, 6) == chosen
@@ -167,11 +167,11 @@ class TestRuleBook:
             pytest.param({"chance": 1.5}, "chance", id="more than certain"),
         ],
     )
-    def test_an_impossible_turn_is_rejected(self, turn: dict[str, float], word: str) -> None:
+    def test_an_invalid_rule_is_rejected(self, turn: dict[str, float], word: str) -> None:
         with pytest.raises(ValueError, match=word):
             Rule(DropBefore(), **turn)  # type: ignore[arg-type]  # what a caller without a type checker writes
 
-    def test_a_watch_fault_on_other_requests_is_refused(self) -> None:
+    def test_a_watch_fault_on_other_requests_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="match the verb watch alone"):
             Rule(CutWatch())
 
@@ -252,7 +252,7 @@ class TestKubeconfig:
             {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": user}]}
         )
 
-    def test_leads_to_the_proxy_with_the_same_credentials(self) -> None:
+    def test_the_kubeconfig_has_the_proxys_address_and_the_same_credentials(self) -> None:
         text = self.document(tokenFile="token")
         found = yaml.safe_load(redirected(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA"))
         assert found["clusters"][0]["cluster"] == {
@@ -261,7 +261,7 @@ class TestKubeconfig:
         }
         assert found["users"][0]["user"] == {"tokenFile": "/somewhere/token"}
 
-    def test_a_client_certificate_is_refused_with_the_remedy(self) -> None:
+    def test_a_client_certificate_is_rejected_with_the_remedy(self) -> None:
         text = self.document(**{"client-certificate": "crt", "client-key": "key"})
         with pytest.raises(ValueError, match="give it a ServiceAccount's token"):
             redirected(text, Path("/somewhere/kubeconfig"), "https://proxy:1", b"CA")

@@ -84,7 +84,7 @@ def test_an_error_behind_many_warnings_denies_and_warnings_alone_do_not() -> Non
         ),
     ],
 )
-def test_a_pod_with_too_much_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
+def test_a_pod_with_too_many_values_is_denied_before_any_plugin(spec: Any, rule: str) -> None:
     response = answered(Hook.VALIDATE_PODS, review(pod(**spec)))
     assert response["auditAnnotations"]["rules"] == rule
 

@@ -41,7 +41,7 @@ def test_an_existing_entry_is_replaced(before: Any) -> None:
     assert mismatches([after], B) == 0
 
 
-def test_only_bundles_are_touched_and_only_where_needed() -> None:
+def test_only_bundles_are_patched_and_only_where_needed() -> None:
     patch = bundle_patch(configuration(A, B, A + B, None), A)
     assert [(operation["op"], operation["path"]) for operation in patch] == [
         ("test", "/metadata/resourceVersion"),
@@ -58,13 +58,13 @@ def test_a_configuration_without_webhooks_needs_nothing(found: dict[str, Any]) -
     assert calls([found]) == frozenset()
 
 
-def test_trusted_is_what_every_entry_of_every_configuration_holds() -> None:
+def test_trusted_is_what_every_entry_of_every_configuration_contains() -> None:
     assert trusted_by_all([configuration(A + B, B), configuration(B)]) == {TWO}
     assert trusted_by_all([configuration(A + B, B), configuration(None)]) == frozenset()
     assert trusted_by_all([]) == frozenset()
 
 
-def test_published_by_us_leaves_out_what_others_have_made() -> None:
+def test_published_by_us_excludes_certificates_of_others() -> None:
     theirs = Authority().pem
     found = published_by_us([configuration(A, theirs + B), configuration(A)])
     assert sorted(map(hash, found)) == sorted(map(hash, (ONE, TWO)))
@@ -85,7 +85,7 @@ def test_a_call_is_checked_by_the_name_it_is_made_to() -> None:
     assert calls([found]) == {Call("w.n.svc", A), *(Call(name, b"") for name in names)}
 
 
-def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
+def test_the_ca_of_another_replicas_file_remains_published_for_a_time() -> None:
     old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
     mine, theirs, late = BundleOverlap(), BundleOverlap(), KEPT.total_seconds()
     assert mine.of([new], [], 0) == (new,)
@@ -97,7 +97,7 @@ def test_what_is_in_another_replicas_file_stays_published_for_a_while() -> None:
     assert mine.of([new], [old, new], late) == (new, old), "added again: its time starts again"
 
 
-def test_a_file_that_is_replaced_leaves_its_former_authority_for_a_while() -> None:
+def test_a_replaced_files_former_ca_remains_published_for_a_time() -> None:
     old, new = authority(NOW - DAY).certificate, authority(NOW).certificate
     overlap = BundleOverlap()
     assert overlap.of([old], [old], 0) == (old,)

@@ -36,7 +36,7 @@ NAMES = (*service_names("bowline-webhook", "bowline-system"), "localhost", "127.
 
 
 class TestSelfSigned:
-    def test_a_client_that_trusts_the_authority_believes_every_name(self) -> None:
+    def test_a_client_that_trusts_the_ca_accepts_every_name(self) -> None:
         signer = authority(TODAY)
         serving = ServingContext()
         serving.swap(leaf_of(signer, *NAMES, at=TODAY).pem())
@@ -44,14 +44,14 @@ class TestSelfSigned:
             shake_hands(serving.context, signer.certificate, name)
 
     @pytest.mark.parametrize("other", ["other.bowline-system.svc", "127.0.0.2"])
-    def test_another_name_is_not_believed(self, other: str) -> None:
+    def test_another_name_is_not_accepted(self, other: str) -> None:
         signer = authority(TODAY)
         serving = ServingContext()
         serving.swap(leaf_of(signer, *NAMES, at=TODAY).pem())
         with pytest.raises(ssl.SSLCertVerificationError):
             shake_hands(serving.context, signer.certificate, other)
 
-    def test_another_authority_does_not_vouch_and_a_bundle_of_both_does(self) -> None:
+    def test_another_ca_does_not_verify_and_a_bundle_of_both_does(self) -> None:
         old, new = authority(TODAY), authority(TODAY)
         serving = ServingContext()
         serving.swap(leaf_of(new, at=TODAY).pem())
@@ -90,7 +90,7 @@ class TestReading:
         signer = authority()
         assert read_authority(to_pem([signer.certificate]), signer.private_pem()) == signer
 
-    def test_what_cannot_sign_is_none(self) -> None:
+    def test_a_certificate_that_cannot_sign_is_none(self) -> None:
         signer, other = authority(), authority()
         leaf = leaf_of(signer)
         pem = to_pem([signer.certificate])
@@ -110,7 +110,7 @@ class TestReading:
             pytest.param(dsa.generate_private_key(2048), False, id="DSA"),
         ],
     )
-    def test_an_authority_of_another_make_is_taken_if_verifiers_take_it(self, key: Any, taken: bool) -> None:
+    def test_a_foreign_ca_is_accepted_if_verifiers_accept_it(self, key: Any, taken: bool) -> None:
         """From any source: no certificate may end the process, and an accepted one must serve."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
         builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -138,7 +138,7 @@ class TestReading:
         made = builder.add_extension(usage, critical=True).sign(key, hashes.SHA256())
         assert not may_sign(made)
 
-    def test_a_bundle_gives_what_is_whole_in_it_and_each_once(self) -> None:
+    def test_a_bundle_contains_each_complete_certificate_once(self) -> None:
         one, two = authority().certificate, authority().certificate
         broken = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
         assert from_pem(b"# ours\n" + to_pem([one]) + broken + to_pem([two, one])) == (one, two)
@@ -177,7 +177,7 @@ class TestSecret:
 
 
 class TestExchange:
-    def test_a_pair_that_is_none_leaves_what_is_served(self) -> None:
+    def test_an_invalid_pair_does_not_replace_the_served_one(self) -> None:
         signer = authority(TODAY)
         good, other = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
         serving = ServingContext()
@@ -195,7 +195,7 @@ class TestExchange:
         assert serving.not_after() == other.certificate.not_valid_after_utc
 
     @pytest.mark.parametrize("comment", ["# Főtanúsítvány\n".encode(), b"\xff\xfe\n"])
-    def test_words_of_any_script_around_certificates_are_passed_over(self, comment: bytes) -> None:
+    def test_text_around_certificates_is_ignored(self, comment: bytes) -> None:
         signer = authority(TODAY)
         bundle = comment + to_pem([signer.certificate]) + comment
         ServingContext(bundle).swap(leaf_of(signer, at=TODAY).pem())
@@ -228,7 +228,7 @@ class TestExchange:
         with pytest.raises(ssl.SSLError):
             shake_hands(serving.context, root.certificate, "localhost", caller)
 
-    def test_a_key_with_a_passphrase_is_refused_without_asking(self) -> None:
+    def test_a_key_with_a_passphrase_is_rejected_without_a_prompt(self) -> None:
         locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -265,7 +265,7 @@ class TestFiles:
         files.reload()
         assert files.serving.certificate == new.certificate
 
-    def test_files_that_vanish_leave_what_is_served(self, paths: FilePaths) -> None:
+    def test_deleted_files_do_not_replace_the_served_pair(self, paths: FilePaths) -> None:
         leaf = leaf_of(authority(TODAY), at=TODAY)
         self.put(paths, to_pem([leaf.certificate]), leaf.private_key)
         files = self.files(paths)
@@ -280,12 +280,12 @@ class TestFiles:
             self.files(paths)
 
     @pytest.mark.parametrize("content", [b"", b"junk"])
-    def test_at_start_what_is_no_pem_is_refused(self, paths: FilePaths, content: bytes) -> None:
+    def test_at_start_a_file_that_is_not_pem_is_rejected(self, paths: FilePaths, content: bytes) -> None:
         self.put(paths, content, b"")
         with pytest.raises(CertificateError, match="there is no certificate in it"):
             self.files(paths)
 
-    def test_what_is_not_valid_today_replaces_only_what_is_neither(self) -> None:
+    def test_an_invalid_certificate_replaces_only_an_invalid_one(self) -> None:
         signer = authority()
         (valid,), (expired,), (coming,) = (
             (leaf_of(signer, at=at, life=DAY).certificate,) for at in (NOW, NOW - 9 * DAY, NOW + 9 * DAY)
@@ -324,9 +324,7 @@ class TestFiles:
         with pytest.raises(CertificateError, match=r"callers\.crt: is empty"):
             files.reload()
 
-    def test_a_bad_file_of_callers_does_not_keep_a_renewed_pair_from_being_served(
-        self, paths: FilePaths, tmp_path: Path
-    ) -> None:
+    def test_an_invalid_client_ca_file_does_not_block_a_renewed_pair(self, paths: FilePaths, tmp_path: Path) -> None:
         signer, callers = authority(TODAY), tmp_path / "callers.crt"
         old, new = leaf_of(signer, at=TODAY), leaf_of(signer, at=TODAY)
         self.put(paths, to_pem([old.certificate]), old.private_key)

@@ -30,7 +30,7 @@ def test_the_namespace_is_taken_from_the_pod() -> None:
     assert parse_options(["--namespace=there"], {"POD_NAMESPACE": "here"}).common.namespace == "there"
 
 
-def test_what_is_given_is_taken() -> None:
+def test_given_options_are_used() -> None:
     options = parse_options(
         [
             *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
@@ -67,7 +67,7 @@ def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:
         pytest.param(["--conf", "x"], "unrecognized", id="an abbreviation"),
     ],
 )
-def test_what_cannot_be_used_ends_with_2_and_a_sentence(
+def test_an_invalid_option_exits_with_2_and_a_message(
     arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:

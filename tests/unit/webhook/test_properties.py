@@ -102,7 +102,7 @@ def test_mutating_twice_is_mutating_once(chains: Chains, configured: Settings, s
 @pytest.mark.parametrize("configured", CONFIGURED)
 @many
 @given(seed=SEEDS)
-def test_what_is_admitted_validates_and_what_is_not_does_not(chains: Chains, configured: Settings, seed: int) -> None:
+def test_validation_agrees_with_admission(chains: Chains, configured: Settings, seed: int) -> None:
     chain = chains.of(configured)
     response, mutated = admitted(chain, new_pod(seed))
     final = answer(chain, Hook.VALIDATE_PODS, review(mutated))
@@ -115,7 +115,7 @@ def test_what_is_admitted_validates_and_what_is_not_does_not(chains: Chains, con
 @pytest.mark.parametrize("configured", CONFIGURED)
 @many
 @given(seed=SEEDS, first=st.booleans())
-def test_what_another_webhook_adds_is_seen_when_the_first_is_asked_again(
+def test_reinvocation_sees_the_changes_of_another_webhook(
     chains: Chains, configured: Settings, seed: int, first: bool
 ) -> None:
     chain = chains.of(configured)
@@ -196,7 +196,7 @@ def template_of(raw: Any) -> Any:
 
 @many
 @given(seed=SEEDS)
-def test_lint_and_webhook_agree_on_a_pod_and_on_workloads_made_of_it(chains: Chains, seed: int) -> None:
+def test_lint_and_webhook_agree_on_a_pod_and_its_workloads(chains: Chains, seed: int) -> None:
     chain, raw = chains.of(EVERYTHING), new_pod(seed)
     errors = errors_in(answer(chain, Hook.MUTATE_PODS, review(raw)))
     assert lint(chain, raw) == errors
@@ -272,7 +272,7 @@ def mutated_reviews(draw: st.DrawFn) -> tuple[Hook, dict[str, Any]]:
 @pytest.mark.parametrize("configured", CONFIGURED)
 @many
 @given(mutated=mutated_reviews())
-def test_any_review_with_a_uid_gets_an_answer_with_it(
+def test_any_review_with_a_uid_gets_a_response_with_it(
     chains: Chains, configured: Settings, mutated: tuple[Hook, dict[str, Any]]
 ) -> None:
     response = answer(chains.of(configured), *mutated)
@@ -283,6 +283,6 @@ def test_any_review_with_a_uid_gets_an_answer_with_it(
 
 @many
 @given(st.binary(max_size=200) | JSON.map(orjson.dumps))
-def test_any_body_is_decoded_or_refused_in_words(body: bytes) -> None:
+def test_any_body_is_decoded_or_rejected_with_a_message(body: bytes) -> None:
     with contextlib.suppress(MalformedReviewError):
         assert decode_review(body).uid

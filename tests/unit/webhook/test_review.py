@@ -43,7 +43,7 @@ class TestAnswers:
         assert after["metadata"].pop("labels") == {"marked": "yes"}
         assert after == before
 
-    def test_a_denial_has_every_fault_in_message_and_causes(self) -> None:
+    def test_a_denial_has_every_error_in_message_and_causes(self) -> None:
         response = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a,b"})))
         assert response == {
             "uid": "uid-1",
@@ -71,7 +71,7 @@ class TestAnswers:
             "auditAnnotations": {"decision": "refused", "rules": "marker/bad"},
         }
 
-    def test_a_single_fault_is_the_message(self) -> None:
+    def test_a_single_error_is_the_message(self) -> None:
         status = answer(Hook.VALIDATE_PODS, review(pod({"bad": "a"})))["status"]
         assert status["message"] == 'metadata.annotations[bad]: "a": must not be; remove it'
 
@@ -104,8 +104,12 @@ class TestHooks:
     @pytest.mark.parametrize(
         ("hook", "document", "allowed"),
         [
-            pytest.param(Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="a bad pod is refused when mutated"),
-            pytest.param(Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="and when validated"),
+            pytest.param(
+                Hook.MUTATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at mutation"
+            ),
+            pytest.param(
+                Hook.VALIDATE_PODS, review(pod({"bad": "x"})), False, id="an invalid pod is denied at validation"
+            ),
             pytest.param(
                 Hook.VALIDATE_PODS, review(pod({"bad": "x"}), pod()), False, id="a change that makes it invalid"
             ),
@@ -135,13 +139,13 @@ class TestHooks:
                 Hook.VALIDATE_WORKLOADS,
                 review(deployment({"bad": "x"}), group="apps", kind="Deployment"),
                 False,
-                id="a workload with a bad template is refused",
+                id="a workload with an invalid template is denied",
             ),
             pytest.param(
                 Hook.VALIDATE_BIND_REQUESTS,
                 review(bind_request(podUID="other"), group="scheduling.run.ai", kind="BindRequest"),
                 False,
-                id="a request that contradicts its owner is refused",
+                id="a request that contradicts its owner is denied",
             ),
         ],
     )
@@ -213,7 +217,7 @@ class TestMalformed:
             pytest.param(review(pod(containers="x")), "spec.containers", id="containers that are a string"),
         ],
     )
-    def test_what_can_be_answered_is_refused_with_the_path(self, document: Any, path: str) -> None:
+    def test_a_review_with_a_uid_is_denied_with_the_path(self, document: Any, path: str) -> None:
         response = answer(Hook.VALIDATE_PODS, document)
         assert not response["allowed"]
         assert response["status"]["details"]["causes"][0]["field"].startswith(path)

@@ -60,9 +60,9 @@ ROWS = [
         Observed(state(DUE, None, FORMER, at=NOW - LIVES.leaf)), Action.INTRODUCE, id="a renewal before a removal"
     ),
     # --- writes of others ---
-    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is mangled"),
+    pytest.param(Observed(state(None)), Action.REPAIR, id="the signer is malformed"),
     pytest.param(Observed(CaState(None)), Action.REPAIR, id="the Secret is emptied"),
-    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is mangled, the next one is there"),
+    pytest.param(Observed(state(None, NEXT)), Action.SWITCH, id="the signer is malformed, the next one exists"),
     pytest.param(Observed(CaState(YOUNG, None, ())), Action.FIX, id="the bundle is emptied"),
     pytest.param(Observed(CaState(YOUNG, None, (FORMER.certificate,), NOW)), Action.FIX, id="the signer not in it"),
     pytest.param(
@@ -70,8 +70,8 @@ ROWS = [
         Action.FIX,
         id="the next signer is not in the bundle",
     ),
-    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="another pair was put there"),
-    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has ended anyway"),
+    pytest.param(Observed(state(STRANGER), serving=YOUNG.certificate), Action.FIX, id="the Secret has another pair"),
+    pytest.param(Observed(state(STRANGER), serving=ENDED.certificate), None, id="our own signer has expired"),
     pytest.param(
         Observed(CaState(YOUNG, None, (FORMER.certificate, YOUNG.certificate), NOW)),
         Action.FIX,
@@ -84,7 +84,7 @@ ROWS = [
     pytest.param(Observed(state(ENDED, NEXT)), Action.SWITCH, id="the signer has ended before the next was trusted"),
     pytest.param(Observed(state(ENDED, ENDED)), Action.REPAIR, id="both have expired while no replica ran"),
     pytest.param(Observed(state(YOUNG, ENDED)), Action.FIX, id="the next one has ended before it began"),
-    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one was made by a clock ahead of ours"),
+    pytest.param(Observed(state(YOUNG, UNBORN)), Action.FIX, id="the next one is from a clock ahead of ours"),
     pytest.param(Observed(state(YOUNG, None, ENDED)), Action.FIX, id="a former one has ended"),
     pytest.param(
         Observed(state(YOUNG, None, FORMER, at=NOW + BACKDATED)), None, id="the switch was in the near future"
@@ -139,11 +139,11 @@ class TestWhatIsWritten:
         assert (made.active, made.upcoming) == (YOUNG, STRANGER)
         assert set(made.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
 
-    def test_who_knows_nothing_keeps_trusted_what_is_published(self) -> None:
+    def test_a_new_replica_keeps_the_published_certificates_trusted(self) -> None:
         made = after(Action.CREATE, Observed(None, published=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
 
-    def test_a_known_signer_that_has_ended_is_no_help(self) -> None:
+    def test_an_expired_signer_is_not_used(self) -> None:
         made = after(Action.REPAIR, Observed(CaState(None), known=state(ENDED)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
@@ -166,8 +166,8 @@ LEAVES = [
     pytest.param(None, ENDED, [ENDED], NOW, False, id="the first, of a signer that has ended"),
     pytest.param(LEAF, NEXT, [YOUNG, NEXT], NOW, True, id="another signer, trusted by all"),
     pytest.param(LEAF, NEXT, [YOUNG], NOW, False, id="another signer that the API server does not trust"),
-    pytest.param(LEAF, NEXT, [YOUNG], NOW + 6 * DAY, False, id="the same, even when a renewal is due"),
-    pytest.param(LEAF, NEXT, [YOUNG], NOW + 7 * DAY, True, id="the same, when there is nothing left to lose"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 6 * DAY, False, id="an untrusted signer, even when a renewal is due"),
+    pytest.param(LEAF, NEXT, [YOUNG], NOW + 7 * DAY, True, id="at its end it is renewed in any case"),
 ]
 
 
@@ -178,7 +178,7 @@ def test_when_a_leaf_is_signed(
     assert leaf_due(leaf, signer, [known.certificate for known in trusted], now, LIVES) is due
 
 
-def test_out_of_sight_of_the_secret_a_leaf_is_renewed_only_when_it_would_end() -> None:
+def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() -> None:
     assert not leaf_due_unseen(LEAF, NOW + 6 * DAY)
     assert leaf_due_unseen(LEAF, NOW + 6.9 * DAY)
 
@@ -246,7 +246,7 @@ def lived(world: World, replicas: list[Replica], span: timedelta, pause: timedel
         world.now += pause
 
 
-def test_three_years_of_three_replicas_have_no_untrusted_moment() -> None:
+def test_three_replicas_are_trusted_throughout_three_years() -> None:
     world, replicas = World(), [Replica() for _ in range(3)]
     lived(world, replicas, 3 * YEAR, DAY / 2)
     assert world.taken.count(Action.SWITCH) == 4
@@ -278,7 +278,7 @@ def test_a_replica_that_starts_or_stops_at_any_step_changes_nothing(rest: int) -
         pytest.param(state(None, STRANGER), id="left with another one to come"),
     ],
 )
-def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> None:
+def test_no_change_of_the_secret_costs_a_call(done: CaState | None) -> None:
     world, replicas = World(), [Replica(), Replica()]
     lived(world, replicas, 3 * DAY, HOUR)
     for _ in range(3):
@@ -289,7 +289,7 @@ def test_whatever_is_done_to_the_secret_costs_no_call(done: CaState | None) -> N
 
 
 @pytest.mark.parametrize("jump", [2 * HOUR, 10 * DAY, 2 * YEAR, -2 * HOUR, -10 * DAY, -2 * YEAR])
-def test_after_a_jump_of_the_clock_one_turn_makes_it_good(jump: timedelta) -> None:
+def test_after_a_jump_of_the_clock_one_pass_restores_trust(jump: timedelta) -> None:
     world, replicas = World(), [Replica(), Replica()]
     lived(world, replicas, 3 * DAY, HOUR)
     world.now += jump

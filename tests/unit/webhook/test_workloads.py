@@ -81,7 +81,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_a_bad_template_is_rejected_with_a_path_into_it(kind: str) -> None:
+def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
     assert judged(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
 
 
@@ -94,7 +94,7 @@ def test_a_kind_that_is_not_configured_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
-def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -> None:
+def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> None:
     refused = verdict(workload(kind), None, kind)
     warn = Settings(workloads=(WorkloadEntry(kind=kind, action="Warn"),))
     warned = verdict(workload(kind), None, kind, warn)
@@ -109,36 +109,38 @@ def test_what_is_only_to_be_warned_about_passes_with_the_same_words(kind: str) -
     ("owners", "refused"),
     [
         pytest.param(owned_by("Deployment", "apps/v1"), False, id="a ReplicaSet of a Deployment passes"),
-        pytest.param(owned_by("CronJob", "batch/v1"), False, id="so does what a CronJob makes"),
-        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="and what a configured kind makes"),
+        pytest.param(owned_by("CronJob", "batch/v1"), False, id="a Job of a CronJob"),
+        pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), False, id="an object of a configured kind"),
         pytest.param(owned_by("JobSet", "jobset.x-k8s.io/v9"), False, id="in any version of it"),
-        pytest.param(owned_by("Pod", "v1"), False, id="and what belongs to a pod, which was judged itself"),
+        pytest.param(owned_by("Pod", "v1"), False, id="an object of a pod, which was validated itself"),
         pytest.param(owned_by("Rollout", "argoproj.io/v1alpha1"), True, id="the only validated object of its chain"),
         pytest.param(
             owned_by("Deployment", "other/v1"), True, id="a kind of that name in another group does not count"
         ),
-        pytest.param(owned_by("Deployment", "apps/v1", controller=False), True, id="nor does a mere owner"),
-        pytest.param([{}], True, id="nor an owner without a kind"),
+        pytest.param(
+            owned_by("Deployment", "apps/v1", controller=False), True, id="an owner that is not the controller"
+        ),
+        pytest.param([{}], True, id="an owner without a kind"),
         pytest.param(None, True, id="no owner"),
     ],
 )
-def test_what_a_judged_controller_makes_passes(owners: Any, refused: bool) -> None:
+def test_objects_of_a_validated_controller_are_allowed(owners: Any, refused: bool) -> None:
     assert bool(judged(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
 
 
-def test_what_makes_a_kind_that_is_not_configured_is_judged() -> None:
+def test_objects_of_a_kind_that_is_not_configured_are_validated() -> None:
     raw = workload("Job", ownerReferences=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))
     assert not verdict(raw, None, "Job", Settings()).allowed
 
 
 class TestUpdate:
-    def test_an_unchanged_template_passes_whatever_is_in_it(self) -> None:
+    def test_an_unchanged_template_is_allowed(self) -> None:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["replicas"] = 5
         assert judged(new, old) == []
 
-    def test_a_changed_template_is_judged_as_a_whole(self) -> None:
+    def test_a_changed_template_is_validated_completely(self) -> None:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
@@ -147,7 +149,7 @@ class TestUpdate:
     def test_a_workload_that_is_being_deleted_passes(self) -> None:
         assert judged(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
 
-    def test_an_old_object_of_any_shape_is_only_different(self) -> None:
+    def test_an_old_object_of_any_shape_counts_as_different(self) -> None:
         assert judged(workload("Deployment"), {"spec": "x"}) == ["spec.template.metadata.annotations[bad]"]
 
 
@@ -173,15 +175,15 @@ def group(*indexes: int) -> list[str]:
     ("new", "old", "paths"),
     [
         pytest.param(ray_cluster(BAD, BAD), None, group(0, 1), id="a new object: every template"),
-        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="beside an old fault a good template"),
-        pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="beside an old fault a new one"),
+        pytest.param(ray_cluster(BAD, GOOD), ray_cluster(BAD, None), [], id="a valid template beside an old error"),
+        pytest.param(ray_cluster(BAD, WORSE), ray_cluster(BAD, None), group(1), id="a new error beside an old one"),
         pytest.param(
             ray_cluster(WORSE, BAD), ray_cluster(BAD, BAD), group(0), id="an old error in a changed template"
         ),
-        pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="one put in before the old fault"),
-        pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="one taken out before the old fault"),
+        pytest.param(ray_cluster(GOOD, BAD), ray_cluster(BAD), [], id="a template inserted before the old error"),
+        pytest.param(ray_cluster(BAD), ray_cluster(GOOD, BAD), [], id="a template removed before the old error"),
         pytest.param(ray_cluster(BAD, GOOD), ray_cluster(GOOD, BAD), [], id="two that changed places"),
-        pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="a further copy of the old fault"),
+        pytest.param(ray_cluster(BAD, BAD), ray_cluster(BAD), group(1), id="another copy of the old error"),
         pytest.param(
             ray_cluster(WORSE, BAD, BAD), ray_cluster(BAD), group(0, 2), id="one moved, its copy and another"
         ),
@@ -196,11 +198,11 @@ def group(*indexes: int) -> list[str]:
         pytest.param(ray_cluster(BAD), {"metadata": {}}, group(0), id="an old object without a spec"),
     ],
 )
-def test_of_several_templates_only_those_that_change_are_judged(new: Any, old: Any, paths: list[str]) -> None:
+def test_only_changed_templates_are_validated(new: Any, old: Any, paths: list[str]) -> None:
     assert judged(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
 
 
-def test_scaling_one_group_beside_an_old_fault_passes() -> None:
+def test_scaling_one_group_beside_an_old_error_is_allowed() -> None:
     old = ray_cluster(BAD, GOOD)
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
@@ -214,7 +216,7 @@ def deep_template() -> dict[str, Any]:
     return {**template(BAD), "deep": deep}
 
 
-def test_templates_nested_too_deeply_to_compare_are_judged_after_a_move() -> None:
+def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> None:
     old, new = ray_cluster(None, GOOD), ray_cluster(GOOD, None)
     old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
     new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
@@ -225,7 +227,7 @@ def test_templates_nested_too_deeply_to_compare_are_judged_after_a_move() -> Non
     ("raw", "paths"),
     [
         pytest.param({"metadata": {}, "spec": {}}, [], id="without a template the API server decides"),
-        pytest.param({"metadata": {}, "spec": {"template": None}}, [], id="so it does with a null one"),
+        pytest.param({"metadata": {}, "spec": {"template": None}}, [], id="a null template"),
         pytest.param(
             {"metadata": {}, "spec": {"template": "x"}}, ["spec.template"], id="a template that is a string"
         ),
@@ -241,7 +243,7 @@ def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
     "spec",
     [
         pytest.param({"jobTemplate": "nightly"}, id="a field called as one of a CronJob"),
-        pytest.param({"jobTemplate": {"spec": []}}, id="the same, and what is in it"),
+        pytest.param({"jobTemplate": {"spec": []}}, id="such a field, malformed inside"),
         pytest.param(None, id="none"),
         pytest.param("x", id="a string"),
     ],

@@ -48,15 +48,15 @@ def asked(user: str = "alice", namespace: str = "team", *requested: ObjectKey) -
             ObjectKey("bowline-system", "pod"),
             asked("alice", "bowline-system", ObjectKey("bowline-system", "pod")),
             True,
-            id="nor is our own namespace",
+            id="our own namespace",
         ),
     ],
 )
-def test_who_may_bind(pod: ObjectKey, info: AdmissionInfo, allowed: bool) -> None:
+def test_clients_that_may_bind(pod: ObjectKey, info: AdmissionInfo, allowed: bool) -> None:
     assert chain(BINDER).validate_binding(pod, info).allowed is allowed
 
 
-def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
+def test_the_denial_names_pod_user_and_remedy() -> None:
     (fault,) = chain().validate_binding(POD, asked("eve", "team", POD)).errors
     assert fault.rule == "binding_guard/user"
     assert str(fault) == (
@@ -78,11 +78,11 @@ def test_the_denial_names_pod_and_user_and_what_to_do() -> None:
         ),
     ],
 )
-def test_it_is_alpha(settings: Settings, on: bool) -> None:
+def test_the_plugin_is_alpha(settings: Settings, on: bool) -> None:
     names = [plugin.name for plugin in Registry(BUILTINS, GATES).build(settings)]
     assert ("binding_guard" in names) is on
 
 
-def test_enabled_without_its_gate_it_is_a_fault_that_names_the_gate() -> None:
+def test_enabling_it_without_its_gate_is_an_error_that_names_the_gate() -> None:
     with pytest.raises(ConfigurationError, match="its feature gate BindingGuard is off"):
         Registry(BUILTINS, GATES).build(Settings(plugins=(PluginEntry(name="binding_guard"),)))

@@ -32,12 +32,12 @@ def context(**spec: Any) -> BindContext:
         pytest.param({"receivedResourceType": "Fraction"}, "Fraction", id="a share, prepared by another plugin"),
     ],
 )
-def test_the_pod_is_annotated_with_what_it_received(received: dict[str, str], annotation: str) -> None:
+def test_the_pod_is_annotated_with_its_resource_type(received: dict[str, str], annotation: str) -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
     assert plugin.binding_annotations(context(**received)) == {"received-resource-type": annotation}
 
 
-def test_it_serves_what_needs_no_device_of_its_own_making_and_leaves_nothing_to_undo() -> None:
+def test_requests_without_device_preparation_are_served_without_side_effects() -> None:
     plugin = DefaultBinder(PluginConfig(), Settings())
     assert set(plugin.supported_allocations(context().request)) == {AllocationKind.REGULAR, AllocationKind.MIG}
     assert not plugin.has_side_effects(context().request)

@@ -66,10 +66,14 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param({"name": "main"}, [VOID], id="a container without a GPU sees none"),
         pytest.param(env(OTHER), [OTHER, VOID], id="other variables are unchanged"),
         pytest.param(env(VOID), [VOID], id="one with void is unchanged"),
-        pytest.param(env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="none will do, too"),
+        pytest.param(
+            env({"name": NAME, "value": "none"}), [{"name": NAME, "value": "none"}], id="the value none is accepted"
+        ),
         pytest.param(env({"name": NAME, "value": ""}), [VOID], id="an empty value is not left to the image"),
-        pytest.param(env({"name": NAME}), [VOID], id="nor is one that is not there"),
-        pytest.param(env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="nor one from nowhere"),
+        pytest.param(env({"name": NAME}), [VOID], id="an entry without a value"),
+        pytest.param(
+            env({"name": NAME, "valueFrom": None}, OTHER), [OTHER, VOID], id="an entry with a null valueFrom"
+        ),
         pytest.param(
             env(VOID, {"name": NAME, "value": ""}), [VOID], id="an empty one that would override void is dropped"
         ),
@@ -89,7 +93,7 @@ def after(container: dict[str, Any], gpu_resources: tuple[str, ...] = (), field:
         pytest.param(
             {"name": "main", "resources": {"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}},
             None,
-            id="nor is one that names a device class",
+            id="a device class as a resource",
         ),
     ],
 )
@@ -99,7 +103,7 @@ def test_containers_without_gpus_get_no_visible_devices(
     assert (after(container, field=field) or None) == environment
 
 
-def test_a_resource_that_the_operator_calls_a_gpu_is_one() -> None:
+def test_a_configured_resource_counts_as_a_gpu() -> None:
     container = {"name": "main", "resources": {"limits": {"gpu.example.com/gpu": "1"}}}
     assert after(deepcopy(container)) == [VOID]
     assert after(deepcopy(container), ("gpu.example.com/gpu",)) is None
@@ -173,12 +177,12 @@ def test_reserved_variables_set_by_hand_are_rejected(
         pytest.param(env(resources=GPU), False, id="a GPU"),
     ],
 )
-def test_a_pod_that_mutation_has_not_seen_is_refused_at_last(container: dict[str, Any], missing: bool) -> None:
+def test_a_pod_without_mutation_is_denied_by_the_last_hook(container: dict[str, Any], missing: bool) -> None:
     assert ("device_access/unprepared", "spec.containers[0].env") not in judged(container)
     assert (("device_access/unprepared", "spec.containers[0].env") in judged(container, final=True)) is missing
 
 
-def test_a_stored_pod_is_not_judged_again() -> None:
+def test_a_stored_pod_is_not_validated_again() -> None:
     raw = pod(containers=[env({"name": NAME, "value": "all"})])
     assert not list(plugin().validate_pod(raw, raw, AdmissionInfo("UPDATE", is_validating_webhook=True)))
 
@@ -207,7 +211,7 @@ def judge(raw: dict[str, Any]) -> Verdict:
     )
 
 
-def test_the_container_of_a_share_keeps_its_devices_and_its_neighbour_sees_none() -> None:
+def test_only_the_container_of_a_share_gets_devices() -> None:
     raw = shared(env=[{"name": NAME, "value": "all"}])
     assert judge(raw).allowed
     target, side = raw["spec"]["containers"]
@@ -217,14 +221,14 @@ def test_the_container_of_a_share_keeps_its_devices_and_its_neighbour_sees_none(
     assert side["env"] == [VOID]
 
 
-def test_a_shares_reference_is_no_way_in_for_another_container() -> None:
+def test_another_container_may_not_use_a_shares_reference() -> None:
     raw = shared()
     judge(raw)
     raw["spec"]["containers"][1]["env"] = deepcopy(raw["spec"]["containers"][0]["env"])
     assert [f.rule for f in judge(raw).errors] == [REFERENCE]
 
 
-def test_a_share_that_was_not_prepared_takes_no_reference_of_the_users() -> None:
+def test_a_share_that_was_not_prepared_may_have_no_reference_of_the_user() -> None:
     found = [f.rule for place in containers_of(shared(env=[FROM_MAP]), ()) for f in container_errors(place)]
     assert found == [REFERENCE]
 
@@ -248,7 +252,7 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
     assert found == ([] if is_allowed else [rule])
 
 
-def test_a_prefix_without_a_share_names_nothing_and_is_allowed() -> None:
+def test_a_prefix_without_a_share_is_allowed() -> None:
     raw = pod(containers=[{"name": "main"}])
     raw["metadata"]["annotations"] = {"runai/shared-gpu-configmap": "mine"}
     assert judge(raw).allowed
@@ -261,7 +265,7 @@ def debugged(*containers: dict[str, Any]) -> dict[str, Any]:
     return pod(ephemeralContainers=list(containers))
 
 
-def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None:
+def test_a_new_ephemeral_container_gets_no_gpu_and_running_ones_are_unchanged() -> None:
     old = debugged({"name": "first", "image": "x", "env": [{"name": NAME, "value": "all"}]})
     new = debugged(old["spec"]["ephemeralContainers"][0], {"name": "second", "image": "x"})
     chain = AdmissionChain([plugin()], Settings())
@@ -279,13 +283,13 @@ def test_a_new_ephemeral_container_sees_no_gpu_and_those_that_run_stay() -> None
         pytest.param(env(VOID), [], id="void"),
     ],
 )
-def test_an_ephemeral_container_is_no_way_in(container: dict[str, Any], rules: list[str]) -> None:
+def test_an_ephemeral_container_gets_no_gpu(container: dict[str, Any], rules: list[str]) -> None:
     chain = AdmissionChain([plugin()], Settings())
     info = AdmissionInfo("UPDATE", is_validating_webhook=True)
     assert [f.rule for f in chain.validate_ephemeral_containers(debugged(container), pod(), info).errors] == rules
 
 
-def test_other_schedulers_pods_are_left_alone() -> None:
+def test_other_schedulers_pods_are_not_changed() -> None:
     raw = pod(schedulerName="default-scheduler", ephemeralContainers=[env({"name": NAME, "value": "all"})])
     chain = AdmissionChain([plugin()], Settings())
     assert chain.admit_ephemeral_containers(raw, pod(), AdmissionInfo("UPDATE")) == Verdict()
@@ -294,7 +298,7 @@ def test_other_schedulers_pods_are_left_alone() -> None:
 # --- messages ---
 
 
-def test_the_words_of_each_rule() -> None:
+def test_the_message_of_each_rule() -> None:
     (refused,) = container_errors(next(containers_of(pod(containers=[env({"name": NAME, "value": "all"})]), ())))
     assert str(refused) == (
         'spec.containers[0].env[0].value: "all": must be "void" or "none": the container asks for no GPU; '
@@ -310,6 +314,6 @@ def test_the_words_of_each_rule() -> None:
     assert "webhook" in next(hiding_errors(place)).message
 
 
-def test_it_is_off_by_default_and_needs_no_arguments() -> None:
+def test_the_plugin_is_off_by_default_and_has_no_arguments() -> None:
     assert "device_access" not in {one.name for one in Registry(BUILTINS).build(Settings())}
     assert issubclass(DeviceAccessConfig, PluginConfig)

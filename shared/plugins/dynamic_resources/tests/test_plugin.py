@@ -49,7 +49,7 @@ def request(**spec: Any) -> BindRequest:
         pytest.param({"podName": ""}, False, id="an invalid request"),
     ],
 )
-def test_only_requests_with_allocations_leave_effects(spec: dict[str, Any], leaves: bool) -> None:
+def test_only_requests_with_allocations_have_side_effects(spec: dict[str, Any], leaves: bool) -> None:
     assert PLUGIN.has_side_effects(request(**spec)) is leaves
 
 
@@ -60,7 +60,7 @@ def test_both_forms_of_allocation_are_served() -> None:
     }
 
 
-def test_the_finalizer_is_put_at_creation_and_a_claim_given_twice_refused() -> None:
+def test_creation_adds_the_finalizer_and_denies_a_claim_given_twice() -> None:
     chain = AdmissionChain([PLUGIN], Settings())
     good = chain.admit_bind_request(bind_request(**CLAIMS), AdmissionInfo())
     assert good.allowed
@@ -134,7 +134,7 @@ def test_an_allocation_without_devices_is_no_decision_for_extended_resources() -
     assert undecided_allocation(ASKED) is None
 
 
-def test_only_the_identity_of_awaited_claims_is_kept() -> None:
+def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     plugin = DynamicResources(BindTimeoutConfig(), Settings())
     (source,) = plugin.event_sources()
     assert source.resource == RESOURCECLAIMS.as_metadata()
@@ -171,7 +171,7 @@ def test_the_claims_name_is_valid_and_contains_its_pods(name: str, visible: str,
     assert made["generateName"] == base
 
 
-def test_the_claims_name_is_the_pods_own() -> None:
+def test_the_claims_name_is_unique_to_the_pod() -> None:
     first, second = pod(), pod()
     second["metadata"]["uid"] = "another"
     assert claim_name(first) == claim_name(pod())

@@ -98,7 +98,7 @@ ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator"
         pytest.param(ZONE_A, Node("node", {"zone": "b"}), False, id="devices that other nodes reach"),
     ],
 )
-def test_devices_must_be_of_use_on_the_pods_node(selector: Any, node: Node, reached: bool) -> None:
+def test_devices_must_be_usable_on_the_pods_node(selector: Any, node: Node, reached: bool) -> None:
     against = unreachable("claim dev of the pod (one)", {**allocation(), "nodeSelector": selector}, node)
     if reached:
         assert against is None
@@ -112,7 +112,7 @@ def test_devices_must_be_of_use_on_the_pods_node(selector: Any, node: Node, reac
 
 
 @pytest.mark.parametrize(("stored", "expected"), TAKE)
-def test_what_is_written_next_to_take_a_claim(stored: dict[str, Any], expected: Any) -> None:
+def test_the_next_write_of_a_reservation(stored: dict[str, Any], expected: Any) -> None:
     assert next_reservation(stored, wanted(allocation()), pod(), NOW) == expected
 
 
@@ -206,7 +206,7 @@ AGAINST = [
 
 
 @pytest.mark.parametrize(("stored", "one", "verdict", "words"), AGAINST)
-def test_what_can_never_be_taken_is_final(
+def test_a_claim_that_can_never_be_reserved_is_a_terminal_failure(
     stored: dict[str, Any], one: RequiredClaim, verdict: tuple[Code, Reason, Suggestion | None], words: str
 ) -> None:
     answer = next_reservation(stored, one, pod(), NOW)
@@ -239,7 +239,7 @@ UNDECIDED_TAKE = [
 
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_TAKE)
-def test_an_entry_without_devices_takes_what_is_allocated(stored: dict[str, Any], expected: Any) -> None:
+def test_an_entry_without_devices_reserves_an_allocated_claim(stored: dict[str, Any], expected: Any) -> None:
     assert next_reservation(stored, wanted({}), pod(), NOW) == expected
 
 
@@ -257,7 +257,7 @@ UNDECIDED_RELEASE = [
 
 
 @pytest.mark.parametrize(("stored", "expected"), UNDECIDED_RELEASE)
-def test_what_an_entry_without_devices_gives_back(stored: dict[str, Any], expected: Any) -> None:
+def test_the_release_of_an_entry_without_devices(stored: dict[str, Any], expected: Any) -> None:
     assert next_release(stored, wanted({}), ObjectUID(POD_UID)) == expected
 
 
@@ -267,7 +267,7 @@ def test_entries_are_distinguished_from_claims_without_one() -> None:
     assert [w.allocation for w in found if isinstance(w, RequiredClaim)] == [{}, None]
 
 
-def test_an_entry_without_devices_is_fine_for_a_claim_not_needed() -> None:
+def test_an_entry_without_devices_is_valid_for_a_claim_not_needed() -> None:
     asking = pod(made(("a", None)), resourceClaims=[entry("a", resourceClaimTemplateName="tpl")])
     assert required_claims(asking, spec(("a", None))) == ()
 
@@ -297,13 +297,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("stored", "asked"), SAME)
-def test_the_same_devices_in_other_words_are_the_same(stored: list[Any], asked: list[Any]) -> None:
+def test_equal_devices_in_another_form_are_equal(stored: list[Any], asked: list[Any]) -> None:
     held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
     assert next_reservation(held, wanted(allocation(*asked)), pod(), NOW) == Status.ok()
 
 
 @pytest.mark.parametrize(("stored", "asked"), DIFFERENT)
-def test_other_devices_are_not(stored: list[Any], asked: list[Any]) -> None:
+def test_other_devices_are_not_equal(stored: list[Any], asked: list[Any]) -> None:
     held = protected({"allocation": allocation(*stored), "reservedFor": [user()]})
     answer = next_reservation(held, wanted(allocation(*asked)), pod(), NOW)
     assert isinstance(answer, Status)
@@ -336,7 +336,7 @@ READINESS = [
 
 
 @pytest.mark.parametrize(("devices", "expected"), READINESS)
-def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tuple[Code, str]) -> None:
+def test_a_device_with_conditions_is_awaited(devices: list[Any], expected: tuple[Code, str]) -> None:
     held = protected({"allocation": allocation(WAITING), "reservedFor": [user()], "devices": devices})
     answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW)
     assert isinstance(answer, Status)
@@ -351,7 +351,7 @@ def test_a_device_with_conditions_is_waited_for(devices: list[Any], expected: tu
 
 
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=120)])
-def test_a_device_that_never_gets_ready_is_a_reason_to_choose_another_node(timeout: timedelta | None) -> None:
+def test_a_device_that_never_gets_ready_suggests_another_node(timeout: timedelta | None) -> None:
     held = protected({"allocation": allocation(WAITING), "reservedFor": [user()]})
     answer = next_reservation(held, wanted(allocation(WAITING)), pod(), NOW, timeout)
     assert isinstance(answer, Status)
@@ -394,7 +394,7 @@ RELEASE = [
 
 
 @pytest.mark.parametrize(("stored", "expected"), RELEASE)
-def test_what_is_written_next_to_give_a_claim_back(stored: dict[str, Any], expected: Any) -> None:
+def test_the_next_write_of_a_release(stored: dict[str, Any], expected: Any) -> None:
     assert next_release(stored, wanted(allocation()), ObjectUID(POD_UID)) == expected
 
 
@@ -410,7 +410,7 @@ REMOVE = [
 
 
 @pytest.mark.parametrize(("stored", "expected"), REMOVE)
-def test_what_is_written_next_to_remove_a_claim_of_extended_resources(stored: dict[str, Any], expected: Any) -> None:
+def test_the_next_write_to_delete_a_claim_of_extended_resources(stored: dict[str, Any], expected: Any) -> None:
     assert next_removal(stored, ObjectUID(POD_UID)) == expected
 
 
@@ -442,7 +442,7 @@ def test_a_claim_is_named_by_the_pod_or_by_its_status() -> None:
     assert len(found) == 2
 
 
-def test_a_claim_not_made_yet_waits_for_the_pod_and_the_others_are_named() -> None:
+def test_a_claim_that_does_not_exist_yet_is_awaited_and_others_are_named() -> None:
     asking = pod(resourceClaims=[entry("a", resourceClaimTemplateName="tpl"), entry("b", resourceClaimName="shared")])
     first, second = required_claims(asking, spec())
     assert isinstance(first, Status)
@@ -481,7 +481,7 @@ def test_a_claim_allocated_twice_is_reported_with_path_rule_and_remedy() -> None
     )
 
 
-def test_a_missing_claim_is_waited_for_by_name() -> None:
+def test_a_missing_claim_is_awaited_by_name() -> None:
     answer = missing_claim(wanted(allocation()))
     assert (answer.code, answer.message) == (Code.WAIT, "claim dev of the pod (one) does not exist yet")
     assert (answer.timeout, answer.suggestion) == (PREREQUISITE, None)
@@ -505,5 +505,5 @@ BAD = Status.fatal("no")
         ),
     ],
 )
-def test_what_several_answers_are_together(answers: list[Status], expected: Status) -> None:
+def test_several_statuses_are_joined(answers: list[Status], expected: Status) -> None:
     assert merge_statuses(answers) == expected

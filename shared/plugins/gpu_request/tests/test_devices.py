@@ -83,7 +83,7 @@ def test_resources_of_a_container(limits: Any, requests: Any, found: Found) -> N
     assert judged(pod({}, container(limits=limits, requests=requests))) == found
 
 
-def test_every_container_is_judged_init_containers_first() -> None:
+def test_every_container_is_validated_init_containers_first() -> None:
     half = container(limits={GPU: 0.5})
     side = container(limits={GPU: 0.5}, restartPolicy="Always")
     paths = [path for _, path in judged(pod({}, container(), half, init=[half, side]))]

@@ -279,7 +279,7 @@ def test_the_text_of_a_forbidden_update(before: Json, after: Json, text: str) ->
     assert [str(fault) for fault in update_errors(pod(after), pod(before))] == [text]
 
 
-def test_many_containers_do_not_flood_a_message() -> None:
+def test_a_message_names_a_bounded_number_of_containers() -> None:
     raw = pod({"gpu-fraction": "0.5"}, *(container(f"worker-{i}", limits={GPU: 1}) for i in range(300)))
     [fault] = request_errors(raw, DEFAULT)
     assert '"worker-4": ' in fault.message

@@ -20,7 +20,7 @@ def ours(annotations: Json, *containers: Json) -> Json:
     return pod(annotations, *containers, schedulerName="bowline")
 
 
-def test_a_new_pod_is_judged_and_not_changed() -> None:
+def test_a_new_pod_is_validated_and_not_changed() -> None:
     raw = ours({"gpu-fraction": "0.5", "mps": "yes"}, container(limits={GPU: 1}))
     verdict = chain().admit_pod(raw, AdmissionInfo())
     assert [fault.rule for fault in verdict.errors] == ["gpu_request/share-and-whole"]
@@ -28,7 +28,7 @@ def test_a_new_pod_is_judged_and_not_changed() -> None:
     assert verdict.patch == ()
 
 
-def test_an_update_is_judged_by_what_changed() -> None:
+def test_an_update_is_validated_by_its_changes() -> None:
     old = ours({"gpu-fraction": "7"})
     same, changed = ours({"gpu-fraction": "7", "note": "x"}), ours({"gpu-fraction": "8"})
     info = AdmissionInfo(operation="UPDATE")
@@ -37,7 +37,7 @@ def test_an_update_is_judged_by_what_changed() -> None:
     assert (fault.rule, fault.path) == ("gpu_request/immutable", "metadata.annotations[gpu-fraction]")
 
 
-def test_paths_of_a_template_lead_to_the_template() -> None:
+def test_errors_of_a_template_have_paths_into_it() -> None:
     template = ours({"gpu-fraction": "7"}, container(limits={GPU: 0.5}))
     verdict = chain().validate_template(template, "spec.template", AdmissionInfo(kind="Deployment"))
     assert [fault.path for fault in verdict.errors] == [
@@ -77,7 +77,7 @@ def test_settings_and_inventory(settings: Settings, inventory: Inventory | None,
     assert [*rules, *warned] == found
 
 
-def test_it_is_admission_only() -> None:
+def test_the_plugin_is_admission_only() -> None:
     plugin = GpuRequest(PluginConfig(), Settings())
     binding = (
         "mutate_pod",

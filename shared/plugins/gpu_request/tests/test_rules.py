@@ -67,7 +67,7 @@ def test_a_share_excludes_a_request_without_limit() -> None:
     assert judged(raw) == [("share-and-whole", "gpu-fraction"), ("limit-missing", limit)]
 
 
-def test_a_share_excludes_what_was_meant_to_be_a_gpu() -> None:
+def test_a_share_excludes_a_misspelt_gpu() -> None:
     raw = pod({"gpu-fraction": "0.5"}, container(limits={GPU: "one"}))
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
     assert judged(raw) == [("share-and-whole", "gpu-fraction"), ("quantity-format", limit)]
@@ -114,7 +114,7 @@ def test_a_share_beside_a_claim(raw: Json, policy: Policy, found: Found) -> None
     assert judged(raw, policy) == found
 
 
-def test_claims_without_a_share_are_nobodys_business() -> None:
+def test_claims_without_a_share_are_not_checked() -> None:
     assert judged(pod({}, claiming("main", "c")), KNOWN) == []
 
 
@@ -131,7 +131,7 @@ def test_claims_without_a_share_are_nobodys_business() -> None:
         pytest.param({"mps": "false"}, [], id="no share"),
     ],
 )
-def test_sharing_switched_off(annotations: Json, found: Found) -> None:
+def test_sharing_disabled(annotations: Json, found: Found) -> None:
     assert judged(pod(annotations), Policy(sharing=False)) == found
 
 
@@ -146,7 +146,7 @@ def test_an_owned_annotation_is_fixed(key: str, before: Any, after: Any) -> None
     assert brief(update_errors(with_value(after), with_value(before))) == [("immutable", key)]
 
 
-def test_an_update_judges_only_what_changed() -> None:
+def test_an_update_validates_only_changes() -> None:
     bad = {"gpu-fraction": "7", "gpu-memory": "no", "mps": "true"}
     old = pod(bad, container(limits={GPU: 0.5}))
     new = pod({**bad, "other": "x"}, container(limits={GPU: 0.5}), ephemeralContainers=[{"name": "debug"}])
@@ -163,7 +163,7 @@ def test_every_changed_annotation_is_named_in_a_fixed_order() -> None:
     ]
 
 
-def test_every_fault_at_once_in_a_fixed_order() -> None:
+def test_all_errors_together_in_a_fixed_order() -> None:
     annotations = {"mps": "TRUE", NAME: "trainer", COUNT: "0", "gpu-memory": "4Gi", "gpu-fraction": "1.5"}
     raw = pod(annotations, container(limits={MIG: 1, GPU: 0.5}, requests={GPU: 1}), init=[container("i")])
     found = [

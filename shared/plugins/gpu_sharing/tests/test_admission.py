@@ -37,7 +37,7 @@ def reference(key: str, name: str = "p-0") -> Json:
 OURS = [reference("NVIDIA_VISIBLE_DEVICES"), reference("RUNAI_NUM_OF_GPUS"), reference("GPU_PORTION")]
 
 
-def test_a_prepared_pod_is_as_drivers_and_schedulers_in_the_field_know_it() -> None:
+def test_a_prepared_pod_has_the_form_that_drivers_and_schedulers_expect() -> None:
     pod = prepared(sharing_pod(PREFIX))
     assert pod["spec"]["containers"] == [
         {
@@ -124,7 +124,7 @@ def test_a_second_review_of_the_pod_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
-def test_a_container_put_before_the_shares_own_leaves_no_name_of_its_former_place(field: str) -> None:
+def test_a_container_inserted_before_the_shares_own_updates_its_names(field: str) -> None:
     """1. The webhook prepares the pod. 2. Another one inserts its proxy first. 3. The webhook is called again.
 
     A ConfigMap of the former index would never be created, and the kubelet would wait for it indefinitely.
@@ -188,7 +188,7 @@ def test_thousands_of_former_entries_are_removed_in_one_operation() -> None:
     assert [volume["name"] for volume in raw["spec"]["volumes"]] == ["p-0-vol"]
 
 
-def test_the_recorded_patch_makes_the_prepared_pod() -> None:
+def test_the_recorded_patch_results_in_the_prepared_pod() -> None:
     raw = sharing_pod(containers=[{"name": "main", "env": [{"name": "A", "value": "1"}]}], volumes=[])
     before, pod = copy.deepcopy(raw), MutablePod(raw)
     prepare(pod, "seed")
@@ -220,7 +220,7 @@ def test_the_patch_does_not_repeat_the_environment_that_the_user_has_written() -
         pytest.param({"name": "p", "ownerReferences": [{}]}, "p", id="an owner without a name"),
     ],
 )
-def test_names_are_valid_whatever_the_pod_is_called(metadata: Json, base: str) -> None:
+def test_names_are_valid_for_any_pod_name(metadata: Json, base: str) -> None:
     pod = prepared(sharing_pod(metadata=metadata))
     prefix = pod["metadata"]["annotations"][names.SHARED_GPU_CONFIGMAP]
     found, drawn, tail = prefix[: -len("-1234567-shared-gpu")], prefix[-18:-11], prefix[-11:]
@@ -236,7 +236,7 @@ def test_names_are_valid_whatever_the_pod_is_called(metadata: Json, base: str) -
     assert not list(share_errors(pod, is_final=False))
 
 
-def test_a_far_init_container_leaves_room_for_its_number() -> None:
+def test_the_index_of_an_init_container_fits_into_the_name() -> None:
     containers = [{"name": f"c{number}"} for number in range(1001)]
     raw = sharing_pod(
         {**HALF, "gpu-fraction-container-name": "c1000"}, {"name": "x" * 253}, initContainers=containers
@@ -250,7 +250,7 @@ def test_a_far_init_container_leaves_room_for_its_number() -> None:
     assert len(map_volume(capabilities)) <= 63
 
 
-def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
+def test_random_parts_differ_by_request_and_are_equal_within_one() -> None:
     def drawn(seed: str, name: str = "p") -> str:
         return str(
             prepared(sharing_pod(metadata={"name": name}), seed)["metadata"]["annotations"][
@@ -275,7 +275,7 @@ def test_what_is_drawn_differs_by_request_and_is_the_same_within_one() -> None:
         pytest.param("m" * 300, "lower-case", id="too long for anything"),
     ],
 )
-def test_a_prefix_of_the_users_own(prefix: str, expected: str) -> None:
+def test_a_prefix_set_by_the_user(prefix: str, expected: str) -> None:
     found = list(share_errors(prepared(sharing_pod({**HALF, names.SHARED_GPU_CONFIGMAP: prefix})), is_final=False))
     if not expected:
         assert found == []
@@ -338,7 +338,7 @@ def test_only_the_last_hook_asks_for_the_preparation() -> None:
     ).allowed
 
 
-def test_the_seed_of_the_review_is_what_names_differ_by() -> None:
+def test_names_differ_by_the_seed_of_the_review() -> None:
     chain, _ = plugin()
     first, second = (sharing_pod(), sharing_pod())
     assert chain.admit_pod(first, AdmissionInfo(request_uid="1")).patch
@@ -346,7 +346,7 @@ def test_the_seed_of_the_review_is_what_names_differ_by() -> None:
     assert first["metadata"]["annotations"] != second["metadata"]["annotations"]
 
 
-def test_with_sharing_switched_off_nothing_is_prepared_and_nothing_served() -> None:
+def test_with_sharing_disabled_nothing_is_prepared_or_served() -> None:
     chain, off = plugin(enabled=False)
     assert chain.admit_pod(sharing_pod(), AdmissionInfo()).patch == ()
     assert chain.validate_pod(sharing_pod(), None, AdmissionInfo(is_validating_webhook=True)).allowed

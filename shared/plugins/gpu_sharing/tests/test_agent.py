@@ -11,7 +11,7 @@ from shared.plugins.gpu_sharing.agent.device import DeviceError, Nvml, fake_devi
 
 
 class DriverError(Exception):
-    """Replaces NVML's own error."""
+    """A double of NVML's own error."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ def test_a_fake_device_is_the_same_for_the_pods_whole_life() -> None:
         pytest.param({"run.ai/fake.gpu": "True"}, id="spelt otherwise"),
     ],
 )
-def test_no_device_is_made_up_on_a_node_with_real_ones(labels: dict[str, str]) -> None:
+def test_no_device_is_invented_on_a_node_with_real_ones(labels: dict[str, str]) -> None:
     with pytest.raises(DeviceError, match=r"node n is not labelled run\.ai/fake\.gpu=true"):
         fake_device(POD, node(labels))
 

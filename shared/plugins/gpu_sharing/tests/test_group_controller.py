@@ -136,7 +136,7 @@ async def test_a_failed_pass_is_retried_by_its_queue() -> None:
 
 
 @pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(hours=-1)])
-async def test_how_long_an_agent_is_silent_is_not_measured_by_a_clock_that_is_set(by: timedelta) -> None:
+async def test_setting_the_clock_does_not_change_an_agents_timeout(by: timedelta) -> None:
     passes, clock = Passes(), SetClock()
     asked = owner_of(passes, SilentSite(NO_CLIENT, ReservationSpec("res", "image"), ""), clock)
     waits = claim(awaited=reservation().uid)
@@ -156,7 +156,7 @@ class NoPasses(Passes):
 
 
 @pytest.mark.looptime
-async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
+async def test_the_wait_for_the_controller_is_charged_to_the_api_server() -> None:
     waiting = owner(NoPasses(), NoResponse("unused"))
     account = TimeAccount(asyncio.get_running_loop().time)
     with accounting(account), pytest.raises(TimeoutError):
@@ -165,7 +165,7 @@ async def test_the_wait_for_the_owner_is_time_of_the_api_server() -> None:
     assert [account.own, account.api] == pytest.approx([0, 30])
 
 
-async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_user() -> None:
+async def test_an_ended_pod_causes_no_list_while_the_cache_has_another_user() -> None:
     passes, idle = Passes(), IdleGroups()
     site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
@@ -182,7 +182,7 @@ async def test_an_ended_pod_costs_no_list_of_pods_while_the_watch_shows_another_
     assert site.asked == ["users of g1 on n1"]
 
 
-async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
+async def test_a_released_group_is_read_live() -> None:
     passes, idle = Passes(), IdleGroups()
     site = CountingSite(NO_CLIENT, ReservationSpec("res", "image"), "")
     asked = owner_of(passes, site, SystemClock(), idle)
@@ -192,7 +192,7 @@ async def test_a_released_group_is_examined_whatever_the_watch_shows() -> None:
     await passes.results()
 
 
-async def test_a_request_that_is_forgotten_leaves_the_claims_of_others() -> None:
+async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
     passes = Passes()
     asked = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
     await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
@@ -216,7 +216,7 @@ async def test_scaling_pods_that_cannot_be_listed_block_nothing() -> None:
     assert await ReservationClient(client, ReservationSpec("res", "image"), "kai-scale-adjust").scaling_up() is None
 
 
-def test_a_wait_for_a_scaling_pod_is_short_and_leaves_the_choice_to_the_scheduler() -> None:
+def test_a_wait_for_a_scaling_pod_is_short_and_suggests_nothing() -> None:
     by = ObjectRef("v1", "Pod", ObjectKey("kai-scale-adjust", "wants-gpu"), ObjectUID("u"), ResourceVersion("1"))
     status = first_failure([Blocked("the cluster is scaling up", by)])
     assert status is not None

@@ -58,7 +58,7 @@ def test_a_change_that_changes_no_group_changes_nothing() -> None:
     assert idle.on_node(NODE) == set()
 
 
-def test_other_nodes_devices_are_none_of_the_nodes() -> None:
+def test_devices_of_other_nodes_are_not_listed() -> None:
     idle = IdleGroups()
     idle.reservation_changed(None, reservation("g", "node-1"))
     idle.reservation_changed(None, reservation("g"))
@@ -78,5 +78,5 @@ def test_other_nodes_devices_are_none_of_the_nodes() -> None:
         pytest.param("mine", True, id="named by hand"),
     ],
 )
-def test_where_a_reservation_is_by_its_name(name: str, may_be: bool) -> None:
+def test_the_node_of_a_reservation_by_its_name(name: str, may_be: bool) -> None:
     assert may_be_on(NODE, "g", name) is may_be

@@ -102,16 +102,16 @@ def test_devices_that_a_configmap_shows(groups: str, visible: str, devices: set[
         pytest.param([], set(), id="nothing"),
     ],
 )
-def test_what_pods_of_a_group_agree_on(shown: list[set[str]], devices: set[str]) -> None:
+def test_the_common_device_of_a_groups_pods(shown: list[set[str]], devices: set[str]) -> None:
     assert agreed([frozenset(one) for one in shown]) == devices
 
 
-def test_pods_that_end_or_are_not_bound_need_no_device_back() -> None:
+def test_ended_and_unbound_pods_need_no_recovery() -> None:
     users = [user("a"), user("b", ended=True), user("c", deleting=True), user("d", node="")]
     assert [one.key.name for one in running(users)] == ["a"]
 
 
-def test_a_blocker_is_known_by_its_annotation() -> None:
+def test_a_blocker_is_recognised_by_its_annotation() -> None:
     annotations = {"bowline.dev/expected-devices": "GPU-1", "run.ai/reserve_for_gpu_index": "GPU-2"}
     metadata = {"namespace": "res", "name": NAME, "uid": "u", "resourceVersion": "1", "annotations": annotations}
     one = view_reservation({"metadata": metadata})

@@ -133,7 +133,7 @@ def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
         pytest.param(reservation(ended=True), 400, False, id="it has ended: another rule applies"),
     ],
 )
-def test_silence_has_an_end(one: Reservation, silent_s: float, late: bool) -> None:
+def test_a_silent_agent_times_out(one: Reservation, silent_s: float, late: bool) -> None:
     since = {one.uid: NOW - silent_s}
     assert bool(overdue([one], since, NOW, TIMEOUT)) is late
 
@@ -145,7 +145,7 @@ def test_the_release_of_a_silent_one_quotes_its_containers_state() -> None:
     assert "40 s (CrashLoopBackOff: NVML cannot be used); read its logs" in why
 
 
-def test_a_reservation_first_seen_now_is_not_late_whatever_its_age() -> None:
+def test_the_timeout_starts_at_the_first_observation() -> None:
     assert overdue([SILENT], {}, NOW, TIMEOUT) == {}
 
 
@@ -171,7 +171,7 @@ def test_an_unused_reservation_is_released(
         assert unused([one], users, claimed, asked) == ([one] if released else [])
 
 
-def test_what_is_being_deleted_is_not_deleted_again() -> None:
+def test_a_reservation_being_deleted_is_not_deleted_again() -> None:
     assert unused([reservation(deleting=True)], [], set(), set()) == []
 
 
@@ -202,7 +202,7 @@ def asking(metadata: Json | None = None, phase: str = "", groups: Any = ("g1",))
         pytest.param({"metadata": {"name": "a", "uid": "u"}}, set(), None, id="without a spec"),
     ],
 )
-def test_requests_that_still_want_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
+def test_requests_that_still_need_a_group(request_: Json, withdrawn: set[ObjectUID], node: str | None) -> None:
     assert requested_node(request_, "g1", withdrawn) == node
 
 
@@ -228,7 +228,7 @@ def made(spec: ReservationSpec | None = None, **fields: Any) -> Json:
     return reservation_object(wanted, spec or ReservationSpec("res", "image"))
 
 
-def test_the_pod_is_as_schedulers_in_the_field_know_it() -> None:
+def test_the_reservation_pod_has_the_form_that_schedulers_expect() -> None:
     pod = made(tolerations=({"key": "gpu"},))
     assert pod["metadata"] == {
         "name": reservation_name("n1", "g1"),
@@ -328,6 +328,6 @@ def test_resources_given_once_are_both_requests_and_limits() -> None:
         pytest.param({"message": "x" * 5000}, "x" * 300, id="a long story is cut"),
     ],
 )
-def test_what_keeps_a_reservation_from_running(status: Json, status_reason: str) -> None:
+def test_the_reason_why_a_reservation_does_not_run(status: Json, status_reason: str) -> None:
     pod = {**made(), "status": status}
     assert view_reservation(pod).status_reason == status_reason

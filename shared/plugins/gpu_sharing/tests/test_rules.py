@@ -56,7 +56,7 @@ def spec(groups: list[str], **fields: Any) -> BindRequestSpec:
         pytest.param(spec(["g1="]), "spec.selectedGPUGroups", id="a part of a selector"),
     ],
 )
-def test_requests_that_can_be_carried_out(request_: BindRequestSpec, path: str) -> None:
+def test_requests_that_can_be_executed(request_: BindRequestSpec, path: str) -> None:
     fault = request_error(request_)
     assert (fault or "").partition(": ")[0] == path
     assert fault is None or "have the scheduler" in fault or "has a group of its own" in fault
@@ -116,7 +116,7 @@ def test_labels_that_hide_a_group_are_renewed(labels: dict[str, str], hidden: bo
         pytest.param(SHARED, ["g1"], set(SHARED), id="a mark without a group"),
     ],
 )
-def test_labels_taken_back(labels: dict[str, str], groups: list[str], removed: set[str]) -> None:
+def test_labels_removed_by_a_rollback(labels: dict[str, str], groups: list[str], removed: set[str]) -> None:
     assert label_removals(labels, groups) == dict.fromkeys(removed)
 
 
@@ -178,7 +178,7 @@ def test_a_memory_limit_is_written_for_a_container_that_reads_it(env: list[Json]
         ),
     ],
 )
-def test_the_data_of_a_configmap_that_exists_already(present: Json, renewed: Json) -> None:
+def test_the_data_of_an_existing_configmap(present: Json, renewed: Json) -> None:
     assert renewed_data(present, {"A": "2"}, "GPU-1") == renewed
 
 
@@ -189,7 +189,7 @@ def test_the_data_of_a_configmap_that_exists_already(present: Json, renewed: Jso
         pytest.param({"name": "main", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "x"}]}, id="a plain value"),
     ],
 )
-def test_a_container_without_a_key_gets_its_devices_from_the_whole_map(container: Json) -> None:
+def test_a_container_without_a_key_gets_its_devices_from_the_complete_map(container: Json) -> None:
     maps = share_configmaps(share([container]), "0.50", {"g1": "GPU-1"}, cdi=False)
     assert maps.data == {
         "p-0": {"GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"},
@@ -245,5 +245,5 @@ def test_a_configmap_of_another_owner(owners: list[Json]) -> None:
         ),
     ],
 )
-def test_a_pod_without_a_share_of_its_own(pod: Json) -> None:
+def test_a_pod_without_a_share(pod: Json) -> None:
     assert share_of(pod) is None

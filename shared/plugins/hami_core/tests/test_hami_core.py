@@ -68,7 +68,7 @@ def test_a_share_of_an_amount_of_memory_is_limited_to_that_amount(asked: str, li
         pytest.param("half", False, id="no number, which is another rule's"),
     ],
 )
-def test_a_fraction_of_which_no_limit_can_be_made_is_denied(fraction: str, denied: bool) -> None:
+def test_a_fraction_without_a_valid_limit_is_denied(fraction: str, denied: bool) -> None:
     raw = pod(annotations={"gpu-fraction": fraction})
     errors = chain().validate_pod(raw, None, AdmissionInfo()).errors
     assert [fault.path for fault in errors] == (["metadata.annotations[gpu-fraction]"] if denied else [])
@@ -100,7 +100,7 @@ def pod(env: list[Json] | None = None, annotations: Json | None = None) -> Json:
         pytest.param([{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "80000m"}], id="a limit of the user's own"),
     ],
 )
-def test_the_shares_container_takes_its_limit_from_the_configmap(env: list[Json]) -> None:
+def test_the_shares_container_gets_its_limit_from_the_configmap(env: list[Json]) -> None:
     raw = pod(env)
     assert chain().admit_pod(raw, AdmissionInfo(request_uid="s")).allowed
     name = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] + "-0"
@@ -116,13 +116,13 @@ def test_the_shares_container_takes_its_limit_from_the_configmap(env: list[Json]
     assert (fault.rule, fault.path) == ("hami_core/unprepared", "spec.containers[0].env")
 
 
-def test_a_pod_without_a_share_is_left_alone() -> None:
+def test_a_pod_without_a_share_is_not_changed() -> None:
     raw = pod(annotations={})
     assert chain().admit_pod(raw, AdmissionInfo()).patch == ()
     assert chain().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed
 
 
-def test_it_is_off_unless_asked_for_and_needs_gpu_sharing() -> None:
+def test_the_plugin_is_off_by_default_and_requires_gpu_sharing() -> None:
     assert [one.name for one in Registry(BUILTINS).build(Settings())] == ["gpu_sharing"]
     assert [one.name for one in Registry(BUILTINS).build(Settings(plugins=ENTRIES))] == ["gpu_sharing", "hami_core"]
     alone = Settings(plugins=(*ENTRIES, PluginEntry(name="gpu_sharing", enabled=False)))

@@ -20,7 +20,7 @@ class Attempt:
         self.request = request
 
 
-def test_a_failed_attempt_releases_its_room_and_changes_no_failure() -> None:
+def test_a_failed_attempt_releases_its_resources_and_keeps_its_failure() -> None:
     plugin = NodeFit(PluginConfig(), Settings())
     request = decode_bind_request(stored(bind_request()))
     plugin._assumed.assume(request.key, AssumedPod("node", ObjectUID("uid"), {"cpu": Decimal(1)}))

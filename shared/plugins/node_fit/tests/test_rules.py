@@ -138,11 +138,11 @@ def with_status(found: dict[str, Any], **status: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_pod_needs(found: dict[str, Any], needed: Amounts) -> None:
+def test_the_resources_of_a_pod(found: dict[str, Any], needed: Amounts) -> None:
     assert pod_requests(found) == needed
 
 
-def test_pods_that_have_ended_occupy_nothing() -> None:
+def test_ended_pods_use_no_resources() -> None:
     running = with_status(pod(asks(cpu="1")), phase="Running")
     pending = pod(asks(cpu="2"))
     ended = [with_status(pod(asks(cpu="4")), phase=phase) for phase in ("Succeeded", "Failed")]
@@ -164,11 +164,11 @@ def test_pods_that_have_ended_occupy_nothing() -> None:
         pytest.param({}, amounts(pods=0), id="nor one without a list"),
     ],
 )
-def test_what_a_node_has(status: dict[str, Any], has: Amounts) -> None:
+def test_the_resources_of_a_node(status: dict[str, Any], has: Amounts) -> None:
     assert allocatable({"metadata": {"name": "n"}, "status": status}) == has
 
 
-def test_what_a_claim_gives_is_left_out_and_sums_keep_every_resource() -> None:
+def test_resources_of_claims_are_excluded_and_sums_keep_every_resource() -> None:
     assert without(one(gpu=1, cpu=2), [GPU, "other"]) == one(cpu=2)
     assert total([amounts(cpu=1), amounts(gpu=1), amounts(cpu=2)]) == amounts(cpu=3, gpu=1)
     assert total([]) == {}
@@ -197,7 +197,7 @@ NODE = amounts(cpu=4, memory=8, pods=2, gpu=2)
         ),
     ],
 )
-def test_what_is_too_little(wanted: Amounts, taken: Amounts, short: list[str]) -> None:
+def test_insufficient_resources(wanted: Amounts, taken: Amounts, short: list[str]) -> None:
     assert list(shortages(wanted, NODE, taken).values()) == short
 
 
@@ -227,7 +227,7 @@ def test_the_verdict_on_a_node(taken: Amounts, assumed: Amounts, code: Code, sug
     assert list(short) == ([] if code is Code.OK else ["cpu"])
 
 
-def test_the_words_of_a_full_node() -> None:
+def test_the_message_for_a_full_node() -> None:
     found, _ = verdict(FULL, one(cpu="0.5"), amounts(cpu=4), {})
     assert found == Status.fatal(
         "node n has too little left of cpu (requests 0.5, free 0 of 4); choose another node",
@@ -236,7 +236,7 @@ def test_the_words_of_a_full_node() -> None:
     )
 
 
-def test_every_resource_that_is_compared_has_a_word_of_a_closed_list() -> None:
+def test_every_compared_resource_has_a_label_of_a_closed_list() -> None:
     compared = {key: kind_of(key) for key in ("cpu", "memory", "pods", GPU, MIG, "nvidia.com/mig-7g.80gb")}
     assert compared == {**dict.fromkeys((MIG, "nvidia.com/mig-7g.80gb"), "mig"), GPU: "gpu"} | {
         word: word for word in ("cpu", "memory", "pods")

@@ -70,11 +70,11 @@ def test_zones_are_written_as_json(zones: list[dict[str, Any]], text: str) -> No
         ),
     ],
 )
-def test_the_binding_carries_the_zones(spec: dict[str, Any], annotations: dict[str, str]) -> None:
+def test_the_binding_has_the_zones(spec: dict[str, Any], annotations: dict[str, str]) -> None:
     plugin = NumaPlacement(PluginConfig(), Settings())
     assert plugin.binding_annotations(bind_context(**spec)) == annotations
 
 
-def test_it_has_no_part_in_a_bind_but_the_annotation() -> None:
+def test_the_plugin_only_adds_the_annotation() -> None:
     plugin = NumaPlacement(PluginConfig(), Settings())
     assert not [point for point in ("pre_bind", "bind", "rollback", "mutate_pod") if overrides(plugin, point)]

@@ -7,7 +7,7 @@ A, B = ObjectKey("ns", "a"), ObjectKey("ns", "b")
 ONE, TWO = ObjectUID("claim-1"), ObjectUID("claim-2")
 
 
-def test_a_volume_is_taken_for_other_claims_until_its_request_is_done() -> None:
+def test_a_volume_is_unavailable_to_other_claims_until_its_request_is_done() -> None:
     table = AssumeCache()
     table.assume(A, ONE, "v")
     assert table.volume_of(ONE) == "v"
@@ -28,7 +28,7 @@ def test_a_claim_of_two_requests_keeps_its_volume_until_both_are_done() -> None:
     assert len(table) == 0
 
 
-def test_another_choice_for_a_claim_frees_the_first() -> None:
+def test_another_choice_for_a_claim_releases_the_first() -> None:
     table = AssumeCache()
     table.assume(A, ONE, "v")
     table.assume(A, ONE, "w")
@@ -36,7 +36,7 @@ def test_another_choice_for_a_claim_frees_the_first() -> None:
     assert table.volume_of(ONE) == "w"
 
 
-def test_a_withdrawn_choice_is_nobodys_and_may_be_withdrawn_and_forgotten_again() -> None:
+def test_withdrawing_a_choice_is_idempotent() -> None:
     table = AssumeCache()
     table.assume(A, ONE, "v")
     table.assume(B, ONE, "v")

@@ -25,7 +25,7 @@ class Time:
         return self.now
 
 
-def test_a_claim_that_is_waited_for_is_taken_once() -> None:
+def test_an_awaited_claim_is_returned_once() -> None:
     cache = BoundClaimCache(Time())
     cache.expect(A, [UNBOUND])
     assert cache.pop(UNBOUND.key) is None
@@ -37,7 +37,7 @@ def test_a_claim_that_is_waited_for_is_taken_once() -> None:
     assert len(cache) == 0
 
 
-def test_objects_without_a_waiter_are_not_kept() -> None:
+def test_objects_without_a_waiter_are_not_cached() -> None:
     cache = BoundClaimCache(Time())
     assert BOUND.key not in cache
     cache.record(BOUND)
@@ -53,7 +53,7 @@ def test_objects_without_a_waiter_are_not_kept() -> None:
         pytest.param(replace(BOUND, deleting=True), id="being deleted"),
     ],
 )
-def test_only_a_bound_claim_is_taken(shown: PersistentVolumeClaim) -> None:
+def test_only_a_bound_claim_is_returned(shown: PersistentVolumeClaim) -> None:
     cache = BoundClaimCache(Time())
     cache.expect(A, [UNBOUND])
     cache.record(shown)
@@ -63,7 +63,7 @@ def test_only_a_bound_claim_is_taken(shown: PersistentVolumeClaim) -> None:
     assert cache.pop(UNBOUND.key) is None, "the last event counts"
 
 
-def test_a_late_read_has_to_be_live() -> None:
+def test_a_later_read_must_be_live() -> None:
     time = Time()
     cache = BoundClaimCache(time)
     cache.expect(A, [UNBOUND])
@@ -73,7 +73,7 @@ def test_a_late_read_has_to_be_live() -> None:
     assert len(cache) == 0
 
 
-def test_a_restarted_wait_takes_nothing_from_the_former() -> None:
+def test_a_restarted_wait_uses_nothing_of_the_former() -> None:
     cache = BoundClaimCache(Time())
     cache.expect(A, [UNBOUND])
     cache.record(BOUND)
@@ -81,7 +81,7 @@ def test_a_restarted_wait_takes_nothing_from_the_former() -> None:
     assert cache.pop(BOUND.key) is None
 
 
-def test_requests_that_are_done_wait_for_nothing() -> None:
+def test_completed_requests_await_nothing() -> None:
     cache = BoundClaimCache(Time())
     other = claim("other")
     cache.expect(A, [UNBOUND])

@@ -46,7 +46,7 @@ def test_candidates_are_those_of_the_claims_kind_and_node_and_those_kept_for_it(
     assert names_for(index, "third", node=Node("bare")) == {"anywhere"}
 
 
-def test_a_volume_is_filed_by_its_last_event() -> None:
+def test_a_volume_is_indexed_by_its_last_event() -> None:
     before, after = volume("v", node="node-0"), volume("v", node="node-0", claimRef=reference("another"))
     index = indexed(before)
     index.on_change(kept(before), kept(after))

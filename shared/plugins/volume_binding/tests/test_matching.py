@@ -72,19 +72,19 @@ BETA = {"annotations": {"volume.beta.kubernetes.io/storage-class": "late"}}
         ),
     ],
 )
-def test_what_a_claim_gets(wanted: dict[str, Any], offered: list[dict[str, Any]], name: str) -> None:
+def test_the_volume_of_a_claim(wanted: dict[str, Any], offered: list[dict[str, Any]], name: str) -> None:
     volumes = [volume(f"v{number}", **fields) for number, fields in enumerate(offered)]
     assert found(claim(**wanted), *volumes)[0] == name
     # Their order in the cache makes no difference.
     assert found(claim(**wanted), *reversed(volumes))[0] == name
 
 
-def test_what_is_chosen_for_another_claim_is_left() -> None:
+def test_a_volume_chosen_for_another_claim_is_skipped() -> None:
     assert found(claim(), volume("a"), volume("b"), taken="a") == ("b", "")
     assert found(claim(), volume("a"), taken="a") == ("", "")
 
 
-def test_a_volume_just_made_is_waited_for_unless_another_is_there() -> None:
+def test_a_new_volume_is_awaited_unless_another_is_available() -> None:
     assert found(claim(), volume("new", phase="Pending")) == ("", "new")
     assert found(claim(), volume("new", phase=""), volume("old", size="2Gi")) == ("old", "")
     assert found(claim(), volume("new", phase="Pending", node="node-1")) == ("", "")

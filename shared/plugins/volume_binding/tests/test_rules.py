@@ -87,7 +87,7 @@ def test_claims_by_name_and_made_for_the_pod_each_once() -> None:
         pytest.param(pod_with({"name": "x", "configMap": {"name": "c"}}), id="other volumes only"),
     ],
 )
-def test_most_pods_have_none(pod: dict[str, Any]) -> None:
+def test_a_pod_without_volumes_has_no_claims(pod: dict[str, Any]) -> None:
     assert pod_volumes(pod) == []
 
 
@@ -161,7 +161,7 @@ def test_a_bound_claim_and_one_to_check() -> None:
     assert check_claim(WANTED, bound, POD) == Bound(bound)
     mine = claim("pod-scratch", meta=owned())
     assert check_claim(SCRATCH, mine, POD) == mine
-    # The annotation counts, whatever its value; without it the controller has not finished.
+    # The annotation counts, whatever its value; without it the controller is not done.
     half = claim(volumeName="v")
     assert check_claim(WANTED, half, POD) == half
 
@@ -250,7 +250,7 @@ def test_an_unbound_claim_that_ends_the_check(
         ),
     ],
 )
-def test_a_volume_that_cannot_be_made_is_not_waited_for(its_class: Any, expected: Any, before: bool) -> None:
+def test_a_volume_that_cannot_be_provisioned_is_not_awaited(its_class: Any, expected: Any, before: bool) -> None:
     asked = claim(annotations={SELECTED: "node-0"})
     assert parts_of(check_unbound(asked, its_class, NODE, requested_before=before)) == expected
 
@@ -265,7 +265,7 @@ def test_a_volume_that_cannot_be_made_is_not_waited_for(its_class: Any, expected
         pytest.param(check_unbound(claim(volumeName="v"), cls(), NODE, requested_before=False), id="bound by hand"),
     ],
 )
-def test_what_the_scheduler_could_have_waited_for_is_waited_for_briefly(status: Any) -> None:
+def test_objects_that_the_scheduler_could_have_awaited_are_awaited_briefly(status: Any) -> None:
     assert (status.code, status.timeout, status.suggestion) == (Code.WAIT, PREREQUISITE, None)
 
 
@@ -276,7 +276,7 @@ def test_an_unbound_claim_to_continue_with() -> None:
     assert check_unbound(claim(), cls(), NODE, requested_before=False) == Unbound(claim(), cls())
 
 
-def test_a_missing_class_is_waited_for_as_well_as_the_claim() -> None:
+def test_a_missing_class_is_awaited_with_the_claim() -> None:
     status = check_unbound(claim(), None, NODE, requested_before=False)
     assert isinstance(status, Status)
     assert [(ref.kind, ref.key.name) for ref in status.wake_on] == [
@@ -327,7 +327,7 @@ def test_two_claims_of_a_pod_never_get_the_same_volume() -> None:
     assert chosen(a, b, volumes=(volume("v"), volume("w"))) == [("a", "v"), ("b", "w")]
 
 
-def test_the_smaller_claim_does_not_take_what_only_the_larger_one_can_use() -> None:
+def test_the_smaller_claim_does_not_get_the_only_volume_for_the_larger_one() -> None:
     large, small = Unbound(claim("a", size="2Gi"), cls()), Unbound(claim("b", size="1Gi"), cls())
     assert chosen(large, small, volumes=(volume("v2", size="2Gi"), volume("v1", size="1Gi"))) == [
         ("b", "v1"),
@@ -335,7 +335,7 @@ def test_the_smaller_claim_does_not_take_what_only_the_larger_one_can_use() -> N
     ]
 
 
-def test_none_is_chosen_if_one_cannot_be() -> None:
+def test_no_volume_is_chosen_unless_all_claims_get_one() -> None:
     a, b = Unbound(claim("a"), cls()), Unbound(claim("b", accessModes=["ReadWriteMany", "ReadOnlyMany"]), cls())
     assert chosen(a, b, volumes=(volume(),)) == final(
         "no free volume for claim b (class late, at least 1073741824 bytes, ReadOnlyMany, ReadWriteMany) can be used "
@@ -352,7 +352,7 @@ def test_a_free_volume_is_preferred_to_provisioning() -> None:
     assert chosen(wants, volumes=(volume(phase="Pending"),)) == [("data", "asked")]
 
 
-def test_a_class_for_other_topologies_is_not_asked() -> None:
+def test_a_class_for_other_topologies_is_not_used() -> None:
     only = {"matchLabelExpressions": [{"key": "zone", "values": ["b"]}]}
     assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only]))) == final(
         "claim data cannot get a volume on node node-0: StorageClass late allows other topologies only", ELSEWHERE
@@ -361,7 +361,7 @@ def test_a_class_for_other_topologies_is_not_asked() -> None:
     assert chosen(Unbound(claim(), cls(CSI, allowedTopologies=[only])), volumes=(volume(),)) == [("data", "v")]
 
 
-def test_a_volume_just_made_is_waited_for() -> None:
+def test_a_new_volume_is_awaited() -> None:
     result = choose([Unbound(claim(), cls())], NODE, [volume(phase="Pending")], lambda *_: False)
     assert isinstance(result, Status)
     assert (result.code, result.message) == (
@@ -390,7 +390,7 @@ REFERENCE = {
 }
 
 
-def test_a_free_volume_is_kept_for_the_claim_and_marked() -> None:
+def test_a_free_volume_is_reserved_for_the_claim_and_marked() -> None:
     assert claim_ref_patch(volume(), claim()) == {
         "metadata": {
             "resourceVersion": "3",
@@ -401,18 +401,18 @@ def test_a_free_volume_is_kept_for_the_claim_and_marked() -> None:
     }
 
 
-def test_a_volume_kept_by_hand_gets_the_uid_and_no_mark() -> None:
+def test_a_volume_reserved_by_hand_gets_the_uid_and_no_mark() -> None:
     assert claim_ref_patch(volume(claimRef=reference()), claim()) == {
         "metadata": {"resourceVersion": "3", "uid": "uid-v"},
         "spec": {"claimRef": REFERENCE},
     }
 
 
-def test_a_volume_that_is_the_claims_is_not_written() -> None:
+def test_a_volume_of_the_claim_is_not_written() -> None:
     assert claim_ref_patch(volume(claimRef=reference(uid="uid-data")), claim()) is None
 
 
-def test_a_volume_is_asked_for_by_one_annotation() -> None:
+def test_a_volume_is_requested_by_one_annotation() -> None:
     assert selected_node_patch(claim(), NODE) == {
         "metadata": {"uid": "uid-data", "resourceVersion": "7", "annotations": {SELECTED: "node-0"}}
     }
@@ -454,7 +454,7 @@ def test_a_volume_that_is_not_provisioned_suggests_another_node(timeout: timedel
         pytest.param(volume(claimRef=reference("other", uid="u")), True, id="another claim's"),
     ],
 )
-def test_a_volume_that_was_taken_must_stay_the_claims(found: Volume, withdrawn: bool) -> None:
+def test_a_bound_volume_must_remain_the_claims(found: Volume, withdrawn: bool) -> None:
     status = check_reserved(claim(), found)
     if withdrawn:
         assert parts_of(status) == final(
@@ -494,6 +494,6 @@ def test_the_drivers_reported_capacity(published: list[dict[str, Any]], hint: st
     assert capacity_hint(claim(), NODE, published) == hint
 
 
-def test_a_volume_of_another_node_does_not_keep_one_from_being_made() -> None:
+def test_a_volume_of_another_node_does_not_prevent_provisioning() -> None:
     result = choose([Unbound(claim(), cls(CSI))], NODE, [volume(node="node-1")], lambda *_: False)
     assert result == [Provision(claim())]

@@ -44,8 +44,8 @@ def node(**labels: str) -> dict[str, Any]:
         pytest.param([{"metadata": {}}, node(role="web")], 0, 0, id="nodes without GPUs"),
         pytest.param([node(count="8", memory="81920"), node(count="4")], 8, 1, id="the largest counts"),
         pytest.param([node(count="10"), node(count="9")], 10, 0, id="as numbers, not as words"),
-        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="what is no number is none"),
-        pytest.param([node(count="9" * 30)], 0, 0, id="nor is what no machine has"),
+        pytest.param([node(count="eight"), node(count=""), node(count="-1")], 0, 0, id="values that are not numbers"),
+        pytest.param([node(count="9" * 30)], 0, 0, id="an impossible number"),
         pytest.param([node(memory="")], 0, 0, id="an empty label means nothing"),
     ],
 )
@@ -53,7 +53,7 @@ def test_the_inventory_of_nodes(nodes: list[dict[str, Any]], most: int, labelled
     assert inventory_of(nodes) == Inventory(most, labelled)
 
 
-def test_of_a_node_only_its_identity_and_two_labels_are_kept() -> None:
+def test_only_a_nodes_identity_and_two_labels_are_cached() -> None:
     labels = {COUNT: "8", MEMORY: "1"}
     kept = {"name": "n", "uid": "u", "resourceVersion": "1"}
     assert transform_node(node(count="8", memory="1", role="web")) == {"metadata": kept | {"labels": labels}}
@@ -112,7 +112,7 @@ def request(name: str, pod_name: Any = "p", phase: str = "") -> dict[str, Any]:
         pytest.param({**request("a"), "spec": None}, False, id="one without a spec"),
     ],
 )
-def test_which_requests_are_kept(raw: dict[str, Any], kept: bool) -> None:
+def test_which_requests_are_cached(raw: dict[str, Any], kept: bool) -> None:
     found = transform_request(raw)
     assert (found is not None) is kept
     if found is not None:
@@ -127,7 +127,7 @@ class NoClient:
     clock = SystemClock()
 
 
-def test_a_pod_is_known_as_long_as_one_request_of_its_is_there() -> None:
+def test_a_pod_is_known_while_one_of_its_requests_exists() -> None:
     requested = PodsWithBindRequest(cast(KubeClient, NoClient()))
     key = ObjectKey("team", "p")
     seen = [transform_request(request(name)) for name in ("a", "b")]
@@ -176,7 +176,9 @@ KNOWN = ClusterInfo(requested={ObjectKey("team", "p")})
         pytest.param(review({"metadata": {"name": 7}}, kind="Binding", name=""), KNOWN, True, id="named by a number"),
     ],
 )
-def test_a_binding_is_judged_by_what_is_known(document: Any, facts: ClusterInfo, allowed: bool) -> None:
+def test_a_binding_is_validated_with_the_cluster_information(
+    document: Any, facts: ClusterInfo, allowed: bool
+) -> None:
     response = answered(Hook.VALIDATE_BINDINGS, document, judging(), facts)
     assert response["allowed"] is allowed
     if not allowed:
@@ -213,7 +215,7 @@ class Fails(Plugin):
         raise RuntimeError
 
 
-def test_a_plugins_bug_leaves_no_half_change_and_lets_nothing_pass_unjudged() -> None:
+def test_a_plugins_bug_leaves_no_change_and_denies() -> None:
     errors: list[tuple[str, str]] = []
     settings = Settings()
     fails = Fails(PluginConfig(), settings)
@@ -247,7 +249,7 @@ class Reads(Plugin):
         pytest.param({}, "none", id="nothing at all"),
     ],
 )
-def test_plugins_never_see_an_old_pod_that_is_none(old: dict[str, Any], known: str) -> None:
+def test_plugins_never_get_a_malformed_old_pod(old: dict[str, Any], known: str) -> None:
     bugs: list[Exception] = []
     chain = AdmissionChain(
         [Reads(PluginConfig(), Settings())], Settings(), on_error=lambda *error: bugs.append(error[2])
@@ -258,7 +260,7 @@ def test_plugins_never_see_an_old_pod_that_is_none(old: dict[str, Any], known: s
     assert bugs == []
 
 
-def test_a_pod_is_warned_of_what_no_node_has() -> None:
+def test_a_request_that_no_node_can_serve_gets_a_warning() -> None:
     limits = {"limits": {"nvidia.com/gpu": "9"}}
     asked = pod(containers=[{"name": "main", "image": "x", "resources": limits}])
     document = review(asked)

@@ -51,7 +51,7 @@ def test_a_pass_that_repeats_the_one_before_is_counted() -> None:
         pytest.param({"attempt": "uid-2"}, id="another attempt"),
     ],
 )
-def test_what_differs_is_an_entry_of_its_own(changed: dict[str, str]) -> None:
+def test_a_different_pass_is_a_separate_entry(changed: dict[str, str]) -> None:
     journal = Journal()
     journal.add(waited(0, 1), 0.001)
     other = waited(1, 1)
