@@ -37,9 +37,9 @@ class FairPool(Generic[T]):
         displaced = []
         while self.total > self._size:
             largest = max(self._weights, key=self._weights.__getitem__)
-            goes = self._victim(self._items[largest])
-            self.drop(largest, goes)
-            displaced.append(goes)
+            victim = self._victim(self._items[largest])
+            self.drop(largest, victim)
+            displaced.append(victim)
         return displaced
 
     def drop(self, peer: str, item: T) -> None:

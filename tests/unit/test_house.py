@@ -1,9 +1,7 @@
 """Rules of the code base that no linter checks: sizes, docstrings, the words of docstrings and comments, the maps."""
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -210,6 +208,6 @@ def prose_of(tree: ast.Module, source: str) -> str:
     """Return the docstrings and comments of a module."""
     definitions = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, definitions)]
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
+    # Not tokenized, which takes ten times as long; a "# " in a string literal counts as well.
+    comments = re.findall(r"(?:^|\s)# (.*)$", source, re.MULTILINE)
     return "\n".join([text for text in docstrings if text] + comments)

@@ -191,10 +191,10 @@ class GroupController:
                 if not asked.answer.done():
                     asked.answer.set_result(None)
         except Exception as error:
-            told = [asked for asked in questions if not asked.answer.done()]
-            for asked in told:
+            waiting = [asked for asked in questions if not asked.answer.done()]
+            for asked in waiting:
                 asked.answer.set_exception(error)
-            if not told or not isinstance(error, KubeError):
+            if not waiting or not isinstance(error, KubeError):
                 raise
             # The callers retry.
             return None
@@ -317,8 +317,8 @@ class GroupController:
             case _:
                 assert_never(step)
 
-    async def _remove_all(self, gone: Sequence[Reservation], seen: list[Reservation]) -> None:
-        for one in gone:
+    async def _remove_all(self, removed: Sequence[Reservation], seen: list[Reservation]) -> None:
+        for one in removed:
             if await self._client.remove(one):
                 seen.remove(one)
 

@@ -104,8 +104,8 @@ def total(several: Iterable[Amounts]) -> Amounts:
 
 def _given_by_claim(pod: Object) -> frozenset[str]:
     """Return the resources for which the pod has a claim; they are not taken from the node's allocatable."""
-    told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
-    return frozenset(mapping.get("resourceName", "") for mapping in told.get("requestMappings") or ())
+    status = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return frozenset(mapping.get("resourceName", "") for mapping in status.get("requestMappings") or ())
 
 
 def without(wanted: Amounts, resources: Iterable[str]) -> Amounts:
