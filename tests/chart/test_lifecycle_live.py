@@ -73,8 +73,8 @@ def test_install_prints_the_next_steps_and_the_emergency_command(release: Releas
     notes = release.install()
     assert "kubectl get bindrequests --all-namespaces" in notes
     assert "kubectl delete validatingwebhookconfigurations,mutatingwebhookconfigurations," in notes
-    assert "serves the pods of: kai-scheduler, bowline." in notes
-    assert f"judges nothing in: kube-system, {NAMESPACE}." in notes
+    assert "admits and binds the pods of: kai-scheduler, bowline." in notes
+    assert f"reviews nothing in: kube-system, {NAMESPACE}." in notes
 
 
 def test_an_installed_chart_serves_and_an_uninstalled_one_leaves_only_requests(release: Release) -> None:

@@ -18,7 +18,7 @@ EMERGENCY = (
 )
 CASES = [
     pytest.param(
-        {}, NAMESPACE, {"judges nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="the default values"
+        {}, NAMESPACE, {"reviews nothing in: kube-system, bowline-system."}, {ONE, LOST}, id="the default values"
     ),
     pytest.param(
         {},
@@ -77,11 +77,11 @@ CASES = [
         id="every scheduler",
     ),
     pytest.param({}, NAMESPACE, {"--set reconciler.replicas=0"}, set(), id="to stop binding"),
-    pytest.param({}, "default", {LOST, "judges nothing in: kube-system, default."}, set(), id="among users"),
+    pytest.param({}, "default", {LOST, "reviews nothing in: kube-system, default."}, set(), id="among users"),
     pytest.param(
         {"config": {"schedulerNames": ["a"], "namespaces": {"exclude": ["b"]}}},
         NAMESPACE,
-        {"serves the pods of: a.", "judges nothing in: kube-system, bowline-system, b."},
+        {"admits and binds the pods of: a.", "reviews nothing in: kube-system, bowline-system, b."},
         set(),
         id="the configuration",
     ),
