@@ -212,7 +212,7 @@ class Informers:
         ``node_uid``: the result of ``node_uid()`` when the attempt began. A node that was not cached then may have
         been newer than the cache; its absence proves nothing.
         """
-        standing, pod, node = (
+        current, pod, node = (
             self.request(request.key),
             self.pod_view(request.pod_key),
             self.node(request.selected_node),
@@ -220,7 +220,7 @@ class Informers:
         is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
         return not must_cancel(
             request,
-            standing if standing is not None else Absent.NOT_IN_CACHE,
+            current if current is not None else Absent.NOT_IN_CACHE,
             pod if pod is not None else Absent.NOT_IN_CACHE,
             node_is_gone=node_uid is not None and not is_same,
         )

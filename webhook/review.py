@@ -129,7 +129,7 @@ def _decode_request(api_version: str, uid: str, request: dict[str, Any]) -> Revi
 
 
 def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors: list[FieldError]) -> dict[str, Any]:
-    """Return those of the fields that are there; one of another type is added to ``errors``."""
+    """Return those of the fields that are present; one of another type is added to ``errors``."""
     found = {}
     for field, kind in types.items():
         value = source.get(field)

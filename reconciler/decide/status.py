@@ -112,15 +112,15 @@ def succeeded_status(
     return {key: value for key, value in block.items() if key not in ("reason", "nextAttemptTime", "suggestion")}
 
 
-def preparation(request: BindRequest, attempted: bool, standing: bool, pod: Object | None) -> Preparation:
+def preparation(request: BindRequest, attempted: bool, intact: bool, pod: Object | None) -> Preparation:
     """Return what is known of a bound pod's preparation.
 
-    ``attempted``: an attempt of this process has prepared everything. ``standing``: nothing was rolled back since.
+    ``attempted``: an attempt of this process has prepared everything. ``intact``: nothing was rolled back since.
     ``pod``: the pod as last read, with the annotations of its Binding.
     """
-    stands = standing and not is_rollback_incomplete(request)
+    intact = intact and not is_rollback_incomplete(request)
     annotations = ((pod or {}).get("metadata") or {}).get("annotations") or {}
-    if stands and (attempted or annotations.get(names.PREPARED_FOR) == request.uid):
+    if intact and (attempted or annotations.get(names.PREPARED_FOR) == request.uid):
         return PREPARED_BY_US
     node = request.selected_node
     why = f"pod {request.pod_key.name} is on node {node}, but no attempt of this controller is known to have bound it"

@@ -266,7 +266,7 @@ class AdmissionChain:
         mark = target.checkpoint()
         try:
             getattr(plugin, point)(target, *old, info)
-        except Exception as error:  # noqa: BLE001 - reported through on_error; the object stays unchanged
+        except Exception as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
 

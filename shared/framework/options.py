@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from shared.framework.config import ConfigurationError, Settings, load_settings
 from shared.framework.gates import parse_gates_flag
@@ -96,17 +96,12 @@ def load_configuration(
         settings = load_settings(options.config, options.feature_gates)
         settings, plugins = registry.configure(settings)
     except ConfigurationError as error:
-        exit_with_errors(program, options.config, error)
+        where = f"configuration {options.config}" if options.config is not None else "the configuration"
+        number = len(error.errors)
+        sys.stderr.write(f"{program}: {where}: {number} error{'s' if number != 1 else ''}:\n{error}\n")
+        sys.exit(2)
     configure_logging(options.log_format, options.log_level)
     return settings, plugins
-
-
-def exit_with_errors(program: str, config: Path | None, error: ConfigurationError) -> NoReturn:
-    """Print all errors of the configuration and exit with 2."""
-    where = f"configuration {config}" if config is not None else "the configuration"
-    number = len(error.errors)
-    sys.stderr.write(f"{program}: {where}: {number} error{'s' if number != 1 else ''}:\n{error}\n")
-    sys.exit(2)
 
 
 def argument_type(parse: Callable[[str], T]) -> Callable[[str], Any]:

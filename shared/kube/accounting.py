@@ -119,7 +119,7 @@ class Budget:
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
         self.is_out = False
-        self.is_api_time = False  # with is_out: the API server's seconds are exhausted, not the plugin's
+        self.is_api_time = False  # with is_out: the API server's seconds are exhausted, not the caller's
 
     async def __aenter__(self) -> "Budget":
         await self._timeout.__aenter__()

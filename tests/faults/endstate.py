@@ -109,7 +109,7 @@ class Deeds:
     made: Counter[tuple[str, str]] = field(default_factory=Counter)
     removed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def standing(self, resource: str, name: str = "") -> int:
+    def remaining(self, resource: str, name: str = "") -> int:
         """Return how many objects must exist: those created and not deleted; of one name, or of all."""
         return sum(
             count if deed is self.made else -count

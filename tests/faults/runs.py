@@ -50,12 +50,12 @@ def miscounts(run: Run, done: Mapping[str, Deeds]) -> list[str]:
     reserved = [one for one in stored.reservations if group_of(one) in groups]
     counts = (
         ("effective Bindings and bound pods", did.bindings, len(bound)),
-        ("ConfigMaps made less removed and left", did.standing("configmaps"), made_by_us(stored.maps)),
-        ("effects made less removed and left", did.standing("secrets"), len(stored.effects)),
-        ("claims made less removed and left", did.standing("resourceclaims"), len(extended)),
+        ("ConfigMaps made less removed and left", did.remaining("configmaps"), made_by_us(stored.maps)),
+        ("effects made less removed and left", did.remaining("secrets"), len(stored.effects)),
+        ("claims made less removed and left", did.remaining("resourceclaims"), len(extended)),
         (
             "reservations made less removed and left",
-            sum(elsewhere.standing("pods", reservation_name(NODE, group)) for group in groups),
+            sum(elsewhere.remaining("pods", reservation_name(NODE, group)) for group in groups),
             made_by_us(reserved),
         ),
     )

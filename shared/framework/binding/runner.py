@@ -78,8 +78,8 @@ class Runner:
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
         for plugin in self._has_side_effects:
-            ask = partial(plugin.has_side_effects, request)
-            found = self._calls.call(plugin, "has_side_effects", None, ask, calls.as_flag)
+            method = partial(plugin.has_side_effects, request)
+            found = self._calls.call(plugin, "has_side_effects", None, method, calls.as_flag)
             if isinstance(found, Failed) or found:
                 return True
         return False
@@ -95,8 +95,8 @@ class Runner:
         """Return the plugins whose pre_bind must run, by group; for most pods none. A Status is a failure."""
         found = []
         for plugin in self._pre_bind:
-            ask = partial(plugin.preflight, self._own(plugin, ctx))
-            answer = self._calls.call(plugin, "preflight", ctx, ask, calls.as_preflight)
+            method = partial(plugin.preflight, self._own(plugin, ctx))
+            answer = self._calls.call(plugin, "preflight", ctx, method, calls.as_preflight)
             if isinstance(answer, Failed):
                 return self._reclassified(ctx, answer.status)
             found.append((plugin, answer))
@@ -118,8 +118,8 @@ class Runner:
         FATAL.
         """
         for plugin in self._binding_annotations:
-            ask = partial(plugin.binding_annotations, self._own(plugin, ctx))
-            added = self._calls.call(plugin, "binding_annotations", ctx, ask, calls.as_annotations)
+            collect = partial(plugin.binding_annotations, self._own(plugin, ctx))
+            added = self._calls.call(plugin, "binding_annotations", ctx, collect, calls.as_annotations)
             if isinstance(added, Failed):
                 return self._reclassified(ctx, added.status)
             ctx.annotations.update(added)
@@ -214,8 +214,8 @@ class Runner:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
         for plugin in self._on_failure:
-            ask = partial(plugin.on_failure, self._own(plugin, ctx), status)
-            changed = self._calls.call(plugin, "on_failure", ctx, ask, calls.as_failure)
+            method = partial(plugin.on_failure, self._own(plugin, ctx), status)
+            changed = self._calls.call(plugin, "on_failure", ctx, method, calls.as_failure)
             # An invalid result is reported; the failure is kept.
             if isinstance(changed, Status):
                 status = changed.from_plugin(status.plugin)

@@ -335,7 +335,7 @@ def test_an_upper_row_has_priority_over_a_lower_one(
 
 
 @pytest.mark.parametrize(
-    ("standing", "pod", "expected"),
+    ("current", "pod", "expected"),
     [
         pytest.param(request(), POD, False, id="unchanged"),
         pytest.param(Absent.NOT_IN_CACHE, Absent.NOT_IN_CACHE, False, id="absence from stores proves nothing"),
@@ -349,8 +349,8 @@ def test_an_upper_row_has_priority_over_a_lower_one(
         pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request continues"),
     ],
 )
-def test_must_cancel(standing: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
-    assert must_cancel(request(), standing, pod) is expected
+def test_must_cancel(current: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
+    assert must_cancel(request(), current, pod) is expected
 
 
 def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
