@@ -86,8 +86,8 @@ def main() -> int:
 
 async def _claims(size: str) -> Report:
     quick = size == "quick"
-    volumes = await bench_volumes(VolumeSizes(pods=40, nodes=10, late_pods=10) if quick else VolumeSizes())
-    devices = await bench_claims(ClaimSizes(40, 10) if quick else ClaimSizes())
+    volumes = await bench_volumes(VolumeSizes(40, 10, 1, late_pods=10) if quick else VolumeSizes())
+    devices = await bench_claims(ClaimSizes(40, 10, 1) if quick else ClaimSizes())
     return Report("Pods with a claim each, one run on one machine", [*volumes.figures, *devices.figures])
 
 

@@ -3,7 +3,7 @@
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,12 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
 
     def add(self, figure: Figure) -> None:
-        """Add a figure and print a line immediately: a run takes minutes."""
-        self.figures.append(figure)
+        """Add a figure, or a repetition of one, and print a line immediately: a run takes minutes."""
+        same = next((number for number, known in enumerate(self.figures) if known.name == figure.name), None)
+        if same is None:
+            self.figures.append(figure)
+        else:
+            self.figures[same] = replace(figure, values=(*self.figures[same].values, *figure.values))
         print(f"  {figure.name}: {_short(figure.median)} {figure.unit}", flush=True)
 
     def value(self, name: str) -> float:

@@ -128,9 +128,9 @@ class Informers:
         return {"bindrequests": self.requests, "pods": self.pods, "nodes": self.nodes}
 
     @property
-    def by_resource(self) -> dict[Resource, list[Store]]:
+    def stores(self) -> dict[Resource, Store]:
         """The stores by resource."""
-        return {BINDREQUESTS: [self.requests.store], PODS: [self.pods.store], NODES: [self.nodes.store]}
+        return {BINDREQUESTS: self.requests.store, PODS: self.pods.store, NODES: self.nodes.store}
 
     def in_contact(self) -> timedelta:
         """Return for how long all three have been connected to the API server; zero if one is not."""

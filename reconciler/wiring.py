@@ -17,7 +17,7 @@ from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import TransientFailures
 from reconciler.binding.state import RequestStates
 from reconciler.binding.timing import Timing
-from reconciler.binding.waits import WaitIndex, Waits
+from reconciler.binding.waits import WaitIndex, Waits, WaitSource
 from reconciler.binding.writer import Writer
 from reconciler.controller import Controller, new_queue
 from reconciler.informers import Informers
@@ -97,17 +97,18 @@ async def build(
 
     try:
         await lifecycle.setup()
-        plugin_reflectors = lifecycle.reflectors(on_change, on_object)
+        watches = lifecycle.watches(on_change, on_object)
     except BaseException:
         await lifecycle.teardown()
         raise
     recorder = EventRecorder(client, socket.gethostname())
     runner = Runner(plugins, observation)
     informers = Informers(client, shard)
-    stores = informers.by_resource
-    for reflector in plugin_reflectors.values():
-        stores.setdefault(reflector.selection.resource, []).append(reflector.store)
-    wait_index = WaitIndex(stores)
+    sources = {resource: [WaitSource(store)] for resource, store in informers.stores.items()}
+    for watch in watches.values():
+        source = WaitSource(watch.reflector.store, watch.may_end_wait)
+        sources.setdefault(watch.reflector.selection.resource, []).append(source)
+    wait_index = WaitIndex(sources)
     queue = new_queue(binding.workers)
     deferred = DeferredCompletions(lambda: queue.normal_depth, binding.workers)
     reconciler = _reconciler(client, informers, wait_index, deferred, runner, recorder, observation, settings)
@@ -117,7 +118,7 @@ async def build(
     return Components(
         client,
         informers,
-        {**informers.reflectors, **plugin_reflectors},
+        {**informers.reflectors, **{name: watch.reflector for name, watch in watches.items()}},
         recorder,
         observation,
         wait_index,

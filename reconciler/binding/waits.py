@@ -5,11 +5,13 @@ so that ``kubectl describe`` shows what the request waits for, without a flood o
 
 The wait index maps objects to the requests that wait for them: a change of one requeues its requests immediately. The
 object may have changed between the attempt's read and the registration; that is detected by comparing the version
-that the attempt read with the cached one, so no change is missed. Objects that no watch shows are polled. Nothing is
-decided here: a requeued request is reconciled from a new snapshot. Decision 11.
+that the attempt read with the cached one, so no change is missed. An event that shows the version which was read, or
+one's own write, is no change. Objects that no watch shows are polled. Nothing is decided here: a requeued request is
+reconciled from a new snapshot. Decision 11.
 """
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 
@@ -21,7 +23,7 @@ from reconciler.decide.decide import Wait
 from reconciler.decide.status import Event, waiting_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
-from shared.api.meta import ObjectKey, ObjectRef, ResourceVersion
+from shared.api.meta import Object, ObjectKey, ObjectRef, ResourceVersion, is_older, version_of
 from shared.kube.resources import Resource
 from shared.kube.store import Store
 from shared.runtime.limiter import Limiter
@@ -43,15 +45,23 @@ class Registration(Enum):
     NEEDS_POLL = "needs poll"  # a watch may not show an object
 
 
-class WaitIndex:
-    """The index. ``stores`` maps each resource to the stores of all its watches."""
+@dataclass(frozen=True, slots=True)
+class WaitSource:
+    """A watch's store, and whether a cached object's state may end a request's wait for it (a queueing hint)."""
 
-    def __init__(self, stores: Mapping[Resource, Sequence[Store]]) -> None:
-        self._stores: dict[tuple[str, str], list[Store]] = {}
-        for resource, several in stores.items():
-            self._stores.setdefault((resource.api_version, resource.kind), []).extend(several)
+    store: Store
+    may_end_wait: Callable[[ObjectKey, Object], bool] = lambda _, __: True
+
+
+class WaitIndex:
+    """The index. ``sources`` maps each resource to all its watches."""
+
+    def __init__(self, sources: Mapping[Resource, Sequence[WaitSource]]) -> None:
+        self._sources: dict[tuple[str, str], list[WaitSource]] = {}
+        for resource, several in sources.items():
+            self._sources.setdefault((resource.api_version, resource.kind), []).extend(several)
         self._by_object: dict[Watched, set[ObjectKey]] = {}
-        self._objects: dict[ObjectKey, tuple[Watched, ...]] = {}
+        self._objects: dict[ObjectKey, Mapping[Watched, ResourceVersion]] = {}  # with the versions that were read
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -62,8 +72,17 @@ class WaitIndex:
         return len(self._by_object)
 
     def waiters_of(self, resource: Resource, key: ObjectKey) -> Collection[ObjectKey]:
-        """Return the keys of the requests that wait for the object."""
-        return tuple(self._by_object.get((resource.api_version, resource.kind, key), ()))
+        """Return the keys of the requests that wait for the object, and whose wait its cached state may end."""
+        watched = (resource.api_version, resource.kind, key)
+        waiters = self._by_object.get(watched)
+        if not waiters:
+            return ()
+        version = self._version(watched)
+        return [
+            request
+            for request in waiters
+            if not version or (self._objects[request][watched] != version and self._may_end_wait(request, watched))
+        ]
 
     def register(
         self, request: ObjectKey, refs: Sequence[ObjectRef], awaited: MutableMapping[Watched, ResourceVersion]
@@ -71,17 +90,19 @@ class WaitIndex:
         """Register a request until one of the objects changes.
 
         ``awaited`` is the request's own record of the versions at which it began to wait; it is updated. So a
-        lagging watch, or a plugin that gives no version, causes one extra reconcile instead of a hot loop.
+        plugin that gives no version causes one extra reconcile instead of a hot loop. A cached version older than the
+        one that was read is a lagging watch, which will show it.
         """
         self.unregister(request)
         wanted = {(ref.api_version, ref.kind, ref.key): ref.resource_version for ref in refs}
-        cached = {watched: self._version(watched) for watched in wanted if watched[:2] in self._stores}
+        cached = {watched: self._version(watched) for watched in wanted if watched[:2] in self._sources}
         for watched, version in cached.items():
-            if version != wanted[watched] and awaited.get(watched) != version:
+            is_known = version in (wanted[watched], awaited.get(watched)) or is_older(version, wanted[watched])
+            if not is_known and self._may_end_wait(request, watched):
                 awaited[watched] = version
                 return Registration.STALE
         awaited.update(cached)
-        self._objects[request] = tuple(wanted)
+        self._objects[request] = wanted
         for watched in wanted:
             self._by_object.setdefault(watched, set()).add(request)
         is_watched = bool(wanted) and all(cached.get(watched) for watched in wanted)
@@ -102,11 +123,20 @@ class WaitIndex:
 
     def _version(self, watched: Watched) -> ResourceVersion:
         """Return the cached version of the object; empty if no watch shows it."""
-        for store in self._stores[watched[:2]]:
-            version = store.version(watched[2])
-            if version is not None:
-                return version
-        return ResourceVersion("")
+        found = self._cached(watched)
+        return version_of(found[1]) if found is not None else ResourceVersion("")
+
+    def _may_end_wait(self, request: ObjectKey, watched: Watched) -> bool:
+        """Return whether the object's cached state may end the request's wait; that it is not cached always may."""
+        found = self._cached(watched)
+        return found is None or found[0].may_end_wait(request, found[1])
+
+    def _cached(self, watched: Watched) -> tuple[WaitSource, Object] | None:
+        for source in self._sources[watched[:2]]:
+            seen = source.store.get(watched[2])
+            if seen is not None:
+                return source, seen
+        return None
 
 
 class Waits:

@@ -53,6 +53,14 @@ def uid_of(obj: Object) -> ObjectUID:
     return ObjectUID(obj["metadata"].get("uid", ""))
 
 
+def is_older(version: ResourceVersion, other: ResourceVersion) -> bool:
+    """Return whether one version of an object precedes another; False if that is unknown.
+
+    Versions are decimal numbers that grow with each write (KEP-5504), as kube-scheduler's assume cache assumes.
+    """
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
 def version_of(obj: Object) -> ResourceVersion:
     """Return the resourceVersion of a raw object; empty if it was never stored."""
     return ResourceVersion(obj["metadata"].get("resourceVersion", ""))

@@ -29,6 +29,7 @@ class Callback(StrEnum):
     TRANSFORM = "transform"  # trims an object before caching
     KEYS = "keys"  # the requests that an object concerns
     ON_CHANGE = "on_change"  # the handler of a change
+    QUEUEING_HINT = "queueing_hint"  # whether a change may end a request's wait
 
 
 class Callbacks:

@@ -236,6 +236,35 @@ async def test_an_awaited_claim_is_used_from_its_event(storage: Storage, cluster
             await asyncio.gather(watching, return_exceptions=True)
 
 
+async def test_a_volume_ends_a_wait_if_it_is_withdrawn(storage: Storage, client: KubeClient) -> None:
+    storage.make_claim()
+    storage.make_volume("v")
+    plugin, c = await process(client), context(storage, "pod", "data")
+    other = context(storage, "other", "data").request.key
+    _, (volumes, _), _ = await mirror(plugin, client)
+    hinted: list[tuple[str, bool, bool]] = []
+    hint = next(source.queueing_hint for source in plugin.event_sources() if source.resource == PERSISTENTVOLUMES)
+    assert hint is not None
+
+    def on_event(_: EventType, key: ObjectKey, __: Any, new: Any) -> None:
+        if key.name == storage.name("v"):
+            state = f"{new['volume'].phase} {bool(new['volume'].claim_uid)}"
+            hinted.append((state, hint(c.request.key, new), hint(other, new)))
+
+    volumes.on_event = on_event
+    watching = asyncio.create_task(volumes.run())
+    try:
+        assert (await result_of(plugin, c)).code is Code.OK
+        await until(lambda: hinted and hinted[-1][0] == "Bound True")
+        assert hinted == [("Available True", False, True), ("Bound True", False, True)]
+        storage.live.cluster.api.patch(storage.volume_path("v"), {"spec": {"claimRef": None}})
+        await until(lambda: len(hinted) > 2)
+        assert hinted[2] == ("Bound False", True, True)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
 async def test_the_caches_contain_only_usable_objects(storage: Storage, client: KubeClient) -> None:
     plugin = await process(client)
     (claims, events), (volumes, _), (classes, _) = await mirror(plugin, client)
@@ -248,7 +277,10 @@ async def test_the_caches_contain_only_usable_objects(storage: Storage, client: 
         free, used = ObjectKey("", storage.name("free")), ObjectKey("", storage.name("used"))
         await until(lambda: free in volumes.store and used in volumes.store)
         assert (await result_of(plugin, context(storage, "pod", "used"))).code is Code.OK
-        await until(lambda: used not in volumes.store and (EventType.DELETED, "used") in events)
+        await until(lambda: (EventType.DELETED, "used") in events)
+        assert (await bound_volume(storage, "used"), volumes.store[used]["volume"].phase) == ("used", "Bound")
+        await plugin.forget(context(storage, "pod", "used").request.key)
+        assert used not in volumes.store
         namespace = storage.live.namespace
         assert [key.name for key in claims.store if key.namespace == namespace] == ["free"]
         assert set(claims.store[ObjectKey(namespace, "free")]["metadata"]) == {
@@ -335,7 +367,7 @@ async def test_completed_requests_leave_nothing_in_memory(storage: Storage, clie
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
     assert (await result_of(plugin, c)).code is Code.OK
-    assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (1, 1)
+    assert (len(plugin._storage.assumed), len(plugin._storage.bound_claims)) == (1, 1)
     await plugin.forget(c.request.key)
-    assert (len(plugin._binder.assumed), len(plugin._storage.bound_claims)) == (0, 0)
+    assert (len(plugin._storage.assumed), len(plugin._storage.bound_claims)) == (0, 0)
     assert names.BIND_COMPLETED in storage.claim()["metadata"]["annotations"]

@@ -1,4 +1,4 @@
-"""A plugin's watch callbacks that raise: one object is skipped; binding and the other objects continue."""
+"""A plugin's watch callbacks: queueing hints, and exceptions that affect one object only."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from shared.api import names
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object, ObjectKey, ObjectRef, key_of, version_of
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource
 from shared.framework.status import Status
@@ -63,3 +63,37 @@ async def test_an_object_that_a_plugin_cannot_handle_stops_neither_its_watch_nor
         for callback in ("transform", "keys", "on_change")
     }
     assert counted == {"transform": 1, "keys": 2, "on_change": 1}
+
+
+async def test_a_change_ends_a_wait_unless_the_queueing_hint_excludes_it(stage: Stage) -> None:
+    def hint(request: ObjectKey, seen: Object) -> bool:
+        hinted.append((request, seen["data"]["step"]))
+        if seen["data"]["step"] == "raises":
+            raise ValueError("a step that is not understood")
+        return bool(seen["data"]["step"] == "relevant")
+
+    async def until_done(ctx: BindContext) -> Status:
+        found = await stage.client.get(CONFIGMAPS, stage.namespace, "data")
+        reconciled.append(found["data"]["step"])
+        if found["data"]["step"] == "relevant":
+            return Status.ok()
+        ref = ObjectRef("v1", "ConfigMap", key_of(found), resource_version=version_of(found))
+        return Status.wait("it is not done", ref)
+
+    hinted: list[tuple[ObjectKey, str]] = []
+    reconciled: list[str] = []
+    plugin = Scripted(pre_bind=until_done, sources=[EventSource(CONFIGMAPS, queueing_hint=hint)])
+    async with stage.working(plugin) as working:
+        await stage.client.create(CONFIGMAPS, stage.namespace, configmap("data", step="first"))
+        await stage.create_pod()
+        await stage.request_bind()
+        await until(lambda: working.sizes["waitIndex"] == 1)
+        for step in ("irrelevant", "raises", "relevant"):
+            await stage.client.patch(CONFIGMAPS, stage.namespace, "data", {"data": {"step": step}})
+            await until(lambda expected=step: hinted and hinted[-1][1] == expected)  # type: ignore[misc]
+            if step == "raises":
+                await until(lambda: reconciled[-1] == "raises")
+        await stage.phase("pod", "Succeeded")
+    assert reconciled == ["first", "raises", "relevant"]
+    (request,) = {key for key, _ in hinted}
+    assert hinted == [(request, "irrelevant"), (request, "raises"), (request, "relevant")]

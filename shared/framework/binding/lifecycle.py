@@ -11,11 +11,12 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object, ObjectKey, key_of
 from shared.framework.binding.calls import as_awaitable
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
@@ -36,6 +37,14 @@ log = logging.getLogger(__name__)
 
 class PluginError(Exception):
     """A plugin cannot be set up, started or stopped; the message names the plugin and the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A plugin's watch. ``may_end_wait`` returns whether a cached object's state may end a request's wait for it."""
+
+    reflector: Reflector
+    may_end_wait: Callable[[ObjectKey, Object], bool]
 
 
 class PluginLifecycle:
@@ -88,18 +97,18 @@ class PluginLifecycle:
             except PluginError:
                 log.exception("plugin failed to tear down", extra={"plugin": plugin.name})
 
-    def reflectors(
+    def watches(
         self, wake: Callable[[ObjectKey], None], changed: Callable[[Resource, ObjectKey], None]
-    ) -> dict[str, Reflector]:
-        """Return a reflector for every event source, by a unique name.
+    ) -> dict[str, Watch]:
+        """Return a watch for every event source, by a unique name.
 
         Their events call ``changed`` with the object, and ``wake`` with the requests that the source returns for it.
         Raises PluginError.
         """
         sources = [(plugin.name, source) for plugin in self._plugins for source in _sources(plugin)]
-        reflectors = {}
+        watches = {}
         for number, (name, source) in enumerate(sources):
-            reflector = reflectors[f"{name}/{number}"] = Reflector(
+            reflector = Reflector(
                 self._client,
                 Selection(
                     source.resource, label_selector=source.label_selector, field_selector=source.field_selector
@@ -110,7 +119,8 @@ class PluginLifecycle:
             reflector.on_event = partial(_report, source, reflector.callbacks, wake, changed)
             if source.attach is not None:
                 source.attach(reflector)
-        return reflectors
+            watches[f"{name}/{number}"] = Watch(reflector, partial(_may_end_wait, source, reflector.callbacks))
+        return watches
 
     async def start(self) -> None:
         """Start the plugins' queues, then the plugins in order. Requires leadership and synced caches.
@@ -209,6 +219,14 @@ def _report(
             concerned |= callbacks.guard(Callback.KEYS, key, partial(_keys, source, seen), frozenset())
     for request in concerned:
         wake(request)
+
+
+def _may_end_wait(source: EventSource, callbacks: Callbacks, request: ObjectKey, seen: Object) -> bool:
+    """Return whether the object in this state may end the request's wait; True if the plugin's hint raises."""
+    hint = source.queueing_hint
+    if hint is None:
+        return True
+    return callbacks.guard(Callback.QUEUEING_HINT, key_of(seen), lambda: hint(request, seen), True)
 
 
 def _keys(source: EventSource, seen: Object) -> frozenset[ObjectKey]:

@@ -22,7 +22,7 @@ from shared.plugin import (
     Status,
 )
 from shared.plugins.volume_binding.binder import BindState, VolumeBinder
-from shared.plugins.volume_binding.storage import Storage, transform_class, transform_volume
+from shared.plugins.volume_binding.storage import Storage, transform_class
 from shared.plugins.volume_binding.volumes import pod_volumes
 
 
@@ -38,7 +38,6 @@ class VolumeBinding(Plugin):
 
     async def stop(self) -> None:
         """Drop all state: another process binds from here on."""
-        self._binder.assumed.clear()
         self._storage.clear()
 
     def preflight(self, ctx: BindContext) -> Preflight:
@@ -53,17 +52,17 @@ class VolumeBinding(Plugin):
         return await self._binder.bind_pod_volumes(ctx.request.key, ctx.pod, ctx.node, state)
 
     async def forget(self, key: ObjectKey) -> None:
-        self._binder.assumed.forget(key)
-        self._storage.bound_claims.forget(key)
+        self._storage.forget(key)
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch unbound PVCs, free volumes and classes: memory does not grow with the number of bound volumes."""
+        """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes use no memory."""
         storage = self._storage
         return (
             EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim),
             EventSource(
                 PERSISTENTVOLUMES,
-                transform=transform_volume,
+                queueing_hint=storage.may_end_wait,
+                transform=storage.transform_volume,
                 attach=storage.attach_volumes,
                 on_change=storage.free_volumes.on_change,
             ),

@@ -5,6 +5,7 @@ from choosing the volume too. A PVC that several requests mount has one volume f
 request ends. Other processes are excluded by the API server's resourceVersion; losing this table costs one Conflict.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.api.meta import ObjectKey, ObjectUID
@@ -17,9 +18,13 @@ class _Assumed:
 
 
 class AssumeCache:
-    """Volumes by PVC and PVCs by volume, each with the requests that rely on it."""
+    """Volumes by PVC and PVCs by volume, each with the requests that rely on it.
 
-    def __init__(self) -> None:
+    ``on_release`` is called with each volume that no request relies on any more.
+    """
+
+    def __init__(self, on_release: Callable[[str], None] = lambda _: None) -> None:
+        self._on_release = on_release
         self._by_claim: dict[ObjectUID, _Assumed] = {}
         self._claim_of: dict[str, ObjectUID] = {}  # by volume
         self._claims_of: dict[ObjectKey, set[ObjectUID]] = {}  # by request
@@ -31,6 +36,15 @@ class AssumeCache:
         """Return the volume assumed for the PVC; None if there is none."""
         assumed = self._by_claim.get(claim)
         return assumed.volume if assumed is not None else None
+
+    def holds(self, request: ObjectKey, claim: ObjectUID, volume: str) -> bool:
+        """Return whether the request relies on the volume for the PVC."""
+        assumed = self._by_claim.get(claim)
+        return assumed is not None and assumed.volume == volume and request in assumed.requests
+
+    def __contains__(self, volume: str) -> bool:
+        """Return whether the volume is assumed for a PVC."""
+        return volume in self._claim_of
 
     def is_taken(self, volume: str, claim: ObjectUID) -> bool:
         """Return whether the volume is assumed for another PVC."""
@@ -57,8 +71,11 @@ class AssumeCache:
 
     def clear(self) -> None:
         """Remove everything: another process may bind from now on."""
+        volumes = list(self._claim_of)
         for table in (self._by_claim, self._claim_of, self._claims_of):
             table.clear()
+        for volume in volumes:
+            self._on_release(volume)
 
     def _release(self, request: ObjectKey, claim: ObjectUID) -> None:
         assumed, claims = self._by_claim[claim], self._claims_of[request]
@@ -66,5 +83,6 @@ class AssumeCache:
         claims.discard(claim)
         if not assumed.requests:
             del self._by_claim[claim], self._claim_of[assumed.volume]
+            self._on_release(assumed.volume)
         if not claims:
             del self._claims_of[request]

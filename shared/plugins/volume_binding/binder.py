@@ -20,7 +20,6 @@ from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.client import KubeClient
 from shared.kube.errors import Conflict, Forbidden, Invalid, NotFound
 from shared.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, Resource
-from shared.plugins.volume_binding.assume_cache import AssumeCache
 from shared.plugins.volume_binding.rules import (
     BindVolume,
     Bound,
@@ -89,7 +88,7 @@ class VolumeBinder:
         self._client = client
         self._storage = storage
         self._bind_timeout = bind_timeout
-        self.assumed = AssumeCache()
+        self._assumed = storage.assumed
         self._bound_seconds = metrics.histogram(
             "claim_bound_seconds",
             "Time from the write that requests a PVC's volume until the PVC is bound.",
@@ -211,7 +210,7 @@ class VolumeBinder:
             return choices
         for choice in choices:
             if isinstance(choice, BindVolume):
-                self.assumed.assume(request, choice.claim.uid, choice.volume.name)
+                self._assumed.assume(request, choice.claim.uid, choice.volume.name)
                 state.usable.add(choice.volume.name)
         return choices
 
@@ -220,7 +219,7 @@ class VolumeBinder:
 
         A Status reports that a volume which this request had reserved was withdrawn since.
         """
-        claims = [(one.claim, self.assumed.volume_of(one.claim.uid)) for one in unbound]
+        claims = [(one.claim, self._assumed.volume_of(one.claim.uid)) for one in unbound]
         named = [(claim, name) for claim, name in claims if name is not None]
         volumes = await self._storage.volumes([name for _, name in named])
         existing = []
@@ -231,13 +230,13 @@ class VolumeBinder:
                     return withdrawn
                 existing.append(volume)
             unusable = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
-            if unusable and self.assumed.volume_of(claim.uid) == name:
-                self.assumed.withdraw(claim.uid)
+            if unusable and self._assumed.volume_of(claim.uid) == name:
+                self._assumed.withdraw(claim.uid)
         return existing
 
     def _is_taken(self, volume: Volume, claim: PersistentVolumeClaim) -> bool:
-        assumed = self.assumed.volume_of(claim.uid)
-        return self.assumed.is_taken(volume.name, claim.uid) or assumed not in (None, volume.name)
+        assumed = self._assumed.volume_of(claim.uid)
+        return self._assumed.is_taken(volume.name, claim.uid) or assumed not in (None, volume.name)
 
     # --- write ---
 

@@ -83,7 +83,7 @@ class FreeVolumes:
         """Apply one watch event; both objects as returned by ``transform_volume``."""
         if old is not None:
             self._drop(old["volume"])
-        if new is not None:
+        if new is not None and is_free(new["volume"]):
             volume: Volume = new["volume"]
             self._at.setdefault(_index_key(volume), {})[volume.name] = volume
 

@@ -1,6 +1,7 @@
 """Reads of storage objects: cached where the set stays small, live where staleness would be unsafe.
 
-Cached are unbound PVCs (their versions only, to wake waiting requests), free volumes and classes. Bound PVCs and
+Cached are unbound PVCs (their versions only, to wake waiting requests), free volumes, those that requests of this
+process wait for, and classes. Bound PVCs and
 volumes, the majority in any cluster, are read when a pod needs them. An unbound PVC is always read live: a volume
 reserved for a PVC that has been deleted and created again would be reclaimed with its data. That a PVC has become
 bound is taken from the watch event. Decision 56.
@@ -24,6 +25,7 @@ from shared.kube.resources import (
     PERSISTENTVOLUMES,
     STORAGECLASSES,
 )
+from shared.plugins.volume_binding.assume_cache import AssumeCache
 from shared.plugins.volume_binding.bound_claims import BoundClaimCache
 from shared.plugins.volume_binding.matching import FreeVolumes, is_free
 from shared.plugins.volume_binding.volumes import (
@@ -40,12 +42,6 @@ from shared.runtime.shared_read import SharedReads
 
 # Capacities are only a hint in messages: this age is acceptable, and thousands of waits share one list.
 CAPACITIES_TTL_S = 30.0
-
-
-def transform_volume(raw: dict[str, Any]) -> Object | None:
-    """Transform: keep free volumes, drop others."""
-    volume = read_volume(raw)
-    return {"metadata": _identity(raw), "volume": volume} if is_free(volume) else None
 
 
 def transform_class(raw: dict[str, Any]) -> Object:
@@ -65,6 +61,7 @@ class Storage:
         self._volumes: Reflector | None = None
         self.free_volumes = FreeVolumes()
         self.bound_claims = BoundClaimCache(clock.monotonic)
+        self.assumed = AssumeCache(self._discard)
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
@@ -81,6 +78,19 @@ class Storage:
             return None
         return {"metadata": {key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion")}}
 
+    def transform_volume(self, raw: dict[str, Any]) -> Object | None:
+        """Transform: keep free volumes, and those that are being bound for a request."""
+        volume = read_volume(raw)
+        is_kept = is_free(volume) or volume.name in self.assumed
+        return {"metadata": _identity(raw), "volume": volume} if is_kept else None
+
+    def may_end_wait(self, request: ObjectKey, seen: Object) -> bool:
+        """Queueing hint of a volume: while it is being bound as the request has reserved it, only the PVC's event
+        ends the wait.
+        """
+        volume: Volume = seen["volume"]
+        return volume.deleting or not self.assumed.holds(request, volume.claim_uid, volume.name)
+
     def attach_volumes(self, reflector: Reflector) -> None:
         """Use this reflector to determine whether all free volumes have been listed."""
         self._volumes = reflector
@@ -91,9 +101,22 @@ class Storage:
 
     def clear(self) -> None:
         """Remove all requests and cached lists: another process binds from here on."""
+        self.assumed.clear()
         self.bound_claims.clear()
         self._publishes.clear()
         self._capacities.clear()
+
+    def forget(self, request: ObjectKey) -> None:
+        """Remove a request that no longer exists."""
+        self.assumed.forget(request)
+        self.bound_claims.forget(request)
+
+    def _discard(self, name: str) -> None:
+        """Remove a volume from the cache that was kept only for the requests that relied on it."""
+        key = ObjectKey("", name)
+        kept = self._volumes.store.get(key) if self._volumes is not None else None
+        if self._volumes is not None and kept is not None and not is_free(kept["volume"]):
+            self._volumes.discard(key)
 
     # --- reads ---
 

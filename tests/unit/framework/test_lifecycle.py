@@ -176,4 +176,4 @@ async def test_a_start_without_async_names_plugin_and_point() -> None:
 def test_event_sources_that_fail_name_plugin_and_point(act: Callable[[object], object], why: str) -> None:
     kind = type("Author", (Plugin,), {"name": "author", "event_sources": act})
     with pytest.raises(PluginError, match=f"plugin author: {why}"):
-        lifecycle_of(kind(PluginConfig(), Settings())).reflectors(lambda _: None, lambda *_: None)
+        lifecycle_of(kind(PluginConfig(), Settings())).watches(lambda _: None, lambda *_: None)

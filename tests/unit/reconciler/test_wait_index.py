@@ -3,8 +3,8 @@
 import pytest
 
 from reconciler.binding.state import Watched
-from reconciler.binding.waits import Registration, WaitIndex
-from shared.api.meta import ObjectKey, ObjectRef, ObjectUID, ResourceVersion
+from reconciler.binding.waits import Registration, WaitIndex, WaitSource
+from shared.api.meta import Object, ObjectKey, ObjectRef, ObjectUID, ResourceVersion
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.store import Store
 
@@ -20,8 +20,8 @@ def watching(*versions: str) -> tuple[WaitIndex, Store]:
     """A wait index over one store of ConfigMaps that contains ``data`` in the version given, if any."""
     store = Store()
     for version in versions:
-        store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": version}})
-    return WaitIndex({CONFIGMAPS: [store], PODS: []}), store
+        put(store, version)
+    return WaitIndex({CONFIGMAPS: [WaitSource(store)], PODS: []}), store
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,36 @@ def test_the_allowed_kinds_of_waits(shown: list[str], refs: list[ObjectRef], exp
     assert len(index) == (expected is not Registration.STALE)
 
 
-def test_a_lagging_watch_costs_one_pass() -> None:
-    index, _ = watching("7")
+def put(store: Store, version: str) -> None:
+    store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": version}})
+
+
+def test_a_lagging_watch_costs_no_reconcile() -> None:
+    index, store = watching("7")
+    assert index.register(REQUEST, [ref("10")], {}) is Registration.WATCHED
+    put(store, "10")
+    assert not index.waiters_of(CONFIGMAPS, DATA), "the version that was read, or the own write"
+    put(store, "11")
+    assert index.waiters_of(CONFIGMAPS, DATA) == [REQUEST]
+
+
+@pytest.mark.parametrize("version", ["9", ""])
+def test_an_older_version_and_a_deletion_end_a_wait(version: str) -> None:
+    """After a restore of etcd versions start again at a lower one."""
+    index, store = watching("10")
+    index.register(REQUEST, [ref("10")], {})
+    if version:
+        put(store, version)
+    else:
+        store.drop(DATA)
+    assert index.waiters_of(CONFIGMAPS, DATA) == [REQUEST]
+
+
+def test_versions_without_an_order_are_compared_for_equality() -> None:
+    index, _ = watching("a")
     registered: dict[Watched, ResourceVersion] = {}
-    assert index.register(REQUEST, [ref("9")], registered) is Registration.STALE
-    assert index.register(REQUEST, [ref("9")], registered) is Registration.WATCHED
+    assert index.register(REQUEST, [ref("b")], registered) is Registration.STALE
+    assert index.register(REQUEST, [ref("b")], registered) is Registration.WATCHED
 
 
 def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() -> None:
@@ -57,14 +82,36 @@ def test_a_wait_without_a_version_is_registered_and_woken_by_the_next_event() ->
     registered: dict[Watched, ResourceVersion] = {}
     assert index.register(REQUEST, [ref()], registered) is Registration.STALE
     assert index.register(REQUEST, [ref()], registered) is Registration.WATCHED
-    store.put(DATA, {"metadata": {"namespace": "default", "name": "data", "resourceVersion": "8"}})
+    put(store, "8")
     assert index.register(REQUEST, [ref()], registered) is Registration.STALE
 
 
+def test_a_state_that_cannot_end_a_wait_does_not() -> None:
+    store = Store()
+    hinted: list[tuple[ObjectKey, str]] = []
+
+    def may_end_wait(request: ObjectKey, seen: Object) -> bool:
+        hinted.append((request, seen["metadata"]["resourceVersion"]))
+        return request == OTHER
+
+    index = WaitIndex({CONFIGMAPS: [WaitSource(store, may_end_wait)]})
+    put(store, "8")
+    assert index.register(REQUEST, [ref("7")], {}) is Registration.WATCHED, "changed between read and registration"
+    assert index.register(OTHER, [ref("7")], {}) is Registration.STALE
+    assert index.register(OTHER, [ref("8")], {}) is Registration.WATCHED
+    put(store, "9")
+    assert index.waiters_of(CONFIGMAPS, DATA) == [OTHER]
+    store.drop(DATA)
+    assert set(index.waiters_of(CONFIGMAPS, DATA)) == {REQUEST, OTHER}, "a deletion may always end a wait"
+    assert hinted[:2] == [(REQUEST, "8"), (OTHER, "8")]
+    assert sorted(hinted[2:]) == [(OTHER, "9"), (REQUEST, "9")]
+
+
 def test_exactly_the_waits_for_an_object_are_found() -> None:
-    index, _ = watching("7")
+    index, store = watching("7")
     for request in (REQUEST, OTHER):
         index.register(request, [ref("7")], {})
+    put(store, "8")
     assert set(index.waiters_of(CONFIGMAPS, DATA)) == {REQUEST, OTHER}
     assert not index.waiters_of(PODS, DATA), "another resource of that name"
     assert not index.waiters_of(CONFIGMAPS, ObjectKey("default", "else"))
