@@ -49,7 +49,10 @@ def main() -> int:
     reviews = commands.add_parser("reviews", help="CPU time of a review by itself")
     reviews.set_defaults(run=lambda size: bench_reviews(QUICK_REVIEWS if size == "quick" else ReviewSizes()))
     costs = commands.add_parser("costs", help="the CPU time of a drain, by process and function")
-    costs.set_defaults(run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes()))
+    costs.add_argument("--checkout", type=Path, metavar="FOLDER", help="compare with another version of Bowline")
+    costs.set_defaults(
+        run=lambda size: bench_costs(QUICK_COSTS if size == "quick" else CostSizes(), options.checkout)
+    )
     memory = commands.add_parser("memory", help="memory of the reconciler, a part of bind by itself")
     memory.set_defaults(run=lambda size: bench_memory(QUICK if size == "quick" else FULL))
     pending = commands.add_parser("pending", help="memory beside pods that wait for their scheduler, a part of bind")

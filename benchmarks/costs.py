@@ -3,6 +3,8 @@
 On one machine the CPU time of all processes together limits a drain. So beside the rate there is the CPU time per
 bind of each process, in the reconciler's drain and in that of a bare client which does the same writes. The
 reconciler then drains once more under py-spy, which samples its stack many times a second.
+
+With another checkout its reconciler is compared instead: the two take turns, because the machine's speed changes.
 """
 
 import asyncio
@@ -32,18 +34,23 @@ class CostSizes:
 
     pods: int = 2000
     functions: int = 40
+    turns: int = 8  # of each checkout
 
 
-QUICK = CostSizes(pods=300, functions=10)
+QUICK = CostSizes(pods=300, functions=10, turns=1)
+HERE, OTHER = "this checkout", "other checkout"
 
 
-async def bench_costs(sizes: CostSizes) -> Report:
-    """Measure; takes two minutes in full."""
+async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
+    """Measure; takes two minutes in full, with another checkout four."""
     report = Report("What a drain costs, one run on one machine")
     with rig(NODES) as stage:
         servers = stage.servers
         async with await stage.client() as client, await stage.bare() as bare:
             await warm_up(client, bare)
+            if checkout is not None:
+                await _compare(stage, client, checkout, sizes, report)
+                return report
             for events in (False, True):
                 word = "with events" if events else "without events"
                 await _bare_cost(client, bare, servers, events, (report, f"bare client, {word}", sizes.pods))
@@ -76,6 +83,24 @@ async def _our_cost(
         drained = await drain(process, pods, began=lambda: cpu_s(processes))
         _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(processes), drained.counted))
     await clear(client)
+
+
+async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSizes, report: Report) -> None:
+    for turn in range(2 * sizes.turns):
+        # A, B, B, A: neither is always the first of its pair.
+        name, folder = (OTHER, checkout) if turn % 4 in (0, 3) else (HERE, None)
+        await make(client, "drain", sizes.pods, NODES)
+        with stage.reconciler(SPOKEN, checkout=folder) as process:
+            processes = {"reconciler": process.pid, **stage.servers}
+            drained = await drain(process, sizes.pods, began=lambda: cpu_s(processes))  # noqa: B023 - called at once
+            costs = _per_bind(drained.began, cpu_s(processes), drained.counted)
+        other = name if name == HERE else ""
+        report.add(Figure(f"{name}: rate", "binds/s", (drained.rate,), f"{OTHER}: rate" if other else ""))
+        cost = f"{OTHER}: CPU of reconciler" if other else ""
+        wanted = "<= 1.03" if other else ""
+        report.add(Figure(f"{name}: CPU of reconciler", "ms/bind", (costs["reconciler"],), cost, wanted))
+        report.add(Figure(f"{name}: CPU of all", "ms/bind", (sum(costs.values()),)))
+        await clear(client)
 
 
 async def _spied(stage: Rig, pods: int) -> stacks.Stacks:

@@ -45,11 +45,17 @@ class Rig:
         return KubeClient(await load_access(self._account), ClientOptions(name="bench"))
 
     @contextmanager
-    def reconciler(self, values: Mapping[str, object] | None = None, in_pod: bool = False) -> Iterator[LocalProcess]:
-        """Run the chart's reconciler with these values until the block ends; ``in_pod``: as in a pod."""
+    def reconciler(
+        self, values: Mapping[str, object] | None = None, in_pod: bool = False, checkout: Path | None = None
+    ) -> Iterator[LocalProcess]:
+        """Run the chart's reconciler with these values until the block ends.
+
+        ``in_pod``: as in a pod; ``checkout``: with the code of another checkout.
+        """
         self._pair.upgrade({"config.plugins": [], **(values or {})})
         _without_admission(self.cluster)
-        process = self._pair.launch_reconciler(WorkloadOptions(in_pod=in_pod))
+        env = {"PYTHONPATH": str(checkout), "PYTHONSAFEPATH": "1"} if checkout is not None else {}
+        process = self._pair.launch_reconciler(WorkloadOptions(in_pod=in_pod, env=env))
         try:
             yield process
         finally:
