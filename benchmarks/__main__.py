@@ -14,10 +14,10 @@ from benchmarks.claims import ClaimSizes, bench_claims
 from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
 from benchmarks.isolation import IsolationSizes, bench_isolation
-from benchmarks.judging import QUICK as QUICK_REVIEWS
-from benchmarks.judging import ReviewSizes, bench_reviews
 from benchmarks.many_claims import ManySizes, bench_many_claims
 from benchmarks.report import Report, as_json, as_text
+from benchmarks.review_cpu import QUICK as QUICK_REVIEWS
+from benchmarks.review_cpu import ReviewSizes, bench_reviews
 from benchmarks.volumes import VolumeSizes, bench_volumes
 from benchmarks.waiting import WaitingSizes, bench_waiting
 from benchmarks.webhooks import QUICK_WEBHOOKS, WebhookSizes, bench_webhooks

@@ -92,7 +92,7 @@ async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSi
         await make(client, "drain", sizes.pods, NODES)
         with stage.reconciler(SPOKEN, checkout=folder) as process:
             processes = {"reconciler": process.pid, **stage.servers}
-            drained = await drain(process, sizes.pods, began=lambda: cpu_s(processes))  # noqa: B023 - called at once
+            drained = await drain(process, sizes.pods, began=lambda: cpu_s(processes))  # noqa: B023 - called in this turn
             costs = _per_bind(drained.began, cpu_s(processes), drained.counted)
         other = name if name == HERE else ""
         report.add(Figure(f"{name}: rate", "binds/s", (drained.rate,), f"{OTHER}: rate" if other else ""))

@@ -32,7 +32,7 @@ EXIT_ALLOWED, EXIT_REFUSED, EXIT_USAGE = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class LintResult:
-    """The verdict on one object. ``judged`` is false for kinds that Bowline does not check."""
+    """The verdict on one object. ``reviewed`` is false for kinds that Bowline does not check."""
 
     file: str
     kind: str

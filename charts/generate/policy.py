@@ -102,7 +102,7 @@ def policy_rules() -> tuple[PolicyRule, ...]:
     well_formed = _matches(fraction, f"^(?:{rules.FRACTION_GRAMMAR})$")
     number = f"double({_value(fraction)})"
     in_range = f"!{_matches(fraction, _HUGE_EXPONENT)} && {number} > 0.0 && {number} < 1.0"
-    judged = f"size({_value(fraction)}) <= {LONGEST_FRACTION}"
+    is_short = f"size({_value(fraction)}) <= {LONGEST_FRACTION}"
     prefix = names.RESOURCE_DEVICE_CLASS_PREFIX
     is_gpu_class = f"r.startsWith({_cel(prefix)}) && r.substring({len(prefix)}) in variables.gpuDeviceClasses"
     shares, alone, key = "variables.shareKey != ''", "variables.shareKey == ''", "variables.shareKey"
@@ -111,7 +111,7 @@ def policy_rules() -> tuple[PolicyRule, ...]:
         ("fraction-format", f"{_has(fraction)} && !{well_formed}", fraction, rules.FRACTION_FORMAT),
         (
             "fraction-range",
-            f"{_has(fraction)} && {well_formed} && {judged} && !({in_range})",
+            f"{_has(fraction)} && {well_formed} && {is_short} && !({in_range})",
             fraction,
             rules.FRACTION_RANGE,
         ),

@@ -276,7 +276,7 @@ class AdmissionChain:
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be judged is refused
+        except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
             self._on_error(plugin.name, point, error)
             message = (
                 f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "

@@ -27,7 +27,7 @@ DEADLINE_S = 60.0
 
 
 @dataclass(slots=True)
-class Judge:
+class Policies:
     """Sends requests as a user and returns the policies' denials."""
 
     cluster: Cluster
@@ -62,19 +62,19 @@ class Judge:
 
 
 @contextmanager
-def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Judge]:
+def installed(cluster: Cluster, rendered: Rendered) -> Iterator[Policies]:
     """Install accounts, roles and policies, in force inside the block."""
     # A release of another test leaves the namespace for restricted pods only; here policies decide.
     namespace = RESERVATIONS.rpartition("/")[0]
     cluster.api.patch(namespace, {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": None}}})
     text = yaml.safe_dump_all(rendered.of_kind(*KINDS))
     cluster.kubectl("apply", "--server-side", "--validate=strict", "-f", "-", input=text)
-    judge = Judge(cluster)
+    policies = Policies(cluster)
     try:
-        _until_in_force(judge, rendered)
-        yield judge
+        _until_in_force(policies, rendered)
+        yield policies
     finally:
-        judge.close()
+        policies.close()
         cluster.kubectl("delete", "-f", "-", input=text)
 
 
@@ -85,16 +85,16 @@ def remove(api: ApiClient, path: str) -> None:
         api.patch(path, {"metadata": {"finalizers": None}})
 
 
-def _until_in_force(judge: Judge, rendered: Rendered) -> None:
+def _until_in_force(policies: Policies, rendered: Rendered) -> None:
     """The API server watches policies; one that is in force denies its probe."""
-    reconciler, agent = judge.as_user(RECONCILER), judge.as_user(AGENT)
+    reconciler, agent = policies.as_user(RECONCILER), policies.as_user(AGENT)
     share = {"metadata": {"name": "probe", "labels": {names.LABEL_GPU_SHARING: "true"}}}
     core, claims = "/api/v1/namespaces/default", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-    judge.cluster.api.post(f"{core}/pods", _pod("probe"))
-    judge.cluster.api.post(f"{core}/persistentvolumeclaims", _volume_claim())
-    judge.cluster.api.post("/api/v1/persistentvolumes", _volume())
+    policies.cluster.api.post(f"{core}/pods", _pod("probe"))
+    policies.cluster.api.post(f"{core}/persistentvolumeclaims", _volume_claim())
+    policies.cluster.api.post("/api/v1/persistentvolumes", _volume())
     other = {"metadata": {"labels": {"x": "y"}}}
-    user = judge.as_user("probe")
+    user = policies.as_user("probe")
     probes: dict[str, tuple[ApiClient, str, str, Any]] = {
         "devices": (user, "POST", f"{core}/pods{DRY}", _pod("x", labels={names.LABEL_GPU_GROUP: "g"})),
         "share-configmaps": (user, "POST", f"{core}/configmaps{DRY}", share),
@@ -106,28 +106,30 @@ def _until_in_force(judge: Judge, rendered: Rendered) -> None:
         "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", other),
         "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", other),
     }
-    judge.cluster.api.post(RESERVATIONS, _pod("probe"))
+    policies.cluster.api.post(RESERVATIONS, _pod("probe"))
     rights = [("probe", "edit", "default")]
     for who, role, where in rights:
-        judge.cluster.kubectl("create", "rolebinding", who, f"--clusterrole={role}", f"--user={who}", f"-n={where}")
+        policies.cluster.kubectl(
+            "create", "rolebinding", who, f"--clusterrole={role}", f"--user={who}", f"-n={where}"
+        )
     try:
         present = {policy["metadata"]["name"].removeprefix("bowline-") for policy in rendered.of_kind(POLICY)}
         deadline = time.monotonic() + DEADLINE_S
         for name in sorted(present & set(probes)):
-            while not _is_denied(judge, *probes[name]):
+            while not _is_denied(policies, *probes[name]):
                 assert time.monotonic() < deadline, f"policy {name} is not in force"
                 time.sleep(0.05)
     finally:
         for path in (f"{core}/pods", RESERVATIONS, f"{core}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
-            remove(judge.cluster.api, f"{path}/probe")
+            remove(policies.cluster.api, f"{path}/probe")
         for who, _, where in rights:
-            judge.cluster.kubectl("delete", "rolebinding", who, f"-n={where}")
+            policies.cluster.kubectl("delete", "rolebinding", who, f"-n={where}")
 
 
-def _is_denied(judge: Judge, client: ApiClient, method: str, path: str, body: Any) -> bool:
+def _is_denied(policies: Policies, client: ApiClient, method: str, path: str, body: Any) -> bool:
     """Return whether a policy denies the request; False also while the user's rights are not in force yet."""
     try:
-        return bool(judge.denial(client, method, path, body))
+        return bool(policies.denial(client, method, path, body))
     except AssertionError as error:
         if "is forbidden: User" not in str(error):
             raise

@@ -10,7 +10,7 @@ import pytest
 
 from localcluster.cluster import Cluster
 from shared.api import names
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Judge, installed, remove
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
@@ -93,7 +93,7 @@ STORED = [
 
 
 @pytest.fixture(scope="module")
-def judge(chart: Chart, chart_cluster: Cluster) -> Iterator[Judge]:
+def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force over one object of each kind."""
     api = chart_cluster.api
     with installed(chart_cluster, chart.render(VALUES)) as made:
@@ -105,9 +105,9 @@ def judge(chart: Chart, chart_cluster: Cluster) -> Iterator[Judge]:
 
 
 @pytest.fixture
-def own_uid(judge: Judge) -> str:
+def own_uid(policies: Policies) -> str:
     """The UID of the reservation pod that the agent's token was issued to."""
-    return str(judge.cluster.api.get(f"{RESERVATIONS}/own")["metadata"]["uid"])
+    return str(policies.cluster.api.get(f"{RESERVATIONS}/own")["metadata"]["uid"])
 
 
 POD, STATUS = f"{CORE}/pods/share", f"{CORE}/pods/share/status"
@@ -220,13 +220,15 @@ RECONCILER_MAY_NOT = [
 
 
 @pytest.mark.parametrize(("method", "path", "body"), RECONCILER_MAY)
-def test_the_reconciler_may(judge: Judge, method: str, path: str, body: Any) -> None:
-    assert judge.denial(judge.as_user(RECONCILER), method, path + DRY, body) == ""
+def test_the_reconciler_may(policies: Policies, method: str, path: str, body: Any) -> None:
+    assert policies.denial(policies.as_user(RECONCILER), method, path + DRY, body) == ""
 
 
 @pytest.mark.parametrize(("method", "path", "body", "named"), RECONCILER_MAY_NOT)
-def test_a_stolen_token_of_the_reconciler_cannot(judge: Judge, method: str, path: str, body: Any, named: str) -> None:
-    denial = judge.denial(judge.as_user(RECONCILER), method, path + DRY, body)
+def test_a_stolen_token_of_the_reconciler_cannot(
+    policies: Policies, method: str, path: str, body: Any, named: str
+) -> None:
+    denial = policies.denial(policies.as_user(RECONCILER), method, path + DRY, body)
     assert "the reconciler" in denial, "the request was allowed"
     assert named in denial
 
@@ -242,16 +244,16 @@ AGENT_MAY_NOT = [
 ]
 
 
-def test_an_agent_can_report_the_device_of_its_own_pod(judge: Judge, own_uid: str) -> None:
-    assert judge.denial(judge.as_user(AGENT, own_uid), "PATCH", OWN + DRY, DEVICE) == ""
+def test_an_agent_can_report_the_device_of_its_own_pod(policies: Policies, own_uid: str) -> None:
+    assert policies.denial(policies.as_user(AGENT, own_uid), "PATCH", OWN + DRY, DEVICE) == ""
 
 
 @pytest.mark.parametrize(("path", "body", "named"), AGENT_MAY_NOT)
-def test_an_agent_cannot_change(judge: Judge, own_uid: str, path: str, body: Any, named: str) -> None:
-    denial = judge.denial(judge.as_user(AGENT, own_uid), "PATCH", path + DRY, body)
+def test_an_agent_cannot_change(policies: Policies, own_uid: str, path: str, body: Any, named: str) -> None:
+    denial = policies.denial(policies.as_user(AGENT, own_uid), "PATCH", path + DRY, body)
     assert denial, "the request was allowed"
     assert named in denial
 
 
-def test_an_agents_token_without_a_pod_has_no_rights(judge: Judge) -> None:
-    assert "issued to that pod" in judge.denial(judge.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)
+def test_an_agents_token_without_a_pod_has_no_rights(policies: Policies) -> None:
+    assert "issued to that pod" in policies.denial(policies.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)

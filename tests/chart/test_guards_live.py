@@ -7,7 +7,7 @@ import pytest
 
 from localcluster.cluster import Cluster
 from shared.api import names
-from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Judge, installed, remove
+from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
 
 CORE = "/api/v1/namespaces/default"
@@ -29,7 +29,7 @@ def share_map(name: str, **metadata: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def judge(chart: Chart, chart_cluster: Cluster) -> Iterator[Judge]:
+def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force, with a sharing pod, its ConfigMap and its reservation."""
     api = chart_cluster.api
     rules = ["--verb=get,create,update,patch,delete", "--resource=pods,pods/status,configmaps"]
@@ -111,14 +111,14 @@ ALLOWED = [
 
 @pytest.mark.parametrize(("user", "method", "path", "body", "named"), DENIED)
 def test_objects_that_hold_a_device_cannot_be_changed_by(
-    judge: Judge, user: str, method: str, path: str, body: Any, named: str
+    policies: Policies, user: str, method: str, path: str, body: Any, named: str
 ) -> None:
-    denial = judge.denial(judge.as_user(user), method, path + DRY, body)
+    denial = policies.denial(policies.as_user(user), method, path + DRY, body)
     assert "only" in denial, "the request was allowed"
     assert named in denial
 
 
 @pytest.mark.parametrize(("user", "method", "path", "body"), ALLOWED)
-def test_the_guards_allow(judge: Judge, user: str, method: str, path: str, body: Any) -> None:
-    client = judge.as_user(user) if user else judge.cluster.api
-    assert judge.denial(client, method, path + DRY, body) == ""
+def test_the_guards_allow(policies: Policies, user: str, method: str, path: str, body: Any) -> None:
+    client = policies.as_user(user) if user else policies.cluster.api
+    assert policies.denial(client, method, path + DRY, body) == ""

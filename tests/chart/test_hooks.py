@@ -145,9 +145,9 @@ def test_mirror_pods_and_the_default_scheduler_are_named_as_in_the_code(rendered
 
 
 def test_controllers_whose_objects_pass_are_the_validated_kinds(rendered: Rendered) -> None:
-    (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-judged-kind"])
-    judged = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
-    assert set(kinds) == judged | {"v1/Pod"}
+    (kinds,) = lists_in(expressions(rendered)["validating", "workloads", "not-controlled-by-a-validated-kind"])
+    expected = {f"{kind.group}/v1/{kind.kind}" if kind.group else f"v1/{kind.kind}" for kind in BUILT_IN}
+    assert set(kinds) == expected | {"v1/Pod"}
 
 
 # --- kinds of other projects ---
@@ -169,7 +169,7 @@ def test_a_ready_kind_gets_a_hook_of_its_own(chart: Chart, ready: Workload) -> N
     # Objects created by such an object are not validated again by a hook of workloads.
     for hook_name in ("workloads", name):
         clause = f"(o.kind == '{ready.kind}' && o.apiVersion.startsWith('{ready.group}/'))"
-        assert clause in found["validating", hook_name, "not-controlled-by-a-judged-kind"]
+        assert clause in found["validating", hook_name, "not-controlled-by-a-validated-kind"]
 
 
 OWN = {"group": "a.b", "kind": "Own", "resource": "owns", "templates": ["spec.x[*].t"]}

@@ -89,8 +89,8 @@ def expected(body: Any, settings: Policy) -> str | None:
     """Return the expected denial, from the errors of the Python rules."""
     text = {f"gpu_request/{rule.name}": rule.text for rule in policy_rules()}
     fraction = body["metadata"].get("annotations", {}).get(names.GPU_FRACTION, "")
-    not_judged = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
-    faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != not_judged]
+    unchecked = "gpu_request/fraction-range" if len(fraction) > LONGEST_FRACTION else None
+    faults = [fault for fault in request_errors(body, settings) if not fault.is_warning and fault.rule != unchecked]
     messages = [f"{fault.path}: {format_value(fault.value)}: {text[fault.rule]}" for fault in faults]
     if len(messages) > 1:
         return f"422: {len(messages)} errors: {'; '.join(messages)}"

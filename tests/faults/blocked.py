@@ -57,16 +57,16 @@ class BlockedNamespace:
         return [
             request["metadata"]["name"]
             for request in listed(self.api, REQUESTS)
-            if judge(request) == "not ended" or request["metadata"].get("finalizers")
+            if classified(request) == "not ended" or request["metadata"].get("finalizers")
         ]
 
     def examine(self) -> list[str]:
         """Return the outcome of each request; a pod with a node counts as bound in spite of its webhook."""
         bound = [one["metadata"]["name"] for one in listed(self.api, _PODS) if one["spec"].get("nodeName")]
-        return [judge(request) for request in listed(self.api, REQUESTS)] + ["UNTRUE bound" for _ in bound]
+        return [classified(request) for request in listed(self.api, REQUESTS)] + ["UNTRUE bound" for _ in bound]
 
 
-def judge(request: dict[str, Any]) -> str:
+def classified(request: dict[str, Any]) -> str:
     """Return the outcome of a request of the namespace, or what is untrue in it."""
     status = request.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):

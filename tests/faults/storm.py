@@ -77,7 +77,7 @@ def unfinished(api: Administrator, *, waiting: bool) -> list[str]:
     ]
 
 
-def judge(
+def classified(
     request: Mapping[str, Any], asked: Asked, deleted_nodes: set[str], pods: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return the end of a request: Succeeded, its reason, or what is untrue about it."""
@@ -109,7 +109,7 @@ def examine(world: World, truth: TruthObserver) -> Counter[str]:
     table: Counter[str] = Counter()
     for request in listed(api, REQUESTS):
         asked = world.asked[request["metadata"]["uid"]]
-        table[judge(request, asked, world.deleted_nodes, pods)] += 1
+        table[classified(request, asked, world.deleted_nodes, pods)] += 1
         table["leftover finalizers"] += bool(request["metadata"].get("finalizers"))
     bound = truth.bound()
     for effect in listed(api, EFFECTS, f"labelSelector={OWNER}"):

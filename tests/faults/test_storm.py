@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.storm import judge
+from tests.faults.storm import classified
 from tests.faults.world import Asked, Wait
 
 ASKED = Asked("uid", "node-a")
@@ -57,4 +57,4 @@ def failed(reason: str, attempts: int = 0) -> dict[str, Any]:
 def test_the_end_of_a_request_is_checked(
     status: dict[str, Any], asked: Asked, found: dict[str, Any], verdict: str
 ) -> None:
-    assert judge({"spec": {"podName": "p"}, "status": status}, asked, {"deleted"}, found) == verdict
+    assert classified({"spec": {"podName": "p"}, "status": status}, asked, {"deleted"}, found) == verdict

@@ -47,7 +47,7 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 _WATCH_S = 1
 _HISTORY_S = 30.0
 # A claim about a deleted pod waits for the watch of pods; the other threads continue meanwhile.
-_JUDGES = 4
+_CHECKERS = 4
 
 # The remaining effects of a request, by its namespace and UID; for RolledBack.
 Leftovers = Callable[[ApiClient, str, str], list[str]]
@@ -81,7 +81,7 @@ class TruthObserver:
         self._cluster = cluster
         self._leftovers = leftovers
         self._history: dict[str, Sighting] = {}
-        self._judged: set[AnyClaim] = set()
+        self._checked: set[AnyClaim] = set()
         self._false: list[str] = []
         self._stop = threading.Event()
         self._lock = threading.Lock()
@@ -93,13 +93,14 @@ class TruthObserver:
             threading.Thread(target=self._follow, args=(path, claims, ready), name=f"truth of {path}", daemon=True)
             for (path, claims), ready in zip(sources.items(), self._ready, strict=True)
         ]
-        self._judges = [
-            threading.Thread(target=self._judge_all, name=f"judge {number}", daemon=True) for number in range(_JUDGES)
+        self._checkers = [
+            threading.Thread(target=self._check_all, name=f"checker {number}", daemon=True)
+            for number in range(_CHECKERS)
         ]
 
     def __enter__(self) -> "TruthObserver":
-        for judge in self._judges:
-            judge.start()
+        for checker in self._checkers:
+            checker.start()
         for thread, ready in zip(self._followers, self._ready, strict=True):
             thread.start()
             assert ready.wait(_HISTORY_S), f"{thread.name} did not start"
@@ -111,10 +112,10 @@ class TruthObserver:
         self._stop.set()
         for thread in self._followers:
             thread.join()
-        for _ in self._judges:
+        for _ in self._checkers:
             self._statements.put(None)
-        for judge in self._judges:
-            judge.join()
+        for checker in self._checkers:
+            checker.join()
         if error is None:
             self.check()
 
@@ -136,7 +137,7 @@ class TruthObserver:
                 version = found["metadata"]["resourceVersion"]
                 for item in found["items"]:
                     self._note(path, item, deleted=False)
-                    self._judged.update(claims(item))
+                    self._checked.update(claims(item))
                 ready.set()
                 while not self._stop.is_set():
                     for event in self._watch(path, version):
@@ -162,9 +163,9 @@ class TruthObserver:
     def _take(self, path: str, item: dict[str, Any], claims: ClaimsOf, *, deleted: bool) -> None:
         self._note(path, item, deleted=deleted)
         # Each object's claims come from one watch, so that no two threads process the same one.
-        new = [claim for claim in claims(item) if claim not in self._judged]
+        new = [claim for claim in claims(item) if claim not in self._checked]
         if new:
-            self._judged.update(new)
+            self._checked.update(new)
             self._statements.put(Statement(new, time.monotonic()))
 
     def _watch(self, path: str, version: str) -> Iterator[dict[str, Any]]:
@@ -186,7 +187,7 @@ class TruthObserver:
 
     # --- checking ---
 
-    def _judge_all(self) -> None:
+    def _check_all(self) -> None:
         api = administrator(self._cluster)
         try:
             while (statement := self._statements.get()) is not None:
@@ -196,7 +197,7 @@ class TruthObserver:
                     self.checked.update(claim.kind for claim in statement.claims)
                     self.slowest_s = max(self.slowest_s, time.monotonic() - statement.seen_at)
         except Exception as error:  # noqa: BLE001 - an unchecked claim must not count as true
-            self._false.append(f"a judge has failed: {error!r}")
+            self._false.append(f"a checker has failed: {error!r}")
         finally:
             api.close()
 

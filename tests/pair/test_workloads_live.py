@@ -50,7 +50,7 @@ def template(**annotations: str) -> dict[str, Any]:
 GOOD, BAD, WORSE = template(), template(gpu_fraction="2"), template(gpu_memory="much", gpu_fraction_num_devices="0")
 
 
-def judged(live: Live) -> int:
+def reviewed(live: Live) -> int:
     """Return the number of workloads that the webhook has validated."""
     assert live.pair.webhook is not None
     _, text = live.pair.webhook.get("/metrics")
@@ -121,7 +121,7 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
     live.create(pod("owner"))
     # Objects that a controller creates are not validated: so an invalid one is stored, like one from before.
     live.create(job_set("w", BAD, GOOD, ownerReferences=owned(live, kind="Pod", name="owner")))
-    before = judged(live)
+    before = reviewed(live)
     for change in (
         '{"metadata": {"ownerReferences": null}}',
         '{"metadata": {"labels": {"a": "b"}, "finalizers": ["test.bowline.dev/keep"]}}',
@@ -130,11 +130,11 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
         live.kubectl("patch", "jobset", "w", "--type=merge", f"-p={change}")
     scale = '[{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 7}]'
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={scale}")
-    assert judged(live) == before, "none of these changes a template"
+    assert reviewed(live) == before, "none of these changes a template"
     image = '[{"op": "replace", "path": "%s/spec/containers/0/image", "value": "other:1"}]'
     place = "/spec/replicatedJobs/%d/template/spec/template"
     live.kubectl("patch", "jobset", "w", "--type=json", f"-p={image % (place % 1)}")
-    assert judged(live) == before + 1, "the valid template is validated, the unchanged invalid one is not"
+    assert reviewed(live) == before + 1, "the valid template is validated, the unchanged invalid one is not"
     error = denial(live, "patch", "jobset", "w", "--type=json", f"-p={image % (place % 0)}")
     assert f"spec.replicatedJobs[0].template.spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
     moved = '[{"op": "move", "from": "/spec/replicatedJobs/0", "path": "/spec/replicatedJobs/1"}]'
@@ -146,11 +146,11 @@ def test_an_old_invalid_workload_can_be_scaled_and_only_new_errors_deny(live: Li
 
 def test_the_jobs_of_a_validated_job_set_are_not_validated_again(live: Live) -> None:
     live.create(job_set("w", GOOD))
-    before = judged(live)
+    before = reviewed(live)
     # Suspended: the Job controller must not create pods for it.
     bad: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": BAD}}
     live.create({**bad, "metadata": {"name": "of-set", "ownerReferences": owned(live, kind="JobSet", name="w")}})
-    assert judged(live) == before
+    assert reviewed(live) == before
     error = denial(live, "create", "-f", "-", raw={**bad, "metadata": {"name": "alone"}})
     assert f"spec.template.metadata.annotations[{names.GPU_FRACTION}]" in error
 

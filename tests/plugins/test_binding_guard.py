@@ -49,7 +49,7 @@ def test_a_listed_client_may_bind(guarded: Live) -> None:
     guarded.phase("pod", "Succeeded")
 
 
-def judged(live: Live) -> float:
+def reviewed(live: Live) -> float:
     """The number of Bindings that the webhook has reviewed."""
     assert live.pair.webhook is not None
     _, text = live.pair.webhook.get("/metrics")
@@ -58,14 +58,14 @@ def judged(live: Live) -> float:
 
 
 def test_the_reconcilers_bindings_and_pods_without_a_request_are_not_guarded(guarded: Live) -> None:
-    before = judged(guarded)
+    before = reviewed(guarded)
     guarded.create_pod("ours")
     guarded.request_bind("ours")
     guarded.phase("ours", "Succeeded")
-    assert judged(guarded) == before
+    assert reviewed(guarded) == before
     guarded.create_pod("theirs")
     assert bind(guarded, "theirs", "eve").returncode == 0
-    assert judged(guarded) == before + 1
+    assert reviewed(guarded) == before + 1
 
 
 def test_a_withdrawn_request_guards_no_longer(guarded: Live) -> None:

@@ -38,7 +38,7 @@ has({{ . }}.metadata.annotations) && {{ include "bowline.ownedAnnotations" . }}.
 {{- end }}
 
 {{/*
-Whether no controller made the object from a template that was judged: refusing the ReplicaSet of a Deployment would
+Whether no controller made the object from a template that was validated: denying the ReplicaSet of a Deployment would
 wedge its rollout. Of a configured kind every version counts. The last of the list makes workloads in other projects.
 */}}
 {{- define "bowline.cel.notControlled" -}}

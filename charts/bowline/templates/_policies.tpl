@@ -20,7 +20,7 @@ accounts cost one comparison.
 {{- end }}
 
 {{/*
-The same for what judges users' objects: another release does so for one without a webhook, and twice would be once too
+The same for what validates users' objects: another release does so for one without a webhook, and twice would be once too
 often, since each release trusts its own reconciler.
 */}}
 {{- define "bowline.usersAdmission" -}}

@@ -7,7 +7,7 @@ whatever rules were added since, or its finalizers could not be removed.
 - Annotations are validated as text, with an explicit grammar: ``int()`` and ``float()`` accept signs, spaces,
   underscores, ``inf`` and digits of other scripts. A fraction is valid if existing schedulers can parse it: as a
   64-bit float and as a Kubernetes quantity.
-- Resources are never judged more strictly than by the API server, which denies the same after the webhook; checking
+- Resources are never checked more strictly than by the API server, which denies the same after the webhook; checking
   here reports all errors together, also offline. It copies limits to absent requests, so a request that equals its
   limit is not checked again.
 

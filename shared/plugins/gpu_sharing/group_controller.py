@@ -39,7 +39,7 @@ from shared.plugins.gpu_sharing.reservation import (
     Reservation,
     ReservationState,
     User,
-    judge_claim,
+    check_reservations,
     overdue,
     unreported,
     unused,
@@ -205,7 +205,7 @@ class GroupController:
         return again
 
     async def _answer(self, claim: DeviceRequest, seen: list[Reservation]) -> ReservationState:
-        verdict = judge_claim(claim, seen, self._timed_out.get(claim.group, {}))
+        verdict = check_reservations(claim, seen, self._timed_out.get(claim.group, {}))
         match verdict:
             case Held() | Pending():
                 return verdict

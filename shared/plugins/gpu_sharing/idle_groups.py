@@ -35,14 +35,14 @@ class IdleGroups:
         if new is not None:
             self._reserved.setdefault(group_of(new), set()).add(new["metadata"]["name"])
             self._misplaced[group_of(new)] += bool(new["misplaced"])
-        self._judge({group_of(seen) for seen in (old, new) if seen is not None})
+        self._update({group_of(seen) for seen in (old, new) if seen is not None})
 
     def user_changed(self, old: Object | None, new: Object | None) -> None:
         """Apply an event of a sharing pod; both as returned by ``transform_user``."""
         before, now = groups_of(old), groups_of(new)
         self._users.subtract(before)
         self._users.update(now)
-        self._judge(before | now)
+        self._update(before | now)
 
     def has_users(self, group: str) -> bool:
         """Return whether the watch shows a pod that uses the group's device."""
@@ -54,7 +54,7 @@ class IdleGroups:
             group for group in self._idle if any(may_be_on(node, group, name) for name in self._reserved[group])
         )
 
-    def _judge(self, groups: Collection[str]) -> None:
+    def _update(self, groups: Collection[str]) -> None:
         for group in groups:
             if self._users[group] <= 0:
                 del self._users[group]

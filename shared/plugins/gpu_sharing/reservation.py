@@ -160,7 +160,9 @@ def view_reservation(pod: Object) -> Reservation:
     )
 
 
-def judge_claim(claim: DeviceRequest, seen: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]) -> Verdict:
+def check_reservations(
+    claim: DeviceRequest, seen: Sequence[Reservation], timed_out: Mapping[ObjectUID, str]
+) -> Verdict:
     """Return the verdict on a claim, from all reservation pods of its group and the reasons why some were deleted.
 
     If several hold a device of the group on the node, the one with the deterministic name takes precedence.

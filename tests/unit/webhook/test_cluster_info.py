@@ -60,21 +60,25 @@ def test_only_a_nodes_identity_and_two_labels_are_cached() -> None:
     assert transform_node({"metadata": dict(kept)}) == {"metadata": kept | {"labels": {}}}
 
 
-class Judges(Plugin):
+class Validates(Plugin):
     """Validates bindings and ephemeral containers with the cluster information."""
 
-    name = "judges"
+    name = "validates"
 
     def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
         if pod in info.pods_with_bindrequest:
-            yield FieldError("judges/binding", "", None, f"{info.user} may not bind {pod}")
+            yield FieldError("validates/binding", "", None, f"{info.user} may not bind {pod}")
 
     def mutate_ephemeral_containers(self, pod: MutablePod, old: Object, info: AdmissionInfo) -> None:
         pod.set("yes", "metadata", "labels", "marked")
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         yield FieldError(
-            "judges/final" if info.is_validating_webhook else "judges/first", "", None, "is odd", is_warning=True
+            "validates/final" if info.is_validating_webhook else "validates/first",
+            "",
+            None,
+            "is odd",
+            is_warning=True,
         )
 
 
@@ -84,7 +88,7 @@ class Judges(Plugin):
         pytest.param(False, [], EnabledSources(False, False), id="no plugin needs any"),
         pytest.param(True, [], EnabledSources(True, False), id="the options enable the inventory"),
         pytest.param(
-            False, [Judges], EnabledSources(False, True), id="a plugin that validates bindings needs the requests"
+            False, [Validates], EnabledSources(False, True), id="a plugin that validates bindings needs the requests"
         ),
     ],
 )
@@ -158,8 +162,8 @@ def answered(hook: Hook, document: Any, chain: AdmissionChain, facts: ClusterInf
     return response
 
 
-def judging() -> AdmissionChain:
-    return AdmissionChain([Judges(PluginConfig(), Settings())], Settings())
+def validating_chain() -> AdmissionChain:
+    return AdmissionChain([Validates(PluginConfig(), Settings())], Settings())
 
 
 BINDING = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
@@ -179,7 +183,7 @@ KNOWN = ClusterInfo(requested={ObjectKey("team", "p")})
 def test_a_binding_is_validated_with_the_cluster_information(
     document: Any, facts: ClusterInfo, allowed: bool
 ) -> None:
-    response = answered(Hook.VALIDATE_BINDINGS, document, judging(), facts)
+    response = answered(Hook.VALIDATE_BINDINGS, document, validating_chain(), facts)
     assert response["allowed"] is allowed
     if not allowed:
         assert response["status"]["message"] == "alice may not bind team/p"
@@ -188,18 +192,18 @@ def test_a_binding_is_validated_with_the_cluster_information(
 @pytest.mark.parametrize(
     ("hook", "subresource", "rule"),
     [
-        pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "judges/first", id="mutating"),
-        pytest.param(Hook.VALIDATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "judges/final", id="validating"),
+        pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "validates/first", id="mutating"),
+        pytest.param(Hook.VALIDATE_EPHEMERAL_CONTAINERS, "ephemeralcontainers", "validates/final", id="validating"),
         pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "status", None, id="another subresource"),
         pytest.param(Hook.MUTATE_EPHEMERAL_CONTAINERS, "", "review/kind", id="the pod itself"),
         pytest.param(Hook.VALIDATE_PODS, "ephemeralcontainers", None, id="at the hook of pods"),
     ],
 )
 def test_ephemeral_containers_have_hooks_of_their_own(hook: Hook, subresource: str, rule: str | None) -> None:
-    response = answered(hook, review(pod(), pod(), subResource=subresource), judging())
+    response = answered(hook, review(pod(), pod(), subResource=subresource), validating_chain())
     assert response["allowed"]
     assert (response.get("auditAnnotations") or {}).get("rules") == rule
-    assert ("patch" in response) is (rule == "judges/first")
+    assert ("patch" in response) is (rule == "validates/first")
 
 
 class Fails(Plugin):

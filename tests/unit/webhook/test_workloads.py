@@ -43,7 +43,7 @@ def verdict(raw: Any, old: Any = None, kind: str = "Deployment", settings: Setti
     return review_workload(chain, chain.workloads[GROUPS[kind], kind], raw, old, info)
 
 
-def judged(raw: Any, old: Any = None, kind: str = "Deployment") -> list[str]:
+def error_paths(raw: Any, old: Any = None, kind: str = "Deployment") -> list[str]:
     return [fault.path for fault in verdict(raw, old, kind).errors]
 
 
@@ -82,7 +82,7 @@ PATHS = {
 
 @pytest.mark.parametrize("kind", PATHS)
 def test_an_invalid_template_is_denied_with_a_path_into_it(kind: str) -> None:
-    assert judged(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
+    assert error_paths(workload(kind), None, kind) == [f"{path}.metadata.annotations[bad]" for path in PATHS[kind]]
 
 
 def test_every_kind_is_tested_above() -> None:
@@ -125,7 +125,7 @@ def test_a_kind_in_warn_mode_is_allowed_with_the_same_messages(kind: str) -> Non
     ],
 )
 def test_objects_of_a_validated_controller_are_allowed(owners: Any, refused: bool) -> None:
-    assert bool(judged(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
+    assert bool(error_paths(workload("ReplicaSet", ownerReferences=owners), None, "ReplicaSet")) is refused
 
 
 def test_objects_of_a_kind_that_is_not_configured_are_validated() -> None:
@@ -138,19 +138,19 @@ class TestUpdate:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["replicas"] = 5
-        assert judged(new, old) == []
+        assert error_paths(new, old) == []
 
     def test_a_changed_template_is_validated_completely(self) -> None:
         old = workload("Deployment")
         new = copy.deepcopy(old)
         new["spec"]["template"]["spec"]["containers"][0]["image"] = "y"
-        assert judged(new, old) == ["spec.template.metadata.annotations[bad]"]
+        assert error_paths(new, old) == ["spec.template.metadata.annotations[bad]"]
 
     def test_a_workload_that_is_being_deleted_passes(self) -> None:
-        assert judged(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
+        assert error_paths(workload("Deployment", deletionTimestamp="t"), {"metadata": {}, "spec": {}}) == []
 
     def test_an_old_object_of_any_shape_counts_as_different(self) -> None:
-        assert judged(workload("Deployment"), {"spec": "x"}) == ["spec.template.metadata.annotations[bad]"]
+        assert error_paths(workload("Deployment"), {"spec": "x"}) == ["spec.template.metadata.annotations[bad]"]
 
 
 def ray_cluster(*groups: Any, head: Any = None) -> dict[str, Any]:
@@ -199,14 +199,14 @@ def group(*indexes: int) -> list[str]:
     ],
 )
 def test_only_changed_templates_are_validated(new: Any, old: Any, paths: list[str]) -> None:
-    assert judged(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
+    assert error_paths(copy.deepcopy(new), copy.deepcopy(old), "RayCluster") == paths
 
 
 def test_scaling_one_group_beside_an_old_error_is_allowed() -> None:
     old = ray_cluster(BAD, GOOD)
     new = copy.deepcopy(old)
     new["spec"]["workerGroupSpecs"][0]["replicas"] = 7
-    assert judged(new, old, "RayCluster") == []
+    assert error_paths(new, old, "RayCluster") == []
 
 
 def deep_template() -> dict[str, Any]:
@@ -220,7 +220,7 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
     old, new = ray_cluster(None, GOOD), ray_cluster(GOOD, None)
     old["spec"]["workerGroupSpecs"][0]["template"] = deep_template()
     new["spec"]["workerGroupSpecs"][1]["template"] = deep_template()
-    assert judged(new, old, "RayCluster") == group(1)
+    assert error_paths(new, old, "RayCluster") == group(1)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_templates_nested_too_deeply_to_compare_are_validated_after_a_move() -> 
     ],
 )
 def test_malformed_workloads(raw: Any, paths: list[str]) -> None:
-    assert judged(raw) == paths
+    assert error_paths(raw) == paths
 
 
 @pytest.mark.parametrize(

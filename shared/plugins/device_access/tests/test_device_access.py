@@ -109,7 +109,7 @@ def test_a_configured_resource_counts_as_a_gpu() -> None:
     assert after(deepcopy(container), ("gpu.example.com/gpu",)) is None
 
 
-def judged(container: dict[str, Any], *, final: bool = False, field: str = "containers") -> list[tuple[str, str]]:
+def violations(container: dict[str, Any], *, final: bool = False, field: str = "containers") -> list[tuple[str, str]]:
     raw = with_container(container, field)
     return [(f.rule, f.path) for f in plugin().validate_pod(raw, None, AdmissionInfo(is_validating_webhook=final))]
 
@@ -164,7 +164,7 @@ VALUE, REFERENCE = "device_access/value", "device_access/value-from"
 def test_reserved_variables_set_by_hand_are_rejected(
     container: dict[str, Any], rules: list[tuple[str, str]], field: str
 ) -> None:
-    assert judged(container, field=field) == [(rule, f"spec.{field}[0].{path}") for rule, path in rules]
+    assert violations(container, field=field) == [(rule, f"spec.{field}[0].{path}") for rule, path in rules]
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_reserved_variables_set_by_hand_are_rejected(
     ],
 )
 def test_a_pod_without_mutation_is_denied_by_the_last_hook(container: dict[str, Any], missing: bool) -> None:
-    assert ("device_access/unprepared", "spec.containers[0].env") not in judged(container)
-    assert (("device_access/unprepared", "spec.containers[0].env") in judged(container, final=True)) is missing
+    assert ("device_access/unprepared", "spec.containers[0].env") not in violations(container)
+    assert (("device_access/unprepared", "spec.containers[0].env") in violations(container, final=True)) is missing
 
 
 def test_a_stored_pod_is_not_validated_again() -> None:
@@ -201,7 +201,7 @@ def whole_chain() -> AdmissionChain:
     return AdmissionChain(Registry(BUILTINS).build(settings), settings)
 
 
-def judge(raw: dict[str, Any]) -> Verdict:
+def verdict(raw: dict[str, Any]) -> Verdict:
     chain, info = whole_chain(), AdmissionInfo(namespace="team", request_uid="s")
     first = chain.admit_pod(raw, info)
     return (
@@ -213,7 +213,7 @@ def judge(raw: dict[str, Any]) -> Verdict:
 
 def test_only_the_container_of_a_share_gets_devices() -> None:
     raw = shared(env=[{"name": NAME, "value": "all"}])
-    assert judge(raw).allowed
+    assert verdict(raw).allowed
     target, side = raw["spec"]["containers"]
     (injected,) = [entry for entry in target["env"] if entry["name"] == NAME]
     prefix = raw["metadata"]["annotations"]["runai/shared-gpu-configmap"]
@@ -223,9 +223,9 @@ def test_only_the_container_of_a_share_gets_devices() -> None:
 
 def test_another_container_may_not_use_a_shares_reference() -> None:
     raw = shared()
-    judge(raw)
+    verdict(raw)
     raw["spec"]["containers"][1]["env"] = deepcopy(raw["spec"]["containers"][0]["env"])
-    assert [f.rule for f in judge(raw).errors] == [REFERENCE]
+    assert [f.rule for f in verdict(raw).errors] == [REFERENCE]
 
 
 def test_a_share_that_was_not_prepared_may_have_no_reference_of_the_user() -> None:
@@ -247,7 +247,7 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
     raw = shared()
     if prefix:
         raw["metadata"]["annotations"]["runai/shared-gpu-configmap"] = prefix
-    found = [(f.rule, f.path) for f in judge(raw).errors if f.rule == "device_access/configmap-prefix"]
+    found = [(f.rule, f.path) for f in verdict(raw).errors if f.rule == "device_access/configmap-prefix"]
     rule = ("device_access/configmap-prefix", "metadata.annotations[runai/shared-gpu-configmap]")
     assert found == ([] if is_allowed else [rule])
 
@@ -255,7 +255,7 @@ def test_the_author_of_a_share_does_not_choose_its_configmaps(prefix: str, is_al
 def test_a_prefix_without_a_share_is_allowed() -> None:
     raw = pod(containers=[{"name": "main"}])
     raw["metadata"]["annotations"] = {"runai/shared-gpu-configmap": "mine"}
-    assert judge(raw).allowed
+    assert verdict(raw).allowed
 
 
 # --- ephemeral containers ---

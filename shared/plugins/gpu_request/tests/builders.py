@@ -52,6 +52,6 @@ def brief(errors: list[FieldError]) -> Found:
     return found
 
 
-def judged(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:
+def violations(raw: Json, policy: Policy = DEFAULT, inventory: Inventory | None = None) -> Found:
     """Validate a new pod."""
     return brief(request_errors(raw, policy, inventory))

@@ -17,8 +17,8 @@ from shared.plugins.gpu_request.tests.builders import (
     Found,
     Json,
     container,
-    judged,
     pod,
+    violations,
 )
 
 RESOURCES = [
@@ -80,20 +80,20 @@ RESOURCES = [
 
 @pytest.mark.parametrize(("limits", "requests", "found"), RESOURCES)
 def test_resources_of_a_container(limits: Any, requests: Any, found: Found) -> None:
-    assert judged(pod({}, container(limits=limits, requests=requests))) == found
+    assert violations(pod({}, container(limits=limits, requests=requests))) == found
 
 
 def test_every_container_is_validated_init_containers_first() -> None:
     half = container(limits={GPU: 0.5})
     side = container(limits={GPU: 0.5}, restartPolicy="Always")
-    paths = [path for _, path in judged(pod({}, container(), half, init=[half, side]))]
+    paths = [path for _, path in violations(pod({}, container(), half, init=[half, side]))]
     places = ("initContainers[0]", "initContainers[1]", "containers[1]")
     assert paths == [f"spec.{place}.resources.limits[{GPU}]" for place in places]
 
 
 def test_gpus_at_pod_level() -> None:
     raw = pod({}, resources={"limits": {"cpu": 1, GPU: 1, MIG: 0}, "requests": {GPU: 1}})
-    assert judged(raw) == [
+    assert violations(raw) == [
         ("pod-level", f"spec.resources.limits[{GPU}]"),
         ("pod-level", f"spec.resources.limits[{MIG}]"),
         ("pod-level", f"spec.resources.requests[{GPU}]"),
@@ -138,7 +138,7 @@ def test_gpus_at_pod_level() -> None:
     ],
 )
 def test_more_than_any_node_has(raw: Json, found: list[str]) -> None:
-    assert [rule for rule, _ in judged(raw, inventory=INVENTORY)] == found
+    assert [rule for rule, _ in violations(raw, inventory=INVENTORY)] == found
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_more_than_any_node_has(raw: Json, found: list[str]) -> None:
 )
 def test_no_node_is_labelled(raw: Json, found: list[str]) -> None:
     inventory = Inventory(max_gpus_per_node=0, nodes_with_memory_label=0)
-    assert [rule for rule, _ in judged(raw, inventory=inventory)] == found
+    assert [rule for rule, _ in violations(raw, inventory=inventory)] == found
 
 
 @pytest.mark.parametrize(

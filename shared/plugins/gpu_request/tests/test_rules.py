@@ -19,8 +19,8 @@ from shared.plugins.gpu_request.tests.builders import (
     brief,
     claiming,
     container,
-    judged,
     pod,
+    violations,
 )
 
 
@@ -58,19 +58,19 @@ from shared.plugins.gpu_request.tests.builders import (
 )
 def test_a_share_excludes_devices(key: str, raw: Json, rules: list[str]) -> None:
     raw = {**raw, "metadata": {"annotations": {key: "0.5" if key == "gpu-fraction" else "500"}}}
-    assert judged(raw) == [(rule, key) for rule in rules]
+    assert violations(raw) == [(rule, key) for rule in rules]
 
 
 def test_a_share_excludes_a_request_without_limit() -> None:
     raw = pod({"gpu-fraction": "0.5"}, container(requests={GPU: 1}))
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-    assert judged(raw) == [("share-and-whole", "gpu-fraction"), ("limit-missing", limit)]
+    assert violations(raw) == [("share-and-whole", "gpu-fraction"), ("limit-missing", limit)]
 
 
 def test_a_share_excludes_a_misspelt_gpu() -> None:
     raw = pod({"gpu-fraction": "0.5"}, container(limits={GPU: "one"}))
     limit = "spec.containers[0].resources.limits[nvidia.com/gpu]"
-    assert judged(raw) == [("share-and-whole", "gpu-fraction"), ("quantity-format", limit)]
+    assert violations(raw) == [("share-and-whole", "gpu-fraction"), ("quantity-format", limit)]
 
 
 KNOWN = Policy(gpu_device_classes=frozenset({"gpu.example.com"}))
@@ -111,11 +111,11 @@ DENIED, WARNED = [("share-and-dra", "gpu-fraction")], [("[share-and-dra]", "gpu-
 )
 def test_a_share_beside_a_claim(raw: Json, policy: Policy, found: Found) -> None:
     raw["metadata"]["annotations"]["gpu-fraction"] = "0.5"
-    assert judged(raw, policy) == found
+    assert violations(raw, policy) == found
 
 
 def test_claims_without_a_share_are_not_checked() -> None:
-    assert judged(pod({}, claiming("main", "c")), KNOWN) == []
+    assert violations(pod({}, claiming("main", "c")), KNOWN) == []
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_claims_without_a_share_are_not_checked() -> None:
     ],
 )
 def test_sharing_disabled(annotations: Json, found: Found) -> None:
-    assert judged(pod(annotations), Policy(sharing=False)) == found
+    assert violations(pod(annotations), Policy(sharing=False)) == found
 
 
 @pytest.mark.parametrize("key", names.OWNED_ANNOTATIONS)
@@ -179,10 +179,10 @@ def test_all_errors_together_in_a_fixed_order() -> None:
         ("quantity-integer", LIMIT),
         ("request-differs", REQUEST),
     ]
-    assert judged(raw, Policy(sharing=False)) == found
+    assert violations(raw, Policy(sharing=False)) == found
     shuffled = pod(
         dict(reversed(annotations.items())),
         container(limits={GPU: 0.5, MIG: 1}, requests={GPU: 1}),
         init=[container("i")],
     )
-    assert judged(shuffled, Policy(sharing=False)) == found
+    assert violations(shuffled, Policy(sharing=False)) == found

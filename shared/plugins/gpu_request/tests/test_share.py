@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from shared.plugins.gpu_request.tests.builders import COUNT, GPU, INVENTORY, NAME, Found, Json, container, judged, pod
+from shared.plugins.gpu_request.tests.builders import (
+    COUNT,
+    GPU,
+    INVENTORY,
+    NAME,
+    Found,
+    Json,
+    container,
+    pod,
+    violations,
+)
 
 
 @pytest.mark.parametrize(
@@ -12,7 +22,7 @@ from shared.plugins.gpu_request.tests.builders import COUNT, GPU, INVENTORY, NAM
     ["0.5", ".5", "0.50", "00.5", "5e-1", "5E-1", "0.05e1", "+0.5", "0.005", "0.995", "0.5" + "0" * 10_000],
 )
 def test_a_fraction_is_a_decimal_between_0_and_1(value: str) -> None:
-    assert judged(pod({"gpu-fraction": value})) == []
+    assert violations(pod({"gpu-fraction": value})) == []
 
 
 @pytest.mark.parametrize(
@@ -49,12 +59,12 @@ def test_a_fraction_is_a_decimal_between_0_and_1(value: str) -> None:
     ],
 )
 def test_other_fractions(value: Any, rule: str) -> None:
-    assert judged(pod({"gpu-fraction": value})) == [(rule, "gpu-fraction")]
+    assert violations(pod({"gpu-fraction": value})) == [(rule, "gpu-fraction")]
 
 
 @pytest.mark.parametrize("value", ["1", "4096", "007", "9223372036854775807", "0" * 5000 + "1"])
 def test_memory_is_a_whole_number_of_mib(value: str) -> None:
-    assert judged(pod({"gpu-memory": value}), inventory=INVENTORY) == []
+    assert violations(pod({"gpu-memory": value}), inventory=INVENTORY) == []
 
 
 NOT_POSITIVE = [
@@ -79,13 +89,13 @@ NOT_POSITIVE = [
 
 @pytest.mark.parametrize("value", NOT_POSITIVE)
 def test_other_memory(value: Any) -> None:
-    assert judged(pod({"gpu-memory": value})) == [("memory-format", "gpu-memory")]
+    assert violations(pod({"gpu-memory": value})) == [("memory-format", "gpu-memory")]
 
 
 @pytest.mark.parametrize("value", NOT_POSITIVE)
 def test_devices_that_are_not_counted(value: Any) -> None:
     annotations = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": value}
-    assert judged(pod(annotations)) == [("num-devices-format", "gpu-fraction-num-devices")]
+    assert violations(pod(annotations)) == [("num-devices-format", "gpu-fraction-num-devices")]
 
 
 @pytest.mark.parametrize(
@@ -106,13 +116,13 @@ def test_devices_that_are_not_counted(value: Any) -> None:
     ],
 )
 def test_mps_without_a_share(value: Any, found: Found) -> None:
-    assert judged(pod({"mps": value})) == found
+    assert violations(pod({"mps": value})) == found
 
 
 @pytest.mark.parametrize(("value", "found"), [("true", []), ("TRUE", [("[mps-spelling]", "mps")])])
 @pytest.mark.parametrize("share", [{"gpu-fraction": "0.5"}, {"gpu-memory": "1000"}])
 def test_mps_with_a_share(share: Json, value: str, found: Found) -> None:
-    assert judged(pod({**share, "mps": value})) == found
+    assert violations(pod({**share, "mps": value})) == found
 
 
 SIDE = container("proxy", restartPolicy="Always")
@@ -142,7 +152,7 @@ SIDE = container("proxy", restartPolicy="Always")
     ],
 )
 def test_the_named_container(raw: Json, found: Found) -> None:
-    assert judged(raw) == found
+    assert violations(raw) == found
 
 
 @pytest.mark.parametrize(
@@ -171,4 +181,4 @@ def test_the_named_container(raw: Json, found: Found) -> None:
     ],
 )
 def test_annotations_together(annotations: Json, found: Found) -> None:
-    assert judged(pod(annotations)) == found
+    assert violations(pod(annotations)) == found

@@ -21,7 +21,7 @@ from shared.plugins.gpu_sharing.reservation import (
     Pending,
     Reservation,
     User,
-    judge_claim,
+    check_reservations,
     requested_node,
     unused,
 )
@@ -89,7 +89,7 @@ class World:
 
     def ask(self, pod: Pod) -> None:
         asked = self.claims[pod.name] = claim(pod.name, NODE, pod.group, pod.awaited)
-        verdict = judge_claim(asked, self.seen(pod.group), {})
+        verdict = check_reservations(asked, self.seen(pod.group), {})
         match verdict:
             case Held():
                 pod.device, pod.awaited = verdict.device, ""

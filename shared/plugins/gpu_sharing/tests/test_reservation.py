@@ -17,8 +17,8 @@ from shared.plugins.gpu_sharing.reservation import (
     Reservation,
     User,
     Verdict,
+    check_reservations,
     is_unscheduled,
-    judge_claim,
     overdue,
     requested_node,
     reservation_name,
@@ -83,7 +83,7 @@ def test_the_name_is_the_agreed_one() -> None:
     ],
 )
 def test_a_first_claim(seen: list[Reservation], verdict: Verdict) -> None:
-    assert judge_claim(claim(), seen, {}) == verdict
+    assert check_reservations(claim(), seen, {}) == verdict
 
 
 AWAITING = claim(awaited="r1")
@@ -103,7 +103,7 @@ REFUSED = reservation(ended=True, status_reason="UnexpectedAdmissionError: no GP
 def test_a_claim_whose_reservation_failed_fails(
     seen: list[Reservation], timed_out: dict[ObjectUID, str], expected: str
 ) -> None:
-    verdict = judge_claim(AWAITING, seen, timed_out)
+    verdict = check_reservations(AWAITING, seen, timed_out)
     assert isinstance(verdict, Lost)
     assert expected in verdict.why
     # A pod that the kubelet has rejected blocks the name until it is deleted.
@@ -121,7 +121,7 @@ def test_a_claim_whose_reservation_failed_fails(
     ],
 )
 def test_a_claim_that_waits(seen: list[Reservation], verdict: Verdict) -> None:
-    assert judge_claim(AWAITING, seen, {}) == verdict
+    assert check_reservations(AWAITING, seen, {}) == verdict
 
 
 @pytest.mark.parametrize(

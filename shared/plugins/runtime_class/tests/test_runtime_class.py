@@ -41,8 +41,8 @@ HALF = {"gpu-fraction": "0.5"}
     ],
 )
 def test_runtime_class_of_a_new_pod(raw: dict[str, Any], sharing: dict[str, Any], name: str | None) -> None:
-    judged = chain(**sharing).admit_pod(raw, AdmissionInfo())
-    assert judged.allowed
+    verdict = chain(**sharing).admit_pod(raw, AdmissionInfo())
+    assert verdict.allowed
     assert raw["spec"].get("runtimeClassName") == name
     assert chain(**sharing).admit_pod(raw, AdmissionInfo()).patch == ()
     assert chain(**sharing).validate_pod(raw, None, AdmissionInfo(is_validating_webhook=True)).allowed

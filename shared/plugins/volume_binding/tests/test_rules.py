@@ -223,9 +223,9 @@ def test_a_bound_claim_and_one_to_check() -> None:
 def test_an_unbound_claim_that_ends_the_check(
     found: PersistentVolumeClaim, its_class: Any, requested_before: bool, expected: Any
 ) -> None:
-    judged = check_unbound(found, its_class, NODE, requested_before)
-    assert isinstance(judged, ProvisioningRejected) == (requested_before and not found.selected_node)
-    assert parts_of(judged.status if isinstance(judged, ProvisioningRejected) else judged) == expected
+    checked = check_unbound(found, its_class, NODE, requested_before)
+    assert isinstance(checked, ProvisioningRejected) == (requested_before and not found.selected_node)
+    assert parts_of(checked.status if isinstance(checked, ProvisioningRejected) else checked) == expected
 
 
 @pytest.mark.parametrize("before", [False, True])
