@@ -38,7 +38,7 @@ from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
-from shared.runtime.tracing import configured_tracer
+from shared.runtime.tracing import configured_tracing
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     """Run until ``stop``, then shut down in order. Raises PluginError if a plugin cannot be set up."""
     registry = new_registry()
     metrics = ReconcilerMetrics(registry, order_by_point(plugins))
-    tracer = configured_tracer("bowline-reconciler")
+    tracing = configured_tracing("bowline-reconciler")
     checks: dict[str, Check] = {}
     _set_not_ready(checks, "not connected to the API server yet")
     pages = DebugPages()
@@ -76,7 +76,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 metrics=KubeMetrics(registry),
             )
             async with KubeClient(access, chosen) as client:
-                observation = Observation(metrics, client.clock, tracer)
+                observation = Observation(metrics, client.clock, tracing.tracer)
                 parts = await build(client, plugins, settings, observation, options.shard)
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 pages.add(*WorkPages(parts, client.clock).pages())
@@ -84,8 +84,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 await _work(parts, lease, settings.leader_election, checks, stop)
     finally:
         await probes.stop()
-        if tracer is not None:
-            await tracer.close()
+        await tracing.close()
 
 
 async def _work(

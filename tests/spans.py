@@ -1,31 +1,35 @@
-"""A tracer that stores its spans, for tests of which spans are recorded."""
+"""A tracer that stores its spans in memory, for tests of which spans are recorded."""
 
-from datetime import UTC, datetime
-
-from shared.runtime.tracing import Attributes, Span, StartedSpan, Tracer
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanContext
 
 SENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-class Kept(Tracer):
-    """Stores each span with its parent, and gives every span the same traceparent."""
+class Spans:
+    """``tracer`` records; ``ended`` returns the finished spans, children before their parents."""
 
     def __init__(self) -> None:
-        self.spans: list[tuple[Span, str]] = []
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer = self.provider.get_tracer("test")
 
-    def record(self, span: Span, parent: str = "") -> str:
-        self.spans.append((span, parent))
-        return SENT
-
-    def start(self, name: str, parent: str = "") -> StartedSpan:
-        return _KeptSpan(self, name, parent)
+    def ended(self) -> tuple[ReadableSpan, ...]:
+        return self._exporter.get_finished_spans()
 
 
-class _KeptSpan(StartedSpan):
-    def __init__(self, tracer: Kept, name: str, parent: str) -> None:
-        self.traceparent = SENT
-        self._started = (tracer, name, parent, datetime.now(UTC))
+def traceparent_of(span: ReadableSpan) -> str:
+    """The traceparent for spans that follow from this one."""
+    return _text(span.context)
 
-    def end(self, attributes: Attributes, fault: str = "") -> None:
-        tracer, name, parent, began = self._started
-        tracer.record(Span(name, began, datetime.now(UTC), attributes, fault), parent)
+
+def parent_of(span: ReadableSpan) -> str:
+    """The traceparent of the span's parent; empty if it has none."""
+    return _text(span.parent) if span.parent is not None else ""
+
+
+def _text(context: SpanContext) -> str:
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

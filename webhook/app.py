@@ -26,7 +26,7 @@ from shared.runtime.gc import freeze_startup_objects
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
-from shared.runtime.tracing import configured_tracer
+from shared.runtime.tracing import configured_tracing
 from webhook.cluster_info import ClusterInfoWatcher, enabled_sources
 from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
@@ -65,7 +65,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates = CertificateMetrics(registry)
     files = CertificateFiles(options.files, certificates, SystemClock())
     certificates.follow("leaf", files.serving.not_after)
-    tracer = configured_tracer("bowline-webhook")
+    tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
     sources = enabled_sources(options.inventory, plugins)
     cluster_info = ClusterInfoWatcher(sources, options.common.kubeconfig, kube_metrics)
@@ -74,7 +74,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         files.serving.context,
         chain,
         metrics,
-        tracer=tracer,
+        tracer=tracing.tracer,
         mode=settings.admission.mode,
         facts=cluster_info.current,
         allowed_names=options.client_names,
@@ -97,8 +97,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     finally:
         await server.stop()
         await probes.stop()
-        if tracer is not None:
-            await tracer.close()
+        await tracing.close()
 
 
 def _trust(

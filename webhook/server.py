@@ -17,13 +17,14 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
 
 from aiohttp import web
+from opentelemetry.trace import Tracer
 
 from shared.api.field_error import FieldError
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import AdmissionMode
 from shared.runtime.address import ListenAddress
 from shared.runtime.http_server import Connection, HttpServer, ServerLimits
-from shared.runtime.tracing import Tracer
+from shared.runtime.tracing import OFF, traceparent_of
 from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too_large
 from webhook.hooks import Hook, Review
 from webhook.metrics import WebhookMetrics
@@ -70,7 +71,7 @@ class AdmissionServer:
         chain: AdmissionChain,
         metrics: WebhookMetrics,
         *,
-        tracer: Tracer | None = None,
+        tracer: Tracer = OFF,
         mode: AdmissionMode = "Enforce",
         facts: Callable[[], ClusterInfo] = ClusterInfo,
         allowed_names: Collection[str] = (),
@@ -149,11 +150,11 @@ class AdmissionServer:
         """Return the response to a review. Raises MalformedReviewError."""
         started = time.perf_counter()
         review = decode_review(body)
-        span = start_span(self._tracer, review, traceparent) if self._tracer is not None else None
+        span = start_span(self._tracer, review, traceparent)
         try:
             verdict = ALLOWED
             if self._mode != "Off":
-                verdict = review_object(hook, review, self._chain, self._facts(), span.traceparent if span else "")
+                verdict = review_object(hook, review, self._chain, self._facts(), traceparent_of(span))
             verdict = self._enforced(hook, review, verdict)
             answer = encode_answer(review, verdict)
         except Exception:
@@ -162,8 +163,7 @@ class AdmissionServer:
             verdict = self._enforced(hook, review, _FAILED)
             answer = encode_answer(review, verdict)
         self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
-        if span is not None:
-            end_span(span, hook, review, verdict)
+        end_span(span, hook, review, verdict)
         if verdict.errors:
             log.info("denied", extra=_logged(hook, review, verdict))
         return answer

@@ -3,27 +3,34 @@
 A trace started by the request's creator (its own annotation) or by the API server (its header) is continued.
 """
 
+from opentelemetry.trace import Span, Tracer
+
 from shared.api import names
 from shared.framework.admission import Verdict
-from shared.runtime.tracing import Attributes, StartedSpan, Tracer
+from shared.runtime.tracing import parent_context, set_error
 from webhook.hooks import Hook, Review
 
 
-def start_span(tracer: Tracer, review: Review, header: str) -> StartedSpan:
+def start_span(tracer: Tracer, review: Review, header: str) -> Span:
     """Start the span of a review; ``header`` is the API server's traceparent, empty if not sent."""
     metadata = review.object.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     carried = annotations.get(names.TRACEPARENT) if isinstance(annotations, dict) else None
-    return tracer.start("admission", carried if isinstance(carried, str) and carried else header)
+    return tracer.start_span("admission", parent_context(carried if isinstance(carried, str) and carried else header))
 
 
-def end_span(span: StartedSpan, hook: Hook, review: Review, verdict: Verdict) -> None:
+def end_span(span: Span, hook: Hook, review: Review, verdict: Verdict) -> None:
     """Record the verdict in the span, and end it."""
-    attributes: Attributes = {
-        "bowline.hook": hook.value,
-        "bowline.allowed": verdict.allowed,
-        "k8s.namespace.name": review.namespace,
-        "bowline.kind": review.kind,
-        "bowline.object": review.name,
-    }
-    span.end(attributes, "; ".join(error.rule for error in verdict.errors))
+    if not span.is_recording():
+        return
+    span.set_attributes(
+        {
+            "bowline.hook": hook.value,
+            "bowline.allowed": verdict.allowed,
+            "k8s.namespace.name": review.namespace,
+            "bowline.kind": review.kind,
+            "bowline.object": review.name,
+        }
+    )
+    set_error(span, "; ".join(error.rule for error in verdict.errors))
+    span.end()

@@ -1,15 +1,19 @@
-"""A reconcile that called plugins, as a span ``attempt`` with child spans ``<plugin>.<point>``. Pure.
+"""A reconcile that called plugins, as a span ``attempt`` with child spans ``<plugin>.<point>``.
 
-It covers the whole reconcile, including what is between the plugins: reads, status writes, completion.
+It covers the whole reconcile, including what is between the plugins: reads, status writes, completion. Spans are
+recorded when the reconcile has ended.
 """
 
 from datetime import timedelta
 
-from reconciler.observe.passes import Pass, Step
+from opentelemetry.context import Context
+from opentelemetry.trace import Tracer, set_span_in_context
+
+from reconciler.observe.passes import Pass
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.framework.status import Code
-from shared.runtime.tracing import Span
+from shared.runtime.tracing import nanoseconds, parent_context, set_error
 
 _ERRORS = frozenset((Code.RETRY.value, Code.FATAL.value, Code.TRANSIENT.value))
 
@@ -20,26 +24,26 @@ def traceparent(request: BindRequest) -> str:
     return value if isinstance(value, str) else ""
 
 
-def attempt_span(over: Pass, seconds: float) -> Span:
-    """Return the span of a finished reconcile."""
-    return Span(
-        "attempt",
-        over.began,
-        over.began + timedelta(seconds=seconds),
+def record_attempt(tracer: Tracer, over: Pass, seconds: float) -> None:
+    """Record a finished reconcile that took ``seconds``."""
+    span = tracer.start_span("attempt", parent_context(over.trace), start_time=nanoseconds(over.began))
+    if not span.is_recording():
+        return
+    span.set_attributes(
         {
             "k8s.namespace.name": over.key.namespace,
             "bowline.bindrequest": over.key.name,
             "bowline.attempt": over.attempt,
             "bowline.decision": over.decision,
             "bowline.outcome": over.outcome,
-        },
-        error=over.why if over.outcome in _ERRORS else "",
-        parts=tuple(_step_span(over, step) for step in over.steps),
+        }
     )
-
-
-def _step_span(over: Pass, step: Step) -> Span:
-    began = over.began + timedelta(milliseconds=step.after_ms)
-    error = step.why if step.code in _ERRORS else ""
-    ended = began + timedelta(milliseconds=step.ms)
-    return Span(f"{step.plugin}.{step.point}", began, ended, {"bowline.code": step.code}, error)
+    set_error(span, over.why if over.outcome in _ERRORS else "")
+    inner = set_span_in_context(span, Context())
+    for step in over.steps:
+        began = over.began + timedelta(milliseconds=step.after_ms)
+        child = tracer.start_span(f"{step.plugin}.{step.point}", inner, start_time=nanoseconds(began))
+        child.set_attribute("bowline.code", step.code)
+        set_error(child, step.why if step.code in _ERRORS else "")
+        child.end(nanoseconds(began + timedelta(milliseconds=step.ms)))
+    span.end(nanoseconds(over.began + timedelta(seconds=seconds)))

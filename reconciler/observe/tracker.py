@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from opentelemetry.trace import Tracer
+
 from reconciler.decide.decide import Action, Fail, RequeueAfter, Rollback, Wait
 from reconciler.observe.history import MAX_WHY, Journal
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.overdue import OverdueMonitor
 from reconciler.observe.passes import OWN, CallInProgress, Pass, Step
-from reconciler.observe.traces import attempt_span, traceparent
+from reconciler.observe.traces import record_attempt, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
@@ -21,7 +23,7 @@ from shared.framework.plugin import point_label
 from shared.framework.status import Code, Status
 from shared.runtime.clock import Clock
 from shared.runtime.logging import add_to_scope, log_scope
-from shared.runtime.tracing import Tracer
+from shared.runtime.tracing import OFF
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +32,9 @@ LOG_EVERY_S = 60.0
 
 
 class Observation:
-    """Observes every reconcile, and is the Runner's Observer. One per process; ``tracer`` if one is configured."""
+    """Observes every reconcile, and is the Runner's Observer. One per process."""
 
-    def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer | None = None) -> None:
+    def __init__(self, metrics: ReconcilerMetrics, clock: Clock, tracer: Tracer = OFF) -> None:
         self.metrics = metrics
         self.journal = Journal()
         self.passes: dict[ObjectKey, Pass] = {}
@@ -67,8 +69,7 @@ class Observation:
         current.why = _why(decision)
         if isinstance(decision, Wait):
             current.plugin = OWN
-        if self._tracer is not None:
-            current.trace = traceparent(request)
+        current.trace = traceparent(request)
         add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
@@ -152,8 +153,8 @@ class Observation:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
         self.journal.add(current, seconds)
-        if self._tracer is not None and current.steps:
-            self._tracer.record(attempt_span(current, seconds), current.trace)
+        if current.steps:
+            record_attempt(self._tracer, current, seconds)
 
 
 def _why(decision: Action) -> str:

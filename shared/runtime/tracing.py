@@ -1,10 +1,9 @@
-"""Optional traces: finished spans are passed to OpenTelemetry, which exports them in the background.
+"""Optional traces, by the OpenTelemetry API, whose spans do nothing without an SDK.
 
 Off unless OpenTelemetry's own environment variables configure an endpoint; it also needs an optional extra of this
 package (``bowline[tracing]``), and without those libraries the process logs one warning and works without traces.
-There is no current span and no propagation within a process: a component records a span when the work is finished,
-or starts one whose trace is propagated before. Between processes a trace is propagated as text, by its W3C
-``traceparent``.
+No span is current within a process: each is started with its parent. Between processes a trace is propagated as text,
+by its W3C ``traceparent``.
 """
 
 import asyncio
@@ -12,10 +11,14 @@ import importlib
 import importlib.util
 import logging
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import NoOpTracer, Span, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 log = logging.getLogger(__name__)
 
@@ -25,104 +28,64 @@ _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.tr
 _GOODBYE_MS = 2000
 _MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+_PROPAGATOR = TraceContextTextMapPropagator()
 
-Attributes = Mapping[str, str | int | float | bool]
+OFF: Tracer = NoOpTracer()
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Finished work. ``error`` is the reason if it failed."""
+class Tracing:
+    """A process's tracer. ``provider`` is the OpenTelemetry SDK's, which exports the spans; None if off."""
 
-    name: str
-    began: datetime
-    ended: datetime
-    attributes: Attributes = field(default_factory=dict)
-    error: str = ""
-    parts: tuple["Span", ...] = ()
-
-
-class StartedSpan:
-    """A span in progress. ``traceparent`` is for spans that follow from it; empty if it is not sampled."""
-
-    def __init__(self, span: Any, failed: Callable[[str], Any], traceparent: str) -> None:
-        self.traceparent = traceparent
-        self._span = span
-        self._failed = failed
-
-    def end(self, attributes: Attributes, error: str = "") -> None:
-        """Record what has been done; ``error`` is the reason if it failed."""
-        self._span.set_attributes(dict(attributes))
-        if error:
-            self._span.set_status(self._failed(error))
-        self._span.end()
-
-
-class Tracer:
-    """Records spans. ``provider`` is an OpenTelemetry SDK TracerProvider, which exports them."""
-
-    def __init__(self, provider: Any) -> None:
-        self._provider = provider
-        self._tracer = provider.get_tracer("bowline")
-        self._trace = importlib.import_module("opentelemetry.trace")
-        w3c = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
-        self._propagator = w3c.TraceContextTextMapPropagator()
-
-    def record(self, span: Span, parent: str = "") -> str:
-        """Record a span with its parts; returns its traceparent, for spans that follow from it.
-
-        ``parent`` is a traceparent; anything else starts a new trace.
-        """
-        return self._traceparent(self._record(span, self._context(parent)))
-
-    def start(self, name: str, parent: str = "") -> StartedSpan:
-        """Start a span now; the caller ends it. ``parent`` as in ``record``."""
-        span = self._tracer.start_span(name, context=self._context(parent))
-        return StartedSpan(span, self._failed, self._traceparent(span))
+    tracer: Tracer = OFF
+    provider: Any = None
 
     async def close(self) -> None:
         """Export the remaining spans, for at most 2 s, and shut down."""
-        await asyncio.to_thread(self._close)
+        if self.provider is not None:
+            await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        self._provider.force_flush(_GOODBYE_MS)
-        self._provider.shutdown()
-
-    def _context(self, parent: str) -> Any:
-        return self._propagator.extract({"traceparent": parent}, context=None) if parent else None
-
-    def _traceparent(self, span: Any) -> str:
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, context=self._trace.set_span_in_context(span))
-        return carrier.get("traceparent", "")
-
-    def _failed(self, reason: str) -> Any:
-        return self._trace.Status(self._trace.StatusCode.ERROR, reason)
-
-    def _record(self, span: Span, context: Any) -> Any:
-        made = self._tracer.start_span(
-            span.name, context=context, attributes=dict(span.attributes), start_time=_ns(span.began)
-        )
-        if span.error:
-            made.set_status(self._failed(span.error))
-        inner = self._trace.set_span_in_context(made)
-        for part in span.parts:
-            self._record(part, inner)
-        made.end(end_time=_ns(span.ended))
-        return made
+        self.provider.force_flush(_GOODBYE_MS)
+        self.provider.shutdown()
 
 
-def configured_tracer(service: str, environment: Mapping[str, str] = os.environ) -> Tracer | None:
-    """Return a tracer if the environment configures one and the libraries are installed; logs missing ones."""
+def parent_context(traceparent: str) -> Context:
+    """Return the context for a span that continues a trace; anything but a valid traceparent starts a new one."""
+    return _PROPAGATOR.extract({"traceparent": traceparent}, Context()) if traceparent else Context()
+
+
+def traceparent_of(span: Span) -> str:
+    """Return the traceparent for spans that follow from this one; empty if it is not recorded."""
+    carrier: dict[str, str] = {}
+    if span.is_recording():
+        _PROPAGATOR.inject(carrier, set_span_in_context(span, Context()))
+    return carrier.get("traceparent", "")
+
+
+def set_error(span: Span, error: str) -> None:
+    """Mark the span as failed with this reason; an empty one is no failure."""
+    if error:
+        span.set_status(Status(StatusCode.ERROR, error))
+
+
+def nanoseconds(moment: datetime) -> int:
+    """Return nanoseconds since 1970, exactly: a float would be off by some hundred."""
+    return (moment - _EPOCH) // _MICROSECOND * 1000
+
+
+def configured_tracing(service: str, environment: Mapping[str, str] = os.environ) -> Tracing:
+    """Return the tracing that the environment configures; it is off if libraries are missing, which is logged."""
     wanted = any(environment.get(name) for name in ENDPOINTS)
     if not wanted or environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
+        return Tracing()
     missing = [name for name in _NEEDED if not _is_installed(name)]
     if missing:
         log.warning(
             "tracing is configured but not installed",
             extra={"missing": missing, "remedy": "install bowline[tracing] into the image"},
         )
-        return None
+        return Tracing()
     sdk = importlib.import_module("opentelemetry.sdk.trace")
     export = importlib.import_module("opentelemetry.sdk.trace.export")
     otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.http.trace_exporter")
@@ -130,7 +93,7 @@ def configured_tracer(service: str, environment: Mapping[str, str] = os.environ)
     name = environment.get("OTEL_SERVICE_NAME") or service
     provider = sdk.TracerProvider(resource=resources.Resource.create({"service.name": name}), shutdown_on_exit=False)
     provider.add_span_processor(export.BatchSpanProcessor(otlp.OTLPSpanExporter()))
-    return Tracer(provider)
+    return Tracing(provider.get_tracer("bowline"), provider)
 
 
 def _is_installed(module: str) -> bool:
@@ -138,8 +101,3 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _ns(moment: datetime) -> int:
-    """Return nanoseconds since 1970, exactly: a float would be off by some hundred."""
-    return (moment - _EPOCH) // _MICROSECOND * 1000

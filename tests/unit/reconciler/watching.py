@@ -3,6 +3,7 @@
 import logging
 from typing import cast
 
+from opentelemetry.trace import Tracer
 from prometheus_client import CollectorRegistry
 
 from reconciler.observe.metrics import ReconcilerMetrics
@@ -11,7 +12,7 @@ from shared.api.bindrequest import decode_bind_request
 from shared.framework.binding.context import BindContext
 from shared.kube.client import KubeClient
 from shared.runtime.logging import with_fields
-from shared.runtime.tracing import Tracer
+from shared.runtime.tracing import OFF
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.clock import START, SteppedClock
 
@@ -27,7 +28,7 @@ ACTING = {
 class Watched:
     """An Observation, its clock and its registry."""
 
-    def __init__(self, tracer: Tracer | None = None) -> None:
+    def __init__(self, tracer: Tracer = OFF) -> None:
         self.clock = SteppedClock()
         self.registry = CollectorRegistry()
         self.observation = Observation(ReconcilerMetrics(self.registry, ACTING), self.clock, tracer)

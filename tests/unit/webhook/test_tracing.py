@@ -12,7 +12,7 @@ from shared.api.bindrequest import decode_bind_request
 from shared.api.field_error import FieldError
 from shared.framework.admission import Verdict
 from shared.testing.builders import bind_request, stored
-from tests.spans import SENT, Kept
+from tests.spans import SENT, Spans, parent_of
 from tests.unit.webhook.chains import built_in
 from webhook.hooks import Hook, Review
 from webhook.review import review_object
@@ -71,25 +71,28 @@ def test_without_tracing_no_request_is_annotated() -> None:
     "verdict", [Verdict(), Verdict((FieldError("x/y", "a", 1, "b"),))], ids=["allowed", "denied"]
 )
 def test_a_span_has_the_verdict(verdict: Verdict) -> None:
-    tracer, reviewed = Kept(), review(bind_request())
-    end_span(start_span(tracer, reviewed, ""), Hook.MUTATE_BIND_REQUESTS, reviewed, verdict)
-    ((span, _),) = tracer.spans
-    assert (span.name, span.attributes["bowline.hook"]) == ("admission", Hook.MUTATE_BIND_REQUESTS.value)
-    assert (span.attributes["bowline.allowed"], span.error) == (verdict.allowed, "" if verdict.allowed else "x/y")
+    spans, reviewed = Spans(), review(bind_request())
+    end_span(start_span(spans.tracer, reviewed, ""), Hook.MUTATE_BIND_REQUESTS, reviewed, verdict)
+    (span,) = spans.ended()
+    assert span.attributes == {
+        "bowline.hook": Hook.MUTATE_BIND_REQUESTS.value,
+        "bowline.allowed": verdict.allowed,
+        "k8s.namespace.name": reviewed.namespace,
+        "bowline.kind": names.KIND,
+        "bowline.object": "pod",
+    }
+    assert (span.name, span.status.description) == ("admission", None if verdict.allowed else "x/y")
 
 
 def test_a_trace_of_the_creator_or_the_api_server_is_continued() -> None:
-    tracer, raw = Kept(), bind_request()
+    spans, raw = Spans(), bind_request()
+    from_api_server = SENT.replace("b7ad", "a000")
 
     def reviewed(found: Review) -> None:
-        end_span(start_span(tracer, found, "from the API server"), Hook.VALIDATE_PODS, found, Verdict())
+        end_span(start_span(spans.tracer, found, from_api_server), Hook.VALIDATE_PODS, found, Verdict())
 
     reviewed(review(raw))
-    raw["metadata"]["annotations"] = {names.TRACEPARENT: "from the scheduler"}
+    raw["metadata"]["annotations"] = {names.TRACEPARENT: SENT}
     reviewed(review(raw))
     reviewed(review({"metadata": {"annotations": {names.TRACEPARENT: 7}}}))
-    assert [parent for _, parent in tracer.spans] == [
-        "from the API server",
-        "from the scheduler",
-        "from the API server",
-    ]
+    assert [parent_of(span) for span in spans.ended()] == [from_api_server, SENT, from_api_server]
