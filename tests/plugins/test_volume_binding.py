@@ -107,14 +107,11 @@ def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storag
         pair.request_bind(name)
     for name in pods:
         pair.phase(name, "Succeeded")
-    bound: Calls = Counter(
-        {("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8, ("create", "events"): 8}
-    )
-    calls = counted(pair, "bowline-reconciler", bound + Counter({("get", "persistentvolumeclaims"): 8}))
-    # A further reconcile is possible if the controller is faster than the reply to the reservation; each of its three
-    # writes caused one before.
-    assert 8 <= calls.pop(("get", "persistentvolumeclaims")) <= 12
-    assert calls == bound
+    read = ("get", "persistentvolumeclaims")
+    expected: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
+    # If each of the controller's three writes caused a reconcile, it would be 32. On a slow machine a wait may be
+    # reported, which takes one more.
+    assert 8 <= counted(pair, "bowline-reconciler", expected)[read] < 16
 
 
 def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:
