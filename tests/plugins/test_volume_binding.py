@@ -109,9 +109,9 @@ def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storag
         pair.phase(name, "Succeeded")
     read = ("get", "persistentvolumeclaims")
     expected: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})
-    # If each of the controller's three writes caused a reconcile, it would be 32. On a slow machine a wait may be
+    # If the controller's writes caused reconciles, it would be 16 to 32. On a slow machine a wait may be
     # reported, which takes one more.
-    assert 8 <= counted(pair, "bowline-reconciler", expected)[read] < 16
+    assert 8 <= counted(pair, "bowline-reconciler", expected)[read] < 13
 
 
 def test_a_volume_reserved_for_the_claim_by_hand_is_used_and_not_marked(pair: Live, storage: Storage) -> None:
