@@ -26,12 +26,12 @@ class EventSource:
 
     - ``keys``: the requests that an object concerns. Not needed for requests in WAIT whose ``wake_on`` names the
       object.
-    - ``queueing_hint``: whether an object in this state may end the wait of a request whose ``wake_on`` names it
-      (kube-scheduler's QueueingHint, level-triggered). Without it every change may; a deletion always may.
     - ``transform``: trims each object before caching; returning None does not cache it (see ``Reflector``).
     - ``attach``: called with the reflector before it runs, for a plugin that also reads its cache.
     - ``on_change``: called with an object's old and new state, None where it is outside of the selection. Like every
       event handler it must only record and enqueue.
+    - ``queueing_hint``: whether an object in this state may end the wait of a request whose ``wake_on`` names it
+      (kube-scheduler's QueueingHint, level-triggered). Without it every change may; a deletion always may.
 
     An exception of ``keys``, ``transform`` or ``on_change`` is counted and affects that object only; after one of
     ``queueing_hint`` the request is requeued.
@@ -39,12 +39,12 @@ class EventSource:
 
     resource: Resource
     keys: Callable[[Object], Iterable[ObjectKey]] = lambda _: ()
-    queueing_hint: Callable[[ObjectKey, Object], bool] | None = None
     label_selector: str = ""
     field_selector: str = ""
     transform: Transform | None = None
     attach: Callable[[Reflector], None] | None = None
     on_change: Callable[[Object | None, Object | None], None] | None = None
+    queueing_hint: Callable[[ObjectKey, Object], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
