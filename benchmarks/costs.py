@@ -42,7 +42,7 @@ HERE, OTHER = "this checkout", "other checkout"
 
 
 async def bench_costs(sizes: CostSizes, checkout: Path | None = None) -> Report:
-    """Measure; takes two minutes in full, with another checkout four."""
+    """Measure; takes two minutes in full, with another checkout ten."""
     report = Report("What a drain costs, one run on one machine")
     with rig(NODES) as stage:
         servers = stage.servers
@@ -74,33 +74,30 @@ async def _bare_cost(
 
 
 async def _our_cost(
-    stage: Rig, client: KubeClient, servers: Mapping[str, int], events: bool, what: tuple[Report, str, int]
+    stage: Rig,
+    client: KubeClient,
+    servers: Mapping[str, int],
+    events: bool,
+    what: tuple[Report, str, int],
+    checkout: Path | None = None,
+    against: str = "",
 ) -> None:
     report, name, pods = what
     await make(client, "drain", pods, NODES)
-    with stage.reconciler(SPOKEN if events else SILENT) as process:
+    with stage.reconciler(SPOKEN if events else SILENT, checkout=checkout) as process:
         processes = {**servers, "client": process.pid}
         drained = await drain(process, pods, began=lambda: cpu_s(processes))
-        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(processes), drained.counted))
+        _add(report, name, drained.rate, _per_bind(drained.began, cpu_s(processes), drained.counted), against)
     await clear(client)
 
 
 async def _compare(stage: Rig, client: KubeClient, checkout: Path, sizes: CostSizes, report: Report) -> None:
     for turn in range(2 * sizes.turns):
         # A, B, B, A: neither is always the first of its pair.
-        name, folder = (OTHER, checkout) if turn % 4 in (0, 3) else (HERE, None)
-        await make(client, "drain", sizes.pods, NODES)
-        with stage.reconciler(SPOKEN, checkout=folder) as process:
-            processes = {"reconciler": process.pid, **stage.servers}
-            drained = await drain(process, sizes.pods, began=lambda: cpu_s(processes))  # noqa: B023 - called in this turn
-            costs = _per_bind(drained.began, cpu_s(processes), drained.counted)
-        other = name if name == HERE else ""
-        report.add(Figure(f"{name}: rate", "binds/s", (drained.rate,), f"{OTHER}: rate" if other else ""))
-        cost = f"{OTHER}: CPU of reconciler" if other else ""
-        wanted = "<= 1.03" if other else ""
-        report.add(Figure(f"{name}: CPU of reconciler", "ms/bind", (costs["reconciler"],), cost, wanted))
-        report.add(Figure(f"{name}: CPU of all", "ms/bind", (sum(costs.values()),)))
-        await clear(client)
+        is_other = turn % 4 in (0, 3)
+        what = (report, OTHER if is_other else HERE, sizes.pods)
+        folder, against = (checkout, "") if is_other else (None, OTHER)
+        await _our_cost(stage, client, stage.servers, True, what, folder, against)
 
 
 async def _spied(stage: Rig, pods: int) -> stacks.Stacks:
@@ -114,11 +111,16 @@ async def _spied(stage: Rig, pods: int) -> stacks.Stacks:
         return stacks.parse(out.read_text())
 
 
-def _add(report: Report, name: str, rate: float, costs: Mapping[str, float]) -> None:
-    report.add(Figure(f"{name}: rate", "binds/s", (rate,)))
+def _add(report: Report, name: str, rate: float, costs: Mapping[str, float], against: str = "") -> None:
+    """Add the figures of a drain; ``against``: the drain to compare them with."""
+
+    def add(figure: str, unit: str, value: float) -> None:
+        report.add(Figure(f"{name}: {figure}", unit, (value,), f"{against}: {figure}" if against else ""))
+
+    add("rate", "binds/s", rate)
     for process, cost in costs.items():
-        report.add(Figure(f"{name}: CPU of {process}", "ms/bind", (cost,)))
-    report.add(Figure(f"{name}: CPU of all", "ms/bind", (sum(costs.values()),)))
+        add(f"CPU of {process}", "ms/bind", cost)
+    add("CPU of all", "ms/bind", sum(costs.values()))
 
 
 def _add_samples(report: Report, seen: stacks.Stacks, functions: int) -> None:

@@ -1,8 +1,8 @@
 """Pods that wait for volumes: Bowline beside kube-scheduler, each with its own control plane.
 
-The two sides that are compared take turns, because the machine's speed changes within a run.
-Volumes, claims and pods exist before the clock starts; it starts with the first decision (for kube-scheduler: the
-first pod, which is when it may decide).
+The two sides that are compared take turns, because the machine's speed changes within a run. Volumes, claims and pods
+exist before the clock starts; it starts with the first decision (for kube-scheduler: the first pod, which is when it
+may decide).
 """
 
 import asyncio

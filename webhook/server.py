@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, cast
 
 from aiohttp import web
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import INVALID_SPAN, Tracer
 
 from shared.api.field_error import FieldError
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
@@ -150,7 +150,7 @@ class AdmissionServer:
         """Return the response to a review. Raises MalformedReviewError."""
         started = time.perf_counter()
         review = decode_review(body)
-        span = start_span(self._tracer, review, traceparent)
+        span = start_span(self._tracer, review, traceparent) if self._tracer is not OFF else INVALID_SPAN
         try:
             verdict = ALLOWED
             if self._mode != "Off":
@@ -163,7 +163,8 @@ class AdmissionServer:
             verdict = self._enforced(hook, review, _FAILED)
             answer = encode_answer(review, verdict)
         self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
-        end_span(span, hook, review, verdict)
+        if span.is_recording():
+            end_span(span, hook, review, verdict)
         if verdict.errors:
             log.info("denied", extra=_logged(hook, review, verdict))
         return answer

@@ -20,9 +20,7 @@ def start_span(tracer: Tracer, review: Review, header: str) -> Span:
 
 
 def end_span(span: Span, hook: Hook, review: Review, verdict: Verdict) -> None:
-    """Record the verdict in the span, and end it."""
-    if not span.is_recording():
-        return
+    """Record the verdict in the recording span, and end it."""
     span.set_attributes(
         {
             "bowline.hook": hook.value,

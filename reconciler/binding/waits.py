@@ -6,8 +6,8 @@ so that ``kubectl describe`` shows what the request waits for, without a flood o
 The wait index maps objects to the requests that wait for them: a change of one requeues its requests immediately. The
 object may have changed between the attempt's read and the registration; that is detected by comparing the version
 that the attempt read with the cached one, so no change is missed. An event that shows the version which was read, or
-one's own write, is no change. Objects that no watch shows are polled. Nothing is decided here: a requeued request is
-reconciled from a new snapshot. Decision 11.
+which the attempt wrote, is no change. Objects that no watch shows are polled. Nothing is decided here: a requeued
+request is reconciled from a new snapshot. Decision 11.
 """
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
@@ -77,11 +77,15 @@ class WaitIndex:
         waiters = self._by_object.get(watched)
         if not waiters:
             return ()
-        version = self._version(watched)
+        found = self._cached(watched)
+        if found is None:
+            return list(waiters)
+        source, seen = found
+        version = version_of(seen)
         return [
             request
             for request in waiters
-            if not version or (self._objects[request][watched] != version and self._may_end_wait(request, watched))
+            if self._objects[request][watched] != version and source.may_end_wait(request, seen)
         ]
 
     def register(

@@ -69,7 +69,8 @@ class Observation:
         current.why = _why(decision)
         if isinstance(decision, Wait):
             current.plugin = OWN
-        current.trace = traceparent(request)
+        if self._tracer is not OFF:
+            current.trace = traceparent(request)
         add_to_scope(pod=str(request.pod_key), attempt=current.attempt)
 
     def attempt_ended(self, ctx: BindContext, status: Status) -> None:
@@ -153,7 +154,7 @@ class Observation:
             self.waiting.pop(current.key, None)
         seconds = self._clock.monotonic() - current.since
         self.journal.add(current, seconds)
-        if current.steps:
+        if self._tracer is not OFF and current.steps:
             record_attempt(self._tracer, current, seconds)
 
 

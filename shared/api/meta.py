@@ -56,7 +56,7 @@ def uid_of(obj: Object) -> ObjectUID:
 def is_older(version: ResourceVersion, other: ResourceVersion) -> bool:
     """Return whether one version of an object precedes another; False if that is unknown.
 
-    Versions are decimal numbers that grow with each write (KEP-5504), as kube-scheduler's assume cache assumes.
+    Versions are decimal numbers that grow with each write (KEP-5504); kube-scheduler's assume cache relies on it too.
     """
     return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 

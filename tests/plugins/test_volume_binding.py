@@ -78,7 +78,8 @@ def test_two_claims_of_a_pod_get_two_volumes(pair: Live, storage: Storage) -> No
     assert {storage.volume_of("a"), storage.volume_of("b")} == {"a", "b"}
 
 
-def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: Storage) -> None:
+def request_eight(live: Live, storage: Storage) -> list[str]:
+    """Create eight pods with a PVC and a free volume each, and request their bind together; returns their names."""
     storage.make_class()
     pods = [f"pod-{number}" for number in range(8)]
     for name in pods:
@@ -88,24 +89,19 @@ def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: St
     for name in pods:
         storage.available(name)
     for name in pods:
-        pair.request_bind(name)
+        live.request_bind(name)
+    return pods
+
+
+def test_pods_at_the_same_time_never_get_the_same_volume(pair: Live, storage: Storage) -> None:
+    pods = request_eight(pair, storage)
     for name in pods:
         assert "failedAttempts" not in pair.phase(name, "Succeeded")["status"]
     assert {storage.volume_of(name) for name in pods} == set(pods)
 
 
 def test_the_volume_controllers_steps_cause_no_reads(pair: Live, storage: Storage) -> None:
-    storage.make_class()
-    pods = [f"pod-{number}" for number in range(8)]
-    for name in pods:
-        storage.post_volume(name, "gpu-node-0")
-        storage.make_claim(name)
-        storage.make_pod(name, name)
-    for name in pods:
-        storage.available(name)
-    for name in pods:
-        pair.request_bind(name)
-    for name in pods:
+    for name in request_eight(pair, storage):
         pair.phase(name, "Succeeded")
     read = ("get", "persistentvolumeclaims")
     expected: Calls = Counter({read: 8, ("create", "pods/binding"): 8, ("patch", "bindrequests/status"): 8})

@@ -11,8 +11,8 @@ from tests.webhook.served import Served
 from webhook.hooks import Hook
 from webhook.server import AdmissionServer
 
-# Packages of the path, without observers (metrics, traces), API types and generic parts of the runtime.
-PATH, NOT_PATH = ("/webhook/", "/shared/framework/"), ("/webhook/metrics", "/webhook/tracing", "/tests/")
+# Packages of the path, without metrics, API types and generic parts of the runtime.
+PATH, NOT_PATH = ("/webhook/", "/shared/framework/"), ("/webhook/metrics", "/tests/")
 MAX_STOPS, MAX_RETURNS = 20, 8
 
 

@@ -39,7 +39,7 @@ has({{ . }}.metadata.annotations) && {{ include "bowline.ownedAnnotations" . }}.
 
 {{/*
 Whether no controller made the object from a template that was validated: denying the ReplicaSet of a Deployment would
-wedge its rollout. Of a configured kind every version counts. The last of the list makes workloads in other projects.
+block its rollout. Of a configured kind every version counts. The last of the list makes workloads in other projects.
 */}}
 {{- define "bowline.cel.notControlled" -}}
 !has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller

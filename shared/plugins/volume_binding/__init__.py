@@ -55,7 +55,7 @@ class VolumeBinding(Plugin):
         self._storage.forget(key)
 
     def event_sources(self) -> Iterable[EventSource]:
-        """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes use no memory."""
+        """Watch unbound PVCs, volumes until they are bound, and classes. Bound volumes leave the cache."""
         storage = self._storage
         return (
             EventSource(PERSISTENTVOLUMECLAIMS, transform=storage.transform_claim),

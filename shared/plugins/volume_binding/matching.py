@@ -80,7 +80,7 @@ class FreeVolumes:
         self._at: dict[_IndexKey, dict[str, Volume]] = {}
 
     def on_change(self, old: Object | None, new: Object | None) -> None:
-        """Apply one watch event; both objects as returned by ``transform_volume``."""
+        """Apply one watch event, with objects as ``transform_volume`` returns them; only free volumes are indexed."""
         if old is not None:
             self._drop(old["volume"])
         if new is not None and is_free(new["volume"]):

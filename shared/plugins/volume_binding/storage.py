@@ -1,10 +1,9 @@
 """Reads of storage objects: cached where the set stays small, live where staleness would be unsafe.
 
-Cached are unbound PVCs (their versions only, to wake waiting requests), free volumes, those that requests of this
-process wait for, and classes. Bound PVCs and
-volumes, the majority in any cluster, are read when a pod needs them. An unbound PVC is always read live: a volume
-reserved for a PVC that has been deleted and created again would be reclaimed with its data. That a PVC has become
-bound is taken from the watch event. Decision 56.
+Cached are unbound PVCs (their versions only, to requeue waiting requests), free volumes, those that requests of this
+process have reserved, and classes. Bound PVCs and volumes, the majority in any cluster, are read when a pod needs
+them. An unbound PVC is always read live: a volume reserved for a PVC that has been deleted and created again would be
+reclaimed with its data. That a PVC has become bound is taken from the watch event. Decision 56.
 """
 
 import asyncio
