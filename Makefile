@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.bench-installed
 
-.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-costs bench-claims bench-admission plots lock wheel clean
+.PHONY: help setup demo up down test test-unit test-faults test-kai test-node storm test-availability check verify generate bench bench-bind bench-binders bench-costs bench-claims bench-admission plots lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*## "} {printf "  make %-17s %s\n", $$1, $$2}'
@@ -63,13 +63,13 @@ check: setup ## Lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-verify: setup ## Check that generated files are what their sources say
+verify: setup ## Check that generated files match their sources
 	$(BIN)/python -m charts.generate --check
 
 generate: setup ## Write the chart's generated files: CRD, pod policy, workload kinds
 	$(BIN)/python -m charts.generate
 
-bench: bench-bind bench-costs bench-claims bench-admission ## Measure; not tests
+bench: bench-bind bench-binders bench-costs bench-claims bench-admission ## Measure; not tests
 
 bench-bind: setup ## Throughput, latency, memory and isolation of binding, beside the API server's ceiling
 	$(BIN)/python -m localcluster assets
@@ -88,12 +88,16 @@ bench-costs: setup $(BENCH_STAMP) ## Where the time of a drain goes: CPU by proc
 plots: setup $(BENCH_STAMP) ## Draw docs/plots from bench-bind.json and bench-costs.json
 	$(BIN)/python -m benchmarks.plots bench-bind.json bench-costs.json --out docs/plots
 
+bench-binders: setup ## The reconciler beside KAI-Scheduler's binder, built with Go
+	$(BIN)/python -m localcluster assets --kai-peers
+	$(BIN)/python -m benchmarks binders --json bench-binders.json
+
 bench-claims: setup ## Pods with a volume or device claim each, beside kube-scheduler
 	$(BIN)/python -m localcluster assets --scheduler
 	$(BIN)/python -m benchmarks claims --json bench-claims.json
 
 bench-admission: setup ## Verdicts a second of the webhook, and what it costs a pod
-	$(BIN)/python -m localcluster assets --kai-admission
+	$(BIN)/python -m localcluster assets --kai-peers
 	$(BIN)/python -m benchmarks admission --json bench-admission.json
 
 lock: ## Renew the lock files (needs uv)

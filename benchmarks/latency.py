@@ -6,8 +6,9 @@ processed the existing objects.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.drain import NODES
@@ -54,15 +55,12 @@ async def floor_latency(
 
 
 async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
-    """From the reply to each request's creation to its Succeeded on a watch, in milliseconds."""
+    """From the reply to each request's creation to its completion on a watch, in milliseconds.
+
+    Raises RuntimeError if more than one in a hundred requests has Failed.
+    """
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     created: dict[str, float] = {}
-    done: dict[str, float] = {}
-    complete = asyncio.Event()
-    listed = await client.list(BINDREQUESTS, NAMESPACE, limit=1)
-    watching = asyncio.create_task(
-        _watch_done(client, listed["metadata"]["resourceVersion"], done, len(pods), complete), name="watch"
-    )
 
     async def one(number: int) -> None:
         name = pods[number]["name"]
@@ -70,17 +68,15 @@ async def our_latency(client: KubeClient, rate: int, seconds: float, during: Dur
         await client.create(BINDREQUESTS, NAMESPACE, request)
         created[name] = time.perf_counter()
 
-    try:
+    async with completed_requests(client, "paced-") as completed:
         async with during or nullcontext():
             await _paced(len(pods), rate, one)
-        async with asyncio.timeout(READY_S):
-            await complete.wait()
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        await completed.wait(len(pods), READY_S)
+    if len(completed.failed) > len(pods) / 100:
+        raise RuntimeError(f"{len(completed.failed)} of {len(pods)} requests have Failed")
     # Bound before the creator had its reply counts as zero.
     counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
-    return [max(0.0, (done[name] - created[name]) * 1000) for name in counted]
+    return [max(0.0, (completed.at[name] - created[name]) * 1000) for name in counted]
 
 
 def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:
@@ -97,16 +93,46 @@ def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]
     ]
 
 
-async def _watch_done(
-    client: KubeClient, version: str, done: dict[str, float], count: int, complete: asyncio.Event
-) -> None:
-    async for event in client.watch(Selection(BINDREQUESTS, NAMESPACE), version, 600):
-        stored = event["object"]
-        name = stored["metadata"].get("name", "")
-        if name.startswith("paced-") and (stored.get("status") or {}).get("phase") == "Succeeded":
-            done.setdefault(name, time.perf_counter())
-            if len(done) == count:
-                complete.set()
+@dataclass(slots=True)
+class Completed:
+    """The time at which each request was observed as Succeeded or Failed, and the names of the failed ones."""
+
+    at: dict[str, float] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self, count: int, timeout_s: float) -> None:
+        """Wait until so many are complete. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            while len(self.at) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@asynccontextmanager
+async def completed_requests(client: KubeClient, prefix: str) -> AsyncIterator[Completed]:
+    """Watch the requests whose name starts with ``prefix`` until the block ends."""
+    completed = Completed()
+    listed = await client.list(BINDREQUESTS, NAMESPACE, limit=1)
+
+    async def watch() -> None:
+        async for event in client.watch(
+            Selection(BINDREQUESTS, NAMESPACE), listed["metadata"]["resourceVersion"], 600
+        ):
+            stored = event["object"]
+            name, phase = stored["metadata"].get("name", ""), (stored.get("status") or {}).get("phase")
+            if name.startswith(prefix) and phase in ("Succeeded", "Failed"):
+                completed.at.setdefault(name, time.perf_counter())
+                completed.changed.set()
+                if phase == "Failed":
+                    completed.failed.add(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch(), name="watch")
+        try:
+            yield completed
+        finally:
+            watching.cancel()
 
 
 async def _paced(count: int, rate: int, act: Callable[[int], Coroutine[Any, Any, None]]) -> None:

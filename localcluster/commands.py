@@ -21,7 +21,7 @@ from pathlib import Path
 
 from localcluster.assets.cache import cache_root
 from localcluster.assets.progress import Progress
-from localcluster.assets.recipes import CLUSTER_TOOLS, KAI_TOOLS, NODE_TOOLS, Tool
+from localcluster.assets.recipes import CLUSTER_TOOLS, KAI_PEERS, KAI_TOOLS, NODE_TOOLS, Tool
 from localcluster.assets.supply import ensure_assets
 from localcluster.cluster import Cluster
 from localcluster.demo import run_demo
@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     assets = commands.add_parser("assets", help="download or build the binaries")
     assets.add_argument("--scheduler", action="store_true", help="kube-scheduler too")
     assets.add_argument("--kai", action="store_true", help="KAI-Scheduler and its podgrouper too")
-    assets.add_argument("--kai-admission", action="store_true", help="KAI-Scheduler's admission, for benchmarks")
+    assets.add_argument(
+        "--kai-peers", action="store_true", help="KAI-Scheduler's admission and binder, for benchmarks"
+    )
     assets.add_argument("--node", action="store_true", help="kubelet, kube-proxy, kube-scheduler and containerd too")
     assets.set_defaults(run=_assets)
     for command in (demo, up, down, status, env):
@@ -193,8 +195,8 @@ def _assets(options: argparse.Namespace) -> int:
         supply(options.kubernetes, progress)
     if options.kai:
         tools += KAI_TOOLS
-    if options.kai_admission:
-        tools.append(Tool.KAI_ADMISSION)
+    if options.kai_peers:
+        tools += KAI_PEERS
     assets = ensure_assets(tools, options.kubernetes, progress=progress)
     for tool, path in assets.paths.items():
         print(f"{tool:24} {path}")

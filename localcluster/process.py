@@ -127,8 +127,16 @@ class Process:
         self.wait(STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """Suspend it: connections stay open and are not answered."""
+        """Suspend it, and return when it is: connections stay open and are not answered."""
         self.signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        # The signal stops one thread after the other; until the last one, the process may still answer. macOS cannot
+        # report it.
+        is_reported = self._popen is not None and hasattr(os, "waitid")
+        while is_reported and self.alive and time.monotonic() < deadline:
+            if os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT | os.WNOHANG) is not None:
+                return
+            time.sleep(_POLL_S)
 
     def resume(self) -> None:
         """Resume a paused process."""

@@ -36,7 +36,8 @@ from localcluster.render import (
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 LISTEN, METRICS_LISTEN = "--listen", "--metrics-listen"
-_READY_TIMEOUT_S = 30.0
+_READY_TIMEOUT_S = 60.0
+_ANSWER_TIMEOUT_S = 15.0
 _POLL_S = 0.03
 # What a process needs of this machine to run at all. Everything else must be in its object, so that a variable of the
 # developer's shell has no effect.
@@ -114,7 +115,7 @@ class LocalProcess:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of a page on the metrics address."""
         host, _, port = self.metrics.rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
+        connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_TIMEOUT_S)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

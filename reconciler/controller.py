@@ -165,6 +165,8 @@ class Controller:
             return None
         with self._observation.track(key):
             result = await self._reconciler.reconcile(key)
+        if result.retry_after is not None:
+            self.queue.hold(key, result.retry_after)
         return result.requeue_after
 
     def _recovered(self) -> None:

@@ -10,8 +10,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from reconciler.decide.decide import must_cancel
-from reconciler.decide.observed import Absent, NodeView, PodView, node_view, pod_view, preceding_request
+from reconciler.decide.observed import (
+    Absent,
+    NodeView,
+    PodView,
+    is_withdrawn,
+    node_view,
+    pod_view,
+    preceding_request,
+)
 from reconciler.pod_cache import PodCache, has_ended
 from shared.api.bindrequest import BindRequest, Phase, decode_bind_request
 from shared.api.label_selector import parse_label_selector
@@ -35,6 +42,8 @@ from shared.kube.store import Store
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 UNBOUND = "spec.nodeName="
+# Decoded, a pod takes 18 KB until it is packed; the memory of the largest page stays with the process.
+_PODS_PER_PAGE = 50
 # Of a node's labels, only those that describe its GPUs are cached.
 GPU_LABELS = "nvidia.com/gpu."
 
@@ -117,6 +126,7 @@ class Informers:
             on_event=self._pod_event,
             transform=self._transform_pod,
             store=self._pod_cache,
+            page_size=_PODS_PER_PAGE,
         )
         self.nodes = Reflector(
             client, Selection(NODES.as_metadata()), on_event=self._node_event, transform=transform_node
@@ -218,7 +228,7 @@ class Informers:
             self.node(request.selected_node),
         )
         is_same = node is not None and uid_of(node) == node_uid and not is_deleting(node)
-        return not must_cancel(
+        return not is_withdrawn(
             request,
             current if current is not None else Absent.NOT_IN_CACHE,
             pod if pod is not None else Absent.NOT_IN_CACHE,

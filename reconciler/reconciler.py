@@ -80,9 +80,6 @@ class Reconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Reconcile a key once and return when to process it again. Raises only on defects of Bowline itself."""
-        deferred = self.failures.retry_after_remaining(key)
-        if deferred is not None:
-            return deferred
         self.wait_index.unregister(key)
         try:
             result = await self._reconcile(key)
@@ -94,7 +91,7 @@ class Reconciler:
 
     def recovered(self) -> None:
         """The API server is available again after an outage: reset the transient failures."""
-        self.failures.recovered()
+        self.failures.clear()
 
     # --- watch events ---
 
@@ -193,7 +190,7 @@ class Reconciler:
         request = snapshot.request
         match action:
             case Attempt():
-                return await self.attempts.run(snapshot, state)
+                return await self.attempts.run(snapshot, state, has_side_effects=action.has_side_effects)
             case Complete():
                 return await self.completer.complete(self.reader.context(snapshot), state)
             case Fail():

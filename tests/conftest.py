@@ -18,8 +18,8 @@ from tests.pairs import bare_control_plane, own_namespace, running_pair
 # The configuration for the tests' plugins; everything else is the chart's default.
 TEST_CONFIG = {
     "config.plugins": [{"name": "example_flaky"}],
-    # Long for kwok, which acts as the agents, and short for a test with a silent one.
-    "config.gpuSharing": {"agentTimeout": "10s", "fakeGPUs": True},
+    # Long for an agent that starts on a loaded machine, and short for a test with a silent one.
+    "config.gpuSharing": {"agentTimeout": "30s", "fakeGPUs": True},
     # Kinds of other projects, whose CRDs tests install; a hook for a kind that does not exist costs nothing.
     "config.workloads": [{"kind": "JobSet"}, {"kind": "PyTorchJob"}, {"kind": "RayCluster", "action": "Warn"}],
     # A reconciler waits this long after its start before the first rollback, because of its predecessor's Bindings.

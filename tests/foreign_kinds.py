@@ -3,15 +3,14 @@
 The API server treats objects of these CRDs as it does those of the projects' own; no controller acts on them.
 """
 
-import time
 from typing import Any
 
 from localcluster.cluster import Cluster
 from localcluster.errors import ApiError
 from shared.framework.workloads import READY, Workload
+from tests.waiting import wait_until
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_DEADLINE_S = 60.0
 VERSIONS = {"jobset.x-k8s.io": "v1alpha2"}  # others: v1
 
 Json = dict[str, Any]
@@ -60,11 +59,9 @@ def install(cluster: Cluster, *kinds: str) -> None:
     """Create the CRDs and wait until the API server serves them."""
     for kind in kinds:
         cluster.api.post(_CRDS, crd(kind))
-    deadline = time.monotonic() + _DEADLINE_S
     for kind in kinds:
-        while not _is_served(cluster, objects_path(kind, "default")):
-            assert time.monotonic() < deadline, f"{kind} is not served"
-            time.sleep(0.05)
+        path = objects_path(kind, "default")
+        wait_until(lambda path=path: _is_served(cluster, path), f"serving {kind}")  # type: ignore[misc]
 
 
 def remove(cluster: Cluster, *kinds: str) -> None:

@@ -15,9 +15,8 @@ from localcluster.errors import ApiError
 from localcluster.pair import Pair
 from shared.api import names
 from shared.testing.builders import bind_request, pod
+from tests.waiting import LIMIT_S
 
-# Generous, for a machine under load; only a failing test waits that long.
-DEADLINE_S = 60.0
 POLL_S = 0.05
 
 T = TypeVar("T")
@@ -105,7 +104,7 @@ class LiveCluster:
             lambda: next((note for seen, note in self.events(name) if seen == reason), None),
         )
 
-    def until(self, what: str, condition: Callable[[], T | None], limit_s: float = DEADLINE_S) -> T:
+    def until(self, what: str, condition: Callable[[], T | None], limit_s: float = LIMIT_S) -> T:
         """Wait until ``condition`` returns a result; fails with ``what`` and the last log lines of the processes."""
         deadline = time.monotonic() + limit_s
         while (found := condition()) is None or found is False:

@@ -14,6 +14,9 @@ from localcluster.pair import Pair, PairOptions
 from localcluster.spec import ClusterSpec
 from tests.live import Live
 
+# A leader that gets no CPU keeps its Lease: a new term would repeat calls that tests count.
+_LONG_LEASE = {"config.leaderElection": {"leaseDuration": "60s", "renewDeadline": "50s"}}
+
 
 @contextmanager
 def bare_control_plane() -> Iterator[Cluster]:
@@ -32,7 +35,7 @@ def running_pair(nodes: int, values: Mapping[str, object]) -> Iterator[tuple[Clu
     with Cluster.start(ClusterSpec(audit="Metadata")) as started:
         started.make_nodes(nodes)
         started.make_runtime_class()
-        pair = Pair.install(started, find_helm(), PairOptions(set_values=values))
+        pair = Pair.install(started, find_helm(), PairOptions(set_values={**_LONG_LEASE, **values}))
         pair.start()
         yield started, pair
 

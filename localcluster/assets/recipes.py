@@ -29,10 +29,13 @@ class Tool(StrEnum):
     KAI_SCHEDULER = "scheduler"
     KAI_PODGROUPER = "podgrouper"
     KAI_ADMISSION = "admission"
+    KAI_BINDER = "binder"
 
 
 CLUSTER_TOOLS = (Tool.ETCD, Tool.APISERVER, Tool.CONTROLLER_MANAGER, Tool.KUBECTL, Tool.KWOK)
 KAI_TOOLS = (Tool.KAI_SCHEDULER, Tool.KAI_PODGROUPER)
+# What the pair replaces, for benchmarks.
+KAI_PEERS = (Tool.KAI_ADMISSION, Tool.KAI_BINDER)
 # containerd is built from its module, not taken from the system: Debian's 1.6 has no CDI, which DRA needs, and
 # kubelet 1.37 requires a runtime that reports its cgroup driver.
 CONTAINERD_TOOLS = (Tool.CONTAINERD, Tool.CONTAINERD_SHIM, Tool.CTR)
@@ -105,7 +108,7 @@ def recipe_for(tool: Tool, release: Release, platform: Platform) -> Recipe:
             return _kwok(release.kwok, platform)
         case Tool.HELM:
             return _helm(release.helm, platform)
-        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER | Tool.KAI_ADMISSION:
+        case Tool.KAI_SCHEDULER | Tool.KAI_PODGROUPER | Tool.KAI_ADMISSION | Tool.KAI_BINDER:
             return _kai(tool, release.kai)
         case Tool.CONTAINERD | Tool.CONTAINERD_SHIM | Tool.CTR:
             return _containerd(tool, release.containerd, platform)

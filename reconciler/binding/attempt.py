@@ -5,10 +5,9 @@ once more, with no await between that check and the Binding; the Binding's own p
 ``decide.outcome`` classifies the outcome; this module executes the result in one ``match``. Decision 104.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DEFER, DeferredBind, DeferredCompletions
@@ -22,18 +21,15 @@ from reconciler.binding.writer import Writer
 from reconciler.decide.decide import Complete, Fail, Wait
 from reconciler.decide.observed import Snapshot, Target, Times, has_finalizer, is_bound_as_asked
 from reconciler.decide.outcome import Outcome, RequeueNow, RetryAt, TransientFailure, classify_outcome
-from reconciler.decide.transient import classified, is_transient
+from reconciler.decide.transient import classified
 from reconciler.informers import Informers
 from reconciler.observe.tracker import Observation
 from shared.api.bindrequest import BindRequest
 from shared.framework.binding.context import BindContext
-from shared.framework.binding.runner import Runner
+from shared.framework.binding.runner import WITHDRAWN, Runner
 from shared.framework.config import Binding
 from shared.framework.status import Code, Status
 from shared.runtime.clock import Clock
-from shared.runtime.tasks import all_done
-
-WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +54,11 @@ class AttemptRunner:
     clock: Clock
     jitter: Callable[[], float]
 
-    async def run(self, snapshot: Snapshot, state: RequestState) -> Result:
-        """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one."""
+    async def run(self, snapshot: Snapshot, state: RequestState, *, has_side_effects: bool) -> Result:
+        """Run an attempt and act on its outcome. If the previous outcome is not stored yet, only write that one.
+
+        ``has_side_effects``: the attempt may leave side effects, so the finalizer is added first.
+        """
         request = snapshot.request
         unpersisted = state.unpersisted
         if unpersisted is not None and unpersisted.failed_before == request.failed_attempts:
@@ -68,7 +67,7 @@ class AttemptRunner:
         state.unpersisted = None
         state.attempting = True
         started = self.clock.now()
-        if self.runner.has_side_effects(request):
+        if has_side_effects:
             snapshot.found = state.side_effects = await self._hold(request, state)
             state.rolled_back = False
         ctx = self.reader.context(snapshot)
@@ -83,7 +82,7 @@ class AttemptRunner:
     async def _ended(self, ctx: BindContext, snapshot: Snapshot, state: RequestState, outcome: Outcome) -> Result:
         """Act on an attempt's result, after deciding whether a transient failure counts as the request's own."""
         status = outcome.status
-        transient = is_transient(status)
+        transient = status.may_be_transient
         if transient:
             status = classified(status, self.failures.note(snapshot.key, status.retry_after))
         self.observation.attempt_ended(ctx, status)
@@ -132,13 +131,9 @@ class AttemptRunner:
 
     async def _run_points(self, ctx: BindContext, running: Running) -> Status:
         """Call the plugins up to the Binding."""
-        groups = self.runner.preflight(ctx)
-        if isinstance(groups, Status):
-            return groups
-        if groups:
-            status = await _cancellable(self.runner.run_pre_bind(ctx, groups), ctx.cancelled)
-            if status.code is not Code.OK:
-                return status
+        status = await self.runner.run_pre_bind(ctx)
+        if status.code is not Code.OK:
+            return status
         if ctx.cancelled.is_set() or not self.informers.still_wanted(running.request, running.node_uid):
             return WITHDRAWN
         running.past_point = True
@@ -176,30 +171,12 @@ class AttemptRunner:
 
     async def _retry(self, snapshot: Snapshot, state: RequestState, retry: RetryAt) -> Result:
         """Count and report the failed attempt; the next one follows after a pause."""
-        request = snapshot.request
-        await self.writer.patch_status(request, retry.status)
+        request, pod = snapshot.request, snapshot.named_pod
+        await self.writer.write_report(request, retry.report, on_pod=pod is not None)
         state.unpersisted = None
         # A wait in the next attempt is a new one.
         state.wait = WaitState(cause=NO_WAIT)
         self.timing.delay_retry(state, retry.pause)
-        self.writer.record_event(request, retry.event)
-        if snapshot.named_pod is not None:
-            self.conditions.report_failure(snapshot.named_pod, retry.condition)
+        if pod is not None and retry.report.condition is not None:
+            self.conditions.report(pod, retry.report.condition)
         return Result(retry.pause)
-
-
-async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
-    """Run pre_bind and cancel it if the attempt is withdrawn; its side effects are rolled back later.
-
-    Returns, and raises a cancellation, only after pre_bind has ended: the rollback that follows must see all its
-    writes.
-    """
-    preparing = asyncio.create_task(pre_bind, name="pre_bind")
-    cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")
-    try:
-        await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-        return preparing.result() if preparing.done() else WITHDRAWN
-    finally:
-        preparing.cancel()
-        cancelled.cancel()
-        await all_done(preparing, cancelled)

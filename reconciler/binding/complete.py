@@ -22,16 +22,12 @@ from reconciler.decide.in_flight import existed_before, in_flight_for
 from reconciler.decide.observed import Snapshot, Target, has_finalizer, is_bound_as_asked, is_rollback_incomplete
 from reconciler.decide.status import (
     Event,
-    PodBound,
     blocked_status,
-    bound_condition,
-    failed_status,
-    failure_event,
+    failure_report,
     preparation,
     rollback_incomplete_status,
     rolled_back_status,
-    succeeded_status,
-    success_event,
+    success_report,
 )
 from reconciler.decide.transient import QUIET_FAILURES
 from reconciler.observe.metrics import ReconcilerMetrics
@@ -46,8 +42,6 @@ from shared.runtime.clock import Clock
 log = logging.getLogger(__name__)
 
 ROLLBACK_PAUSE = timedelta(seconds=1)
-# No PodBound=False for these: the pod runs, or belongs to another scheduler.
-_NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 @dataclass(slots=True)
@@ -85,14 +79,10 @@ class Completer:
             return await self._close(ctx.request, state)
         now = self.clock.now()
         prepared = preparation(request, state.prepared, not state.rolled_back, ctx.pod)
-        await self.writer.patch_status(request, succeeded_status(request, prepared, started, now))
-        if prepared.warning:
-            self.writer.record_event(request, Event("Warning", names.EVENT_NOT_PREPARED, prepared.warning))
-        elif self.limits.bound_events:
-            self.writer.record_event(request, success_event(request))
-        condition = bound_condition(request, ctx.pod) if ctx.pod is not None else None
-        if ctx.pod is not None and condition is not None:
-            self.conditions.report(ctx.pod, condition)
+        report = success_report(request, prepared, ctx.pod, started, now, bound_events=self.limits.bound_events)
+        await self.writer.write_report(request, report, on_pod=ctx.pod is not None)
+        if ctx.pod is not None and report.condition is not None:
+            self.conditions.report(ctx.pod, report.condition)
         self.metrics.finished.labels(reason=Phase.SUCCEEDED.value).inc()
         if request.created is not None:
             self.metrics.bind_seconds.observe(max(0.0, (now - request.created).total_seconds()))
@@ -196,12 +186,10 @@ class Completer:
 
     async def _report_failed(self, request: BindRequest, snapshot: Snapshot, state: RequestState, fail: Fail) -> None:
         pod = snapshot.named_pod
-        pod_node = (pod or {}).get("spec", {}).get("nodeName", "")
-        status = failed_status(request, fail, state.rolled_back, pod_node, self.clock.now())
-        await self.writer.patch_status(request, status)
-        self.writer.record_event(request, failure_event(fail), on_pod=pod is not None)
-        if pod is not None and fail.reason not in _NO_CONDITION:
-            self.conditions.report_failure(pod, PodBound("False", fail.reason.value, fail.message))
+        report = failure_report(request, fail, state.rolled_back, pod, self.clock.now())
+        await self.writer.write_report(request, report, on_pod=pod is not None)
+        if pod is not None and report.condition is not None:
+            self.conditions.report(pod, report.condition)
         self.metrics.finished.labels(reason=fail.reason.value).inc()
         log.warning("request has failed", extra={"reason": fail.reason.value, "why": fail.message})
 

@@ -70,18 +70,16 @@ class PodConditions:
         self._workers = []
         self._pending.clear()
 
-    def report_failure(self, pod: Object, condition: PodBound) -> None:
-        """Queue a failure's condition, unless the pod has it already."""
+    def report(self, pod: Object, condition: PodBound) -> None:
+        """Queue the condition, unless the pod has it already; it replaces a pending one of the same pod.
+
+        Dropped if MAX_PENDING are pending.
+        """
         content = (names.CONDITION_POD_BOUND, condition.status, condition.reason, condition.message)
         stored = (pod.get("status") or {}).get("conditions") or ()
-        if content not in [
-            tuple(one.get(name) for name in ("type", "status", "reason", "message")) for one in stored
-        ]:
-            self.report(pod, condition)
-
-    def report(self, pod: Object, condition: PodBound) -> None:
-        """Queue the condition; it replaces a pending one of the same pod. Dropped if MAX_PENDING are pending."""
         key = key_of(pod)
+        if content in [tuple(one.get(name) for name in ("type", "status", "reason", "message")) for one in stored]:
+            return
         if self._queue is None or (len(self._pending) >= MAX_PENDING and key not in self._pending):
             return
         kept = {name: pod["metadata"].get(name) for name in ("name", "namespace", "uid", "resourceVersion")}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from reconciler.binding.timing import Timing
-from reconciler.decide.decide import Action, ReadLive, decide, wait_left
+from reconciler.decide.decide import Action, ReadLive, decide
 from reconciler.decide.observed import Absent, Observed, Snapshot, Target
 from reconciler.informers import Informers, transform_node, transform_pod
 from shared.api import names
@@ -92,22 +92,24 @@ class StateReader:
             attempt=request.failed_attempts + 1,
             attempt_id=attempt,
             annotations={names.PREPARED_FOR: request.uid},
-            deadline=self.clock.now() + wait_left(self.settings.binding.wait_timeout, snapshot.times),
+            deadline=self.clock.now() + snapshot.times.wait_left(self.settings.binding.wait_timeout),
             client=self.client,
             log=with_fields(log, bindRequest=str(request.key), pod=str(request.pod_key), attempt=attempt),
         )
 
     def _decide(self, snapshot: Snapshot) -> Action | ReadLive:
-        request, preceding, served = snapshot.found, None, Served(frozenset())
+        request, preceding, served, has_side_effects = snapshot.found, None, Served(frozenset()), False
         if isinstance(request, BindRequest):
             preceding = self.informers.preceding(request)
-            served = self.runner.served(request) if request.spec is not None else served
+            if request.spec is not None:
+                served, has_side_effects = self.runner.served(request), self.runner.has_side_effects(request)
         observed = Observed(
             request,
             snapshot.pod_view,
             snapshot.node_view,
             preceding,
             served.demands,
+            has_side_effects,
             snapshot.times,
             frozenset(snapshot.live),
             served.errors,

@@ -1,9 +1,8 @@
 """When a key is processed next, and which of its transient failures are consecutive.
 
-The backoff of transient failures is in memory only. A watch event that may change the result ends it early. A delay
-that the API server requested (Retry-After) is kept: the event for the last write of this process would end it
-immediately. Thousands of requests may fail at the same time, so failures are logged in one line for all of them.
-Decision 82.
+The backoff of transient failures is in memory only. A watch event that may change the result ends it early; it does
+not end a delay that the API server requested (Retry-After). Thousands of requests may fail at the same time, so
+failures are logged in one line for all of them.
 """
 
 import logging
@@ -31,10 +30,12 @@ class Result:
     """Result of a reconcile: process the key again after ``requeue_after``; if None, only when an event requires it.
 
     ``keeps_failures``: the reconcile failed, or made no call that could fail; the key's streak of failures is kept.
+    ``retry_after``: the API server's Retry-After; until it is over, no event returns the key.
     """
 
     requeue_after: timedelta | None
     keeps_failures: bool = False
+    retry_after: timedelta | None = None
 
 
 DONE = Result(None)
@@ -52,8 +53,6 @@ class TransientFailures:
         self._clock = clock
         self._backoff: ItemBackoff[ObjectKey] = ItemBackoff(BASE, MAX)
         self._streaks: dict[ObjectKey, Streak] = {}
-        # By key: the end of its Retry-After delay (monotonic, seconds).
-        self._deferred: dict[ObjectKey, float] = {}
         self._unlogged = 0
         self._log_at = float("-inf")
 
@@ -74,8 +73,6 @@ class TransientFailures:
     def requeue(self, key: ObjectKey, why: str, at_least: timedelta | None = None) -> Result:
         """Return the delay after a failed reconcile. ``at_least``: the API server's Retry-After."""
         now = self._clock.monotonic()
-        if at_least is not None:
-            self._deferred[key] = now + at_least.total_seconds()
         delay = self._backoff.next_delay(key, at_least)
         streak = self._streaks.get(key)
         if streak is not None and not streak.own and at_least is None:
@@ -84,32 +81,21 @@ class TransientFailures:
             delay = min(delay, max(left, BASE))
         self._on_failure(key, why)
         self._log(key, why, delay, now)
-        return Result(max(delay, _SOON), keeps_failures=True)
-
-    def retry_after_remaining(self, key: ObjectKey) -> Result | None:
-        """Return the remaining Retry-After delay of the key, None if there is none."""
-        left_s = self._deferred.get(key, 0.0) - self._clock.monotonic()
-        return Result(timedelta(seconds=left_s), keeps_failures=True) if left_s > 0 else None
+        return Result(max(delay, _SOON), keeps_failures=True, retry_after=at_least)
 
     def requeue_rollback(self, key: ObjectKey, at_least: timedelta) -> Result:
         """Return the delay before an incomplete rollback continues; it increases with each failure."""
         return Result(max(at_least, self._backoff.next_delay(key)), keeps_failures=True)
 
-    def recovered(self) -> None:
-        """Reset all streaks and backoffs after an outage: its failures were not the requests' own."""
+    def clear(self) -> None:
+        """Drop all streaks and backoffs: at the end of a term, or of an outage, which no request has caused."""
         self._streaks.clear()
         self._backoff = ItemBackoff(BASE, MAX)
-
-    def clear(self) -> None:
-        """Drop everything."""
-        self.recovered()
-        self._deferred.clear()
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the key's failures after a successful reconcile."""
         self._backoff.reset(key)
         self._streaks.pop(key, None)
-        self._deferred.pop(key, None)
 
     def _log(self, key: ObjectKey, why: str, delay: timedelta, now: float) -> None:
         fields = {"bindRequest": str(key), "why": why, "again_s": round(delay.total_seconds(), 3)}

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from reconciler.decide.observed import has_finalizer
-from reconciler.decide.status import Event, PodBound
+from reconciler.decide.status import Event, PodBound, Report
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import (
@@ -74,6 +74,12 @@ class Writer:
             )
             self._pruned = pruned
         return stored
+
+    async def write_report(self, request: BindRequest, report: Report, on_pod: bool) -> None:
+        """Set the status, then queue the event; the pod's condition follows in the background."""
+        await self.patch_status(request, report.status)
+        if report.event is not None:
+            self.record_event(request, report.event, on_pod)
 
     async def add_finalizer(self, request: BindRequest) -> BindRequest:
         """Add the finalizer, before any side effect exists. Raises NotStoredError if a webhook removes it."""

@@ -106,7 +106,9 @@ class RequeueAfter:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Run an attempt."""
+    """Run an attempt. ``has_side_effects``: it may leave side effects, so the finalizer is required first."""
+
+    has_side_effects: bool = False
 
 
 # What is executed.
@@ -179,15 +181,6 @@ def _first_row(seen: Observed, settings: Settings) -> Action | ReadLive:
     return _of_attempt(request, seen.pod, seen, settings)
 
 
-def wait_left(timeout: timedelta, times: Times) -> timedelta:
-    """Return how long a wait may still last; not positive if it has expired.
-
-    Only the duration of the wait counts, never the request's age. A wait does not expire before its object has been
-    observable for FRESH_CONTACT.
-    """
-    return max(timeout - times.waited, FRESH_CONTACT - times.watched)
-
-
 def _ended(request: BindRequest, seen: Observed) -> Action | ReadLive:
     """Rows for a request that is being deleted, Succeeded or Failed."""
     if not has_finalizer(request):
@@ -255,7 +248,7 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, settings: Se
         return Fail(Reason.NOT_OURS, why)
     if pod.gated:
         times = seen.times.of(GATES)
-        left = wait_left(settings.binding.wait_timeout, times)
+        left = times.wait_left(settings.binding.wait_timeout)
         why = f"pod {request.pod_key} still has scheduling gates"
         if left <= timedelta():
             why = f"{why} after {times.waited.total_seconds():.0f} s"
@@ -269,25 +262,7 @@ def _of_attempt(request: BindRequest, pod: PodView, seen: Observed, settings: Se
         return Fail(Reason.NODE_GONE, why, Suggestion.RESCHEDULE_ELSEWHERE)
     if seen.times.retry_in > timedelta():
         return RequeueAfter(seen.times.retry_in)
-    return Attempt()
-
-
-def must_cancel(
-    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
-) -> bool:
-    """Return whether a running attempt must stop.
-
-    That is if its request was withdrawn or replaced or has ended, its pod has, or its node was deleted. ``current``
-    and ``pod`` are the present ones; ``node_is_gone``: the node that the attempt began with is deleting, deleted or
-    replaced.
-    """
-    if current is Absent.NOT_FOUND:
-        return True
-    if isinstance(current, BindRequest) and (
-        current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
-    ):
-        return True
-    return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
+    return Attempt(seen.has_side_effects)
 
 
 def pending_failure(request: BindRequest) -> Fail | None:

@@ -82,6 +82,14 @@ class Times:
             self if cause == self.cause or not self.cause else replace(self, waited=timedelta(), watched=self.contact)
         )
 
+    def wait_left(self, timeout: timedelta) -> timedelta:
+        """Return how long the wait may still last; not positive if it has expired.
+
+        Only the duration of the wait counts, never the request's age. A wait does not expire before its object has
+        been observable for FRESH_CONTACT.
+        """
+        return max(timeout - self.waited, FRESH_CONTACT - self.watched)
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -92,6 +100,7 @@ class Observed:
     node: NodeView | Absent = Absent.NOT_IN_CACHE
     preceding: ObjectKey | None = None  # the preceding request for the same pod: not ended, or not yet rolled back
     served: frozenset[AllocationKind] = frozenset()  # demands that enabled plugins fulfil
+    has_side_effects: bool = False  # an attempt may leave side effects
     times: Times = field(default_factory=Times)
     live: frozenset[Target] = frozenset()  # what was read live; the rest is from the caches
     plugin_errors: tuple[str, ...] = ()  # of plugins whose ``supported_allocations`` failed
@@ -179,6 +188,23 @@ def is_bound_as_asked(request: BindRequest, pod: PodView | Absent) -> bool:
 def is_rollback_incomplete(request: BindRequest) -> bool:
     """Return whether the status reports a rollback that has begun and is not complete."""
     return condition_of(request, ROLLED_BACK).get("status") == "False"
+
+
+def is_withdrawn(
+    request: BindRequest, current: BindRequest | Absent, pod: PodView | Absent, node_is_gone: bool = False
+) -> bool:
+    """Return whether an attempt for the request must stop: the request, its pod or its node has ended or changed.
+
+    ``current`` and ``pod`` are the present ones; ``node_is_gone``: the node that the attempt began with is deleting,
+    deleted or replaced.
+    """
+    if current is Absent.NOT_FOUND:
+        return True
+    if isinstance(current, BindRequest) and (
+        current.uid != request.uid or current.deleting or current.phase is not Phase.PENDING
+    ):
+        return True
+    return node_is_gone or (isinstance(pod, PodView) and (pod.uid != request.pod_uid or pod.deleting or pod.finished))
 
 
 def preceding_request(request: BindRequest, of_pod: Iterable[BindRequest]) -> ObjectKey | None:

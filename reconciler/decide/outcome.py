@@ -4,14 +4,13 @@ Pure, one exhaustive ``match``. An outcome that equals a decision is returned as
 ``Fail``, ``Wait``), so that each has one code path. Decisions 1 and 119.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
-from reconciler.decide.decide import Complete, Fail, Wait, wait_left
+from reconciler.decide.decide import Complete, Fail, Wait
 from reconciler.decide.observed import Times
-from reconciler.decide.status import Event, PodBound, retrying_status
+from reconciler.decide.status import Event, PodBound, Report, retrying_status
 from shared.api import names
 from shared.api.bindrequest import BindRequest
 from shared.framework.config import Binding
@@ -35,9 +34,7 @@ class RetryAt:
     """Report the failure and run another attempt after ``pause``."""
 
     pause: timedelta
-    status: Mapping[str, Any]
-    event: Event
-    condition: PodBound
+    report: Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +95,12 @@ def _retry(request: BindRequest, outcome: Outcome, limits: Binding, jitter: floa
     if status.retry_after is not None:
         pause = max(pause, status.retry_after)
     why = f"attempt {failed} of {limit + 1} failed: {_by(status)}"
-    return RetryAt(
-        pause,
+    report = Report(
         retrying_status(request, failed, why, outcome.started, now, now + pause),
         Event("Warning", names.EVENT_RETRY, f"{why}; retry in {pause.total_seconds():.1f} s"),
         PodBound("False", names.EVENT_RETRY, why),
     )
+    return RetryAt(pause, report)
 
 
 def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
@@ -111,7 +108,7 @@ def _wait(status: Status, timeout: timedelta, times: Times) -> Wait | Fail:
     times = times.of(cause)
     on = ", ".join(str(ref) for ref in status.wake_on)
     why = f"{_by(status)} (waiting for {on})" if on else _by(status)
-    left = wait_left(status.timeout or timeout, times)
+    left = times.wait_left(status.timeout or timeout)
     if left <= timedelta():
         # Unless the plugin suggests otherwise, the node is not known to be at fault: the awaited change may still
         # happen.

@@ -28,6 +28,8 @@ _SAME_MOMENT = timedelta(seconds=10)
 # A pod with one of these cannot run unless prepared: ConfigMaps and devices, or allocated ResourceClaims.
 _NEEDS_PREPARATION = (AllocationKind.FRACTION, AllocationKind.CLAIMS, AllocationKind.EXTENDED_CLAIM)
 _UNDONE = ("True", "RolledBack", "all preparations are undone")
+# No PodBound=False for these: the pod runs, or belongs to another scheduler.
+_NO_CONDITION = (Reason.BOUND_ELSEWHERE, Reason.NOT_OURS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,15 @@ class Preparation:
 
     condition: tuple[str, str, str]
     warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is written of a request: its complete status, the event and the pod's condition, if there are any."""
+
+    status: Mapping[str, Any]
+    event: Event | None = None
+    condition: PodBound | None = None
 
 
 PREPARED_BY_US = Preparation(("True", "Prepared", "everything the pod needs is in place"))
@@ -130,6 +141,36 @@ def preparation(request: BindRequest, attempted: bool, intact: bool, pod: Object
         return Preparation(("Unknown", "NotPrepared", why))
     why = f"{why}: {', '.join(needs)} was not prepared here; unless another component has prepared it, delete the pod"
     return Preparation(("Unknown", "NotPrepared", why), why)
+
+
+def success_report(
+    request: BindRequest,
+    prepared: Preparation,
+    pod: Object | None,
+    started: datetime | None,
+    now: datetime,
+    *,
+    bound_events: bool,
+) -> Report:
+    """Return what is written when a request completes. ``bound_events``: send an event for each bound pod."""
+    bound = f"bound to node {request.selected_node}"
+    event = None
+    if prepared.warning:
+        event = Event("Warning", names.EVENT_NOT_PREPARED, prepared.warning)
+    elif bound_events:
+        event = Event("Normal", names.EVENT_BOUND, bound)
+    replaces = pod is not None and _reports_failure(request, pod)
+    condition = PodBound("True", "Bound", bound) if replaces else None
+    return Report(succeeded_status(request, prepared, started, now), event, condition)
+
+
+def failure_report(request: BindRequest, fail: Fail, rolled_back: bool, pod: Object | None, now: datetime) -> Report:
+    """Return what is written of a terminal failure. ``rolled_back``: see ``failed_status``."""
+    pod_node = ((pod or {}).get("spec") or {}).get("nodeName") or ""
+    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
+    event = Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
+    condition = None if fail.reason in _NO_CONDITION else PodBound("False", fail.reason.value, fail.message)
+    return Report(failed_status(request, fail, rolled_back, pod_node, now), event, condition)
 
 
 def failed_status(
@@ -212,31 +253,6 @@ def conditions(
     return list(merged.values())
 
 
-def success_event(request: BindRequest) -> Event:
-    """Return the event for a bound pod."""
-    return Event("Normal", names.EVENT_BOUND, f"bound to node {request.selected_node}")
-
-
-def failure_event(fail: Fail) -> Event:
-    """Return the event for a terminal failure."""
-    hint = f" (suggestion: {fail.suggestion.value})" if fail.suggestion else ""
-    return Event("Warning", names.EVENT_FAILED, f"{fail.reason.value}: {fail.message}{hint}")
-
-
-def bound_condition(request: BindRequest, pod: Object) -> PodBound | None:
-    """Return the PodBound condition that replaces an earlier failure's; None if no failure was reported."""
-    statuses = [
-        condition.get("status")
-        for condition in (pod.get("status") or {}).get("conditions") or ()
-        if condition.get("type") == names.CONDITION_POD_BOUND
-    ]
-    # The cached pod may still lack the condition of an earlier attempt.
-    reported = bool(statuses) or request.failed_attempts > 0
-    if not reported or "True" in statuses:
-        return None
-    return PodBound("True", "Bound", f"bound to node {request.selected_node}")
-
-
 def reason_text(word: str, message: str) -> str:
     """Return ``Word: message``, cut to the field's limit."""
     text = f"{word}: {message}"
@@ -252,6 +268,18 @@ def _block(request: BindRequest, now: datetime, started: datetime | None) -> dic
     if started is not None or "startTime" not in block:
         block["startTime"] = _start(request, started or now)
     return block
+
+
+def _reports_failure(request: BindRequest, pod: Object) -> bool:
+    """Return whether the pod's PodBound condition reports an earlier failure, or may soon."""
+    statuses = [
+        condition.get("status")
+        for condition in (pod.get("status") or {}).get("conditions") or ()
+        if condition.get("type") == names.CONDITION_POD_BOUND
+    ]
+    # The cached pod may still lack the condition of an earlier attempt.
+    reported = bool(statuses) or request.failed_attempts > 0
+    return reported and "True" not in statuses
 
 
 def _start(request: BindRequest, started: datetime) -> str:

@@ -10,7 +10,7 @@ monotonic, in seconds. Decision 111.
 
 from dataclasses import dataclass, replace
 
-from shared.framework.status import Code, Reason, Status
+from shared.framework.status import Code, Status
 
 # A few consecutive failures are normal: a lost reply, a restart of one of several API servers.
 QUIET_FAILURES = 3
@@ -53,13 +53,8 @@ def extended(streak: Streak | None, now: float, last_success: float, deferred: b
     return Streak(streak.count + 1, streak.first, now, own)
 
 
-def is_transient(status: Status) -> bool:
-    """Return whether a result may be transient. A 403 may come from an authorizer that has just started."""
-    return status.code is Code.TRANSIENT or (status.code is Code.FATAL and status.reason is Reason.RBAC_MISSING)
-
-
 def classified(status: Status, streak: Streak) -> Status:
-    """Return what a transient result of an attempt counts as: transient, or a failure of the request's own."""
+    """Return what a result that may be transient counts as: transient, or a failure of the request's own."""
     if status.code is Code.TRANSIENT:
         return replace(status, code=Code.RETRY) if streak.own else status
     if streak.seconds < REPORT_AFTER_S:

@@ -110,6 +110,14 @@ class Status:
         """The reasons as one line."""
         return "; ".join(self.reasons)
 
+    @property
+    def may_be_transient(self) -> bool:
+        """Whether it may be the API server's failure and not the request's.
+
+        Besides TRANSIENT this is a missing permission, which an authorizer that has just started also reports.
+        """
+        return self.code is Code.TRANSIENT or self.reason is Reason.RBAC_MISSING
+
     def from_plugin(self, name: str) -> "Status":
         """Return the same result with the plugin's name, unless it has one."""
         return self if self.plugin else replace(self, plugin=name)

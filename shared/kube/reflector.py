@@ -28,7 +28,7 @@ from typing import Any
 
 from shared.api.meta import Object, ObjectKey, ResourceVersion, key_of, uid_of, version_of
 from shared.kube.callbacks import PROCESS, Callback, Callbacks
-from shared.kube.client import KubeClient
+from shared.kube.client import PAGE_SIZE, KubeClient
 from shared.kube.errors import (
     ApiError,
     BadRequest,
@@ -106,6 +106,7 @@ class Reflector:
     - ``fallback``: where the API server cannot select by the fields of ``selection``, list without them;
       ``transform`` must exclude the difference. Each list tries ``selection`` first.
     - ``owner``: the plugin that the watch belongs to, for metrics and logs.
+    - ``page_size``: the objects of a page of a list, which are decoded together.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Reflector:
         fallback: bool = False,
         owner: str = PROCESS,
         store: Store | None = None,
+        page_size: int = PAGE_SIZE,
     ) -> None:
         self.selection = selection
         self.store = store if store is not None else Store()
@@ -138,6 +140,7 @@ class Reflector:
         self._transform = transform
         self._preferred = selection
         self._fallback = fallback
+        self._page_size = page_size
         self.callbacks = Callbacks(owner, selection.resource.plural, client.clock, client.metrics)
         self._fruitless = 0
         self._version = ""
@@ -192,7 +195,7 @@ class Reflector:
         seen: set[ObjectKey] = set()
         version = ResourceVersion("")
         try:
-            async with aclosing(self._client.pages(self.selection)) as pages:
+            async with aclosing(self._client.pages(self.selection, self._page_size)) as pages:
                 async for page in pages:
                     self._contacted()
                     version = version_of(page)

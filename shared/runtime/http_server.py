@@ -65,6 +65,30 @@ class ServerLimits:
     linger_s: float = 2.0
 
 
+class WaitGroup:
+    """A count, and a wait until it is zero, as Go's."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._zero = asyncio.Event()
+        self._zero.set()
+
+    def add(self) -> None:
+        """Count one more."""
+        self.count += 1
+        self._zero.clear()
+
+    def done(self) -> None:
+        """Count one less."""
+        self.count -= 1
+        if not self.count:
+            self._zero.set()
+
+    async def wait(self) -> None:
+        """Wait until the count is zero."""
+        await self._zero.wait()
+
+
 class Connection(web.RequestHandler):
     """A connection after its handshake. ``peer``: its address; ``is_busy``: a request is being handled."""
 
@@ -106,6 +130,7 @@ class Connection(web.RequestHandler):
         if self._unused is not None:
             self._unused.cancel()
             self._unused = None
+            self._server.unused.done()
 
     def pause_writing(self) -> None:
         """Wait for the peer to read, for at most ``write_s``."""
@@ -146,7 +171,7 @@ class Connection(web.RequestHandler):
 class HttpServer:
     """Serves a handler on one address. ``context`` makes it HTTPS.
 
-    ``in_flight`` is the number of requests without a complete response.
+    ``unused``: connections without a request so far.
     """
 
     def __init__(
@@ -155,19 +180,21 @@ class HttpServer:
         self.limits = limits
         self.admits = admits
         self.on_error: OnError = on_error or _ignore
-        self.in_flight = 0
+        self.unused = WaitGroup()
         self._handler = handler
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._none_left = asyncio.Event()
-        self._none_left.set()
-        self._open = 0  # including those being closed
+        self._requests = WaitGroup()  # without a complete response
+        self._open = WaitGroup()  # connections, including those being closed
         self._context: ssl.SSLContext | None = None
         self._sockets: list[socket.socket] = []
         self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
         self._connections: FairPool[Connection] = FairPool(limits.connections, _displaced)
         # A handler waits only for its request's body, which cannot arrive after the connection is lost.
         self.manager = web.Server(self._handle, handler_cancellation=True)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests without a complete response."""
+        return self._requests.count
 
     async def listen(self, address: ListenAddress, context: ssl.SSLContext | None = None) -> int:
         """Accept connections; returns the port. Raises OSError if the address cannot be used."""
@@ -179,31 +206,44 @@ class HttpServer:
         return port
 
     async def stop(self, finish_s: float) -> None:
-        """Stop accepting, give requests in flight ``finish_s`` seconds, then close all connections."""
+        """Stop accepting, give requests in flight ``finish_s`` seconds, then close all connections.
+
+        A peer that has connected before gets ``linger_s`` for its first request: it is about to send it.
+        """
         sockets, self._sockets = self._sockets, []
         for one in sockets:
+            self._accept(one)  # closing the listener would reset the pending ones
             asyncio.get_running_loop().remove_reader(one)
             one.close()
-        for task in self._handshakes.items():
-            task.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(finish_s):
-                await self._idle.wait()
+                await self._first_requests()
+                await self._requests.wait()
+        for task in self._handshakes.items():
+            task.cancel()
         self.manager.pre_shutdown()
         await self.manager.shutdown(self.limits.linger_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.linger_s):
-                await self._none_left.wait()
+                await self._open.wait()
         for connection in self.manager.connections:
             cast("Connection", connection).abort()
-        await self._none_left.wait()
+        await self._open.wait()
+
+    async def _first_requests(self) -> None:
+        """Wait for handshakes, and for the first request of each new connection."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.linger_s):
+                if handshakes := self._handshakes.items():
+                    await asyncio.wait(handshakes)
+                await self.unused.wait()
 
     # --- called by connections ---
 
     def established(self, connection: Connection, *, is_admitted: bool) -> None:
         """Register a connection, and abort those that it displaces; one not admitted takes no place."""
-        self._open += 1
-        self._none_left.clear()
+        self._open.add()
+        self.unused.add()
         if not is_admitted:
             connection.abort()
             return
@@ -213,23 +253,18 @@ class HttpServer:
     def closed(self, connection: Connection) -> None:
         """Release the connection's place."""
         self._connections.drop(connection.peer, connection)
-        self._open -= 1
-        if not self._open:
-            self._none_left.set()
+        self._open.done()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
         connection.used()
         connection.is_busy = True
-        self.in_flight += 1
-        self._idle.clear()
+        self._requests.add()
         try:
             return await self._handler(request)
         finally:
             connection.is_busy = False
-            self.in_flight -= 1
-            if not self.in_flight:
-                self._idle.set()
+            self._requests.done()
 
     # --- accepting ---
 

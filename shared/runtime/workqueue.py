@@ -8,6 +8,8 @@ is in one of these states:
   workers ever process the same key;
 - *delayed*: will be added later; the earliest due time wins, and an explicit ``add`` replaces it.
 
+A key that is *held* is not handed out before its hold is over: an add only delays it until then.
+
 Ready keys have one of two priorities: ``add`` takes it as an argument, and a key whose delay is over has low
 priority. With a ``low_priority_limit`` normal keys are handed out first, and at most that many low-priority keys are
 processed at a time, so that thousands of delays that end together do not hold up new work. Half as many may be
@@ -19,7 +21,7 @@ fewer than ``_SHARE`` times the number of free ones. A single group can occupy 7
 other groups immediately, even while every key of the group hangs.
 
 One heap and one timer serve all delays: 100,000 delayed keys need no tasks. Nothing is persisted; the next process
-finds the keys by listing. Decisions 13 and 110.
+finds the keys by listing. Decisions 13, 82 and 110.
 """
 
 import asyncio
@@ -151,6 +153,8 @@ class WorkQueue(Generic[K]):
         # Keys added while processing, and when.
         self._again: dict[K, float] = {}
         self._delayed: dict[K, tuple[float, int]] = {}
+        # When the hold of a key is over.
+        self._held: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._sequence = 0
         # uvloop's handle of a call that is due immediately has no time: stored beside it.
@@ -209,7 +213,7 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K, *, low_priority: bool = False) -> None:
         """Make the key ready; cancels its delay. Of several adds the one with normal priority counts."""
-        if not self.is_open:
+        if not self.is_open or self._delay_if_held(key):
             return
         self._delayed.pop(key, None)
         if self._is_processing(key):
@@ -252,6 +256,11 @@ class WorkQueue(Generic[K]):
             heapq.heapify(self._heap)
         self._set_timer()
 
+    def hold(self, key: K, duration: timedelta) -> None:
+        """Keep the key from being handed out for ``duration``, whatever adds it meanwhile."""
+        if self.is_open:
+            self._held[key] = self._now() + duration.total_seconds()
+
     async def get(self) -> K:
         """Wait for a key and take it; call ``done`` when finished. Raises QueueShutDown after ``shut_down``."""
         while (key := self._next()) is None:
@@ -277,7 +286,7 @@ class WorkQueue(Generic[K]):
         self._normal.done(key)
         self._low.done(key)
         added = self._again.pop(key, None)
-        if added is not None and self.is_open:
+        if added is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(self._normal, key, added)
         elif self._ready:
             # Keys that a limit has held back may be available now.
@@ -296,6 +305,7 @@ class WorkQueue(Generic[K]):
         self._low.clear()
         self._again.clear()
         self._delayed.clear()
+        self._held.clear()
         self._heap.clear()
         if self._timer is not None:
             self._timer[1].cancel()
@@ -328,6 +338,18 @@ class WorkQueue(Generic[K]):
         """Return whether the group may occupy another low-priority worker; it leaves a quarter of these free."""
         free = share - len(self._low.processing)
         return self._workers is None or self._low.processing_by_group[group] < 3 * free
+
+    def _delay_if_held(self, key: K) -> bool:
+        """Delay a held key until its hold is over; returns whether it is held."""
+        until = self._held.get(key)
+        if until is None:
+            return False
+        left = timedelta(seconds=until - self._now())
+        if left > timedelta():
+            self.add_after(key, left)
+            return True
+        del self._held[key]
+        return False
 
     def _is_processing(self, key: K) -> bool:
         return key in self._normal.processing or key in self._low.processing

@@ -4,7 +4,6 @@
 """
 
 import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +19,10 @@ from shared.plugins.gpu_request.rules import Policy, request_errors
 from tests.chart.objects import IMAGE, MIRROR_POD, PODS, pod
 from tests.chart.policy_pods import GPU, random_pods
 from tests.chart.rendering import NAMESPACE, Chart
+from tests.waiting import wait_until
 
 DRY = "?dryRun=All"
 DENIED = "denied request: "
-DEADLINE_S = 60.0
 COUNT = int(os.environ.get("BOWLINE_POLICY_PODS", "300"))
 API = "/apis/admissionregistration.k8s.io/v1/"
 KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
@@ -79,10 +78,8 @@ def armed(request: pytest.FixtureRequest, chart_cluster: Cluster, chart: Chart) 
 
 def until_refused(cluster: Cluster, wanted: bool) -> None:
     """Wait until the API server's watch has delivered the policy, or its deletion."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (refusal(cluster, pod("probe", "bowline", BAD)) is not None) != wanted:
-        assert time.monotonic() < deadline, "the API server did not apply it"
-        time.sleep(0.05)
+    probe = pod("probe", "bowline", BAD)
+    wait_until(lambda: (refusal(cluster, probe) is not None) == wanted, "the change of the policy")
 
 
 def expected(body: Any, settings: Policy) -> str | None:

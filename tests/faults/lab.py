@@ -21,7 +21,8 @@ from localcluster.workload import CHECKOUT, LocalProcess, WorkloadOptions, start
 from shared.api import names
 from tests.fault_proxy.server import FaultProxy
 from tests.faults.plugins.fault_effects import CLOCK
-from tests.live import DEADLINE_S, POLL_S, LiveCluster
+from tests.live import POLL_S, LiveCluster
+from tests.waiting import LIMIT_S
 
 NAMESPACE = "bowline-system"
 ACCOUNT = "bowline-reconciler"
@@ -196,7 +197,7 @@ def open_lab(
 
 def _wait_served(cluster: Cluster) -> None:
     """For a short time after a CRD is created, the API server answers lists of its kind with 429."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + LIMIT_S
     while True:
         try:
             cluster.api.get(f"/apis/{names.API_VERSION}/{names.PLURAL}")

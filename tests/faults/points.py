@@ -8,8 +8,10 @@ replaced in each run.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from http import HTTPStatus
 
 from shared.api import names
+from shared.kube.resources import SELF_SUBJECT_REVIEWS
 from tests.fault_proxy.calls import Call
 from tests.fault_proxy.record import Exchange
 from tests.fault_proxy.rules import Match
@@ -63,6 +65,14 @@ def points_of(exchanges: Sequence[Exchange], namespace: str, modes: Sequence[Mod
 def is_certain(point: Point) -> bool:
     """Return whether every run sends the request of the point, as opposed to reads and best-effort writes."""
     return point.mode is not Mode.READ and (point.match.resource, point.match.subresource) != ("pods", "status")
+
+
+def is_steady(exchanges: Sequence[Exchange]) -> bool:
+    """Return whether one leader has sent the requests and none has failed in the API server: no term starts here."""
+    starts = any(one.call.resource == SELF_SUBJECT_REVIEWS.plural for one in exchanges)
+    return not starts and all(
+        one.code is not None and one.code < HTTPStatus.INTERNAL_SERVER_ERROR for one in exchanges
+    )
 
 
 def all_of_run(namespace: str) -> list[Match]:

@@ -65,11 +65,13 @@ def _delete(team: Team, name: str) -> None:
 
 
 def _is_stable(team: Team) -> bool:
-    """Whether every request has ended and every unbound pod is unschedulable."""
+    """Whether every request has ended, every unbound pod is unschedulable, and no unused device is reserved."""
     if any((one.get("status") or {}).get("phase") != "Succeeded" for one in team.requests()):
         return False
-    waiting = [pod for pod in Seen.of(team).pods if "nodeName" not in pod["spec"]]
-    return all(team.is_unschedulable(pod) for pod in waiting)
+    seen = Seen.of(team)
+    used = {group for pod in seen.pods for group in gpu_groups(pod["metadata"].get("labels") or {})}
+    waiting = [pod for pod in seen.pods if "nodeName" not in pod["spec"]]
+    return seen.reservations.keys() <= used and all(team.is_unschedulable(pod) for pod in waiting)
 
 
 @dataclass(frozen=True, slots=True)

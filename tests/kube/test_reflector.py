@@ -328,12 +328,15 @@ async def test_a_rejected_page_restarts_the_list(
     proxy: FaultProxy, proxied: KubeClient, client: KubeClient, namespace: str
 ) -> None:
     """A continue token from another API server gets a 400, which is no error of the field selector."""
-    await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(501)))
+    for number in range(5):
+        await client.create(CONFIGMAPS, namespace, configmap(f"m{number}"))
     proxy.add(Rule(Answer(400, message="continue key is not valid"), Match(("list",), "configmaps"), nth=2))
     selective = Selection(CONFIGMAPS, namespace, field_selector="metadata.name!=none")
-    async with running(Reflector(proxied, selective, fallback=True)) as reflector:
-        assert len(reflector.store) == 501
+    async with running(Reflector(proxied, selective, fallback=True, page_size=2)) as reflector:
+        assert len(reflector.store) == 5
         assert reflector.selection == selective
+        # The first page and the rejected one, then three pages.
+        assert sum(e.call.verb == "list" for e in proxy.exchanges()) == 5
 
 
 async def test_the_next_list_tries_the_field_selector_again(
@@ -355,7 +358,10 @@ async def test_the_next_list_tries_the_field_selector_again(
 
 
 async def test_a_selection_of_many_pages(client: KubeClient, namespace: str) -> None:
-    await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(1100)))
+    for first in range(0, 1100, 50):  # more concurrent calls would wait for a connection
+        await asyncio.gather(
+            *(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(first, first + 50))
+        )
     async with running(Reflector(client, Selection(CONFIGMAPS, namespace))) as reflector:
         assert len(reflector.store) == 1100
         assert ObjectUID("") not in {uid_of(found) for found in reflector.store.values()}

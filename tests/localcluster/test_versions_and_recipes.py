@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from localcluster.assets.recipes import KAI_TOOLS, Platform, Tool, recipe_for
+from localcluster.assets.recipes import KAI_PEERS, KAI_TOOLS, Platform, Tool, recipe_for
 from localcluster.assets.versions import DEFAULT_MINOR, KUBERNETES, MINOR_SETTING, release_for
 from localcluster.errors import AssetsError
 
@@ -38,7 +38,7 @@ def test_an_unsupported_minor_is_rejected_with_the_supported_ones(asked: str) ->
     assert all(minor in str(caught.value) for minor in KUBERNETES)
 
 
-@pytest.mark.parametrize("tool", [tool for tool in Tool if tool not in (*KAI_TOOLS, Tool.KAI_ADMISSION)])
+@pytest.mark.parametrize("tool", [tool for tool in Tool if tool not in (*KAI_TOOLS, *KAI_PEERS)])
 @pytest.mark.parametrize("platform", [LINUX, Platform("linux", "arm64"), Platform("darwin", "arm64")])
 def test_downloads_name_official_hosts_and_always_a_checksum(tool: Tool, platform: Platform) -> None:
     download = recipe_for(tool, release_for(None, {}), platform).download

@@ -48,14 +48,14 @@ print(json.dumps({
 # CPU time grows with the load of the machine, so the imports are compared with small ones, measured alternately.
 _IMPORT_RATIO = 10
 _IMPORT_CPU = """
-import subprocess, sys, resource
+import subprocess, statistics, sys, resource
 def import_once(modules):
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", "import " + modules], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 pairs = [(import_once("MODULE"), import_once("asyncio, ssl, json, http.client")) for _ in range(7)]
-print(*map(min, zip(*pairs)))
+print(statistics.median(taken / small for taken, small in pairs))
 """
 # A start takes about a second of CPU, so with this limit longer than the liveness probe allows a running process.
 _SLOW = {"reconciler.resources": {"requests": {"cpu": "40m"}, "limits": {"cpu": "40m"}}}
@@ -119,9 +119,10 @@ def test_image_has_a_compiled_standard_library_and_no_kubeconfig_reader(node: No
 @pytest.mark.parametrize("module", ["webhook.app", "reconciler.app", "shared.plugins.gpu_sharing.agent.app"])
 def test_imports_of_a_process_cost_at_most_ten_times_those_of_asyncio_and_ssl(node: NodeCluster, module: str) -> None:
     program = _IMPORT_CPU.replace("MODULE", module)
-    taken_s, small_s = map(float, exec_python(node, "webhook", program).split())
-    sys.stdout.write(f"importing {module}: {taken_s:.2f} s of CPU, asyncio and ssl: {small_s:.2f} s\n")
-    assert taken_s <= _IMPORT_RATIO * small_s
+    # The two of a pair run one after the other: the machine's speed may change between pairs.
+    ratio = float(exec_python(node, "webhook", program))
+    sys.stdout.write(f"importing {module}: {ratio:.1f} times the CPU of asyncio and ssl\n")
+    assert ratio <= _IMPORT_RATIO
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from shared.testing.builders import bind_request, pod
-from tests.audit import Calls, counted
+from tests.audit import PLAIN_BIND, Calls, counted
 from tests.live import Live
 
 RECONCILER = "bowline-reconciler"
@@ -37,9 +37,7 @@ def test_a_rejected_pod_costs_few_calls_and_then_none(pair: Live) -> None:
     pair.request_bind("other")
     pair.phase("other", "Succeeded")
     pair.event("other", "Bound")
-    bound: Calls = Counter(
-        {("create", "pods/binding"): 1, ("patch", "bindrequests/status"): 1, ("create", "events"): 1}
-    )
+    bound: Calls = Counter(PLAIN_BIND)
     assert spent(pair, refused + bound) == refused + bound
     assert pair.request()["metadata"]["resourceVersion"] == failed["metadata"]["resourceVersion"]
 
@@ -66,13 +64,12 @@ def test_many_binds_cost_no_read_of_completed_requests(pair: Live) -> None:
     pair.pair.launch_reconciler().wait_ready()
     for name in pods:
         pair.phase(name, "Succeeded")
-    bind = (("create", "pods/binding"), ("patch", "bindrequests/status"), ("create", "events"))
-    hundred: Calls = Counter(dict.fromkeys(bind, 100))
+    hundred: Calls = Counter(dict.fromkeys(PLAIN_BIND, 100))
     assert spent(pair, hundred) == hundred
     # The watches have delivered all of their events before the event of one more.
     pair.create_pod("last")
     pair.request_bind("last")
     pair.phase("last", "Succeeded")
     pair.event("last", "Bound")
-    expected: Calls = Counter(dict.fromkeys(bind, 101))
+    expected: Calls = Counter(dict.fromkeys(PLAIN_BIND, 101))
     assert spent(pair, expected) == expected

@@ -4,12 +4,12 @@ kwok acts as the kubelets, and as the agents in reservation pods (``localcluster
 tolerates ``SILENT`` gets a reservation whose agent reports nothing.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.api import names
 from shared.testing.builders import bind_request, pod
+from tests.audit import WRITES, audited, call_of, once_logged
 from tests.live import Live
 
 RESERVATIONS = f"/api/v1/namespaces/{names.RESERVATION_APP}/pods"
@@ -90,26 +90,23 @@ class Shares:
         found = self.api.get(f"/api/v1/namespaces/{self.live.namespace}/configmaps")["items"]
         return {one["metadata"]["name"]: one.get("data", {}) for one in found}
 
-    def audited(self, user: str) -> list[dict[str, Any]]:
-        """Completed calls of the clients whose names end so, in order."""
-        events = map(json.loads, self.live.cluster.audit_log.read_text().splitlines())
-        return [e for e in events if e["stage"] == "ResponseComplete" and e["user"]["username"].endswith(user)]
-
-    def writes(self, *names_: str) -> list[str]:
-        """The reconciler's writes to objects whose names begin so, in order, without events."""
-        found = []
-        for event in self.audited(":bowline-reconciler"):
-            about = event.get("objectRef") or {}
-            is_write = event["verb"] in ("create", "update", "patch", "delete")
-            if is_write and about.get("resource") not in ("events", "leases") and self._is_about(event, names_):
-                found.append("/".join(filter(None, (event["verb"], about["resource"], about.get("subresource")))))
-        return found
+    def writes(self, *names_: str, expected: Sequence[str]) -> Sequence[str]:
+        """The reconciler's writes to objects whose names begin so, in order and without events; awaited."""
+        return once_logged(
+            self.live,
+            len(expected),
+            lambda: [
+                "/".join(call_of(one))
+                for one in audited(self.live, "bowline-reconciler")
+                if one["verb"] in WRITES and self._is_about(one, names_)
+            ],
+        )
 
     def _is_about(self, event: dict[str, Any], wanted: Sequence[str]) -> bool:
-        about = event["objectRef"]
+        about = event.get("objectRef") or {}
         if about.get("namespace") not in (self.live.namespace, names.RESERVATION_APP):
             return False
-        return str(about.get("name", "")).startswith(tuple(wanted))
+        return about["resource"] != "events" and str(about.get("name", "")).startswith(tuple(wanted))
 
 
 def group_of(reservation: dict[str, Any]) -> str:

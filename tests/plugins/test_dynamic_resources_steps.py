@@ -25,9 +25,9 @@ from shared.kube.reflector import EventType, Reflector
 from shared.kube.resources import PODS, RESOURCECLAIMS, Resource, Selection
 from shared.runtime.clock import SystemClock
 from shared.testing.clock import SteppedClock
-from tests.live import DEADLINE_S
 from tests.plugins.claim_case import Case, CrashError, CrashingClient, new_plugin
 from tests.plugins.claims import NODE, claim, decided, extended, is_free, publish, reserved_by
+from tests.waiting import LIMIT_S
 
 EXTENDED = "gpu.example.com/gpu"
 LIMITED = [{"name": "main", "image": "registry.example/app:1", "resources": {"limits": {EXTENDED: "1"}}}]
@@ -408,7 +408,7 @@ async def test_the_watch_keeps_only_claims_that_are_awaited(case: Case) -> None:
         await case.create(claim(name))
     watching = asyncio.create_task(reflector.run())
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(LIMIT_S):
             await reflector.synced.wait()
             assert len(reflector.store) == 0
             made = await case.pod("pod", resourceClaims=CLAIMED)

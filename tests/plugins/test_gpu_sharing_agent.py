@@ -8,8 +8,10 @@ import pytest
 
 from localcluster.workload import LocalProcess, WorkloadOptions, start_pod
 from shared.api import names
+from tests.audit import audited
 from tests.live import Live
 from tests.plugins.sharing import RESERVATIONS, SILENT, Shares
+from tests.waiting import LIMIT_S
 
 # Its own node label, so that no other test's pods match.
 NODE = "gpu-node-3"
@@ -53,8 +55,8 @@ def ready(agent: LocalProcess) -> bool:
 
 
 def agents_writes(shares: Shares) -> list[dict[str, Any]]:
-    account = f":{names.RESERVATION_SERVICE_ACCOUNT}"
-    return [event for event in shares.audited(account) if event["verb"] == "patch"]
+    mine = audited(shares.live, names.RESERVATION_SERVICE_ACCOUNT)
+    return [event for event in mine if event["verb"] == "patch"]
 
 
 def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> None:
@@ -81,7 +83,7 @@ def test_the_agent_reports_its_device_and_the_pod_is_bound(shares: Shares) -> No
 
 def test_the_agent_invents_no_device_on_a_node_with_real_ones(shares: Shares) -> None:
     agent = run_agent(shares, "refusing")
-    assert agent.process.wait(30)
+    assert agent.process.wait(LIMIT_S)
     assert agent.process.returncode == 1
     assert f"node {NODE} is not labelled run.ai/fake.gpu=true" in agent.process.tail()
     (reservation,) = shares.reservations("agent")

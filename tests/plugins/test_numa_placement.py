@@ -1,7 +1,7 @@
 """The predicted zones on a bound pod, and the calls for it."""
 
 from shared.api import names
-from tests.audit import writes_about
+from tests.audit import PLAIN_BIND, writes_about
 from tests.live import Live
 
 ZONES = [{"zone": "0", "amount": {"cpu": "4", names.RESOURCE_GPU: 1}}, {"zone": "1", "amount": {"memory": "1.50Gi"}}]
@@ -15,11 +15,7 @@ def test_a_bound_pod_has_its_predicted_zones_and_the_bind_costs_no_more(guarded:
     assert guarded.pod()["metadata"]["annotations"][names.NUMA_PLACEMENT_PREDICTED] == (
         '[{"zone":"0","amount":{"cpu":"4","nvidia.com/gpu":1}},{"zone":"1","amount":{"memory":"1.50Gi"}}]'
     )
-    assert writes_about(guarded, "bowline-reconciler") == [
-        ("create", "pods/binding"),
-        ("patch", "bindrequests/status"),
-        ("create", "events"),
-    ]
+    assert writes_about(guarded, "bowline-reconciler", PLAIN_BIND) == PLAIN_BIND
 
 
 def test_without_zones_there_is_no_annotation(guarded: Live) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.api import names
-from tests.audit import Calls, counted, writes_about
+from tests.audit import PLAIN_BIND, Calls, counted, writes_about
 from tests.live import Live
 from tests.plugins.series import Series
 from tests.plugins.storage import PROVISIONER, Storage
@@ -60,11 +60,7 @@ def test_a_free_volume_of_the_node_is_bound_before_the_pod(pair: Live, storage: 
     pair.until("the claim is bound", lambda: storage.claim()["status"]["phase"] == "Bound")
     # One write besides those of every bind; the volume is cluster-scoped and not counted here.
     pair.event("pod", "Bound")
-    assert writes_about(pair, user="bowline-reconciler") == [
-        ("create", "pods/binding"),
-        ("patch", "bindrequests/status"),
-        ("create", "events"),
-    ]
+    assert writes_about(pair, "bowline-reconciler", PLAIN_BIND) == PLAIN_BIND
 
 
 def test_two_claims_of_a_pod_get_two_volumes(pair: Live, storage: Storage) -> None:

@@ -31,9 +31,9 @@ from shared.plugins.volume_binding import VolumeBinding
 from shared.runtime.clock import SystemClock
 from shared.testing.builders import bind_request, pod, stored
 from shared.testing.handles import handle_for
-from tests.live import DEADLINE_S, LiveCluster
+from tests.live import LiveCluster
 from tests.plugins.storage import Storage, mounts
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 SEEN_NODE = {"metadata": {"name": "gpu-node-0", "resourceVersion": "1"}}
 
@@ -81,7 +81,7 @@ async def bound_volume(storage: Storage, claim: str) -> str:
 
 async def result_of(plugin: VolumeBinding, ctx: BindContext) -> Status:
     """Repeat pre_bind until it no longer waits for the controller."""
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(LIMIT_S):
         while (status := await plugin.pre_bind(ctx)).code is Code.WAIT:  # noqa: ASYNC110 - no wait index here
             await asyncio.sleep(0.02)
     return status

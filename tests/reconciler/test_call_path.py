@@ -13,7 +13,7 @@ NOT_PATH = (
     *("/binding/state.py", "/decide/observed.py", "/framework/binding/context.py", "/tests/"),
 )
 # Changes of module, and how many of them return to a module that was left before. These limits only decrease.
-MAX_STOPS, MAX_RETURNS = 53, 36
+MAX_STOPS, MAX_RETURNS = 30, 15
 
 
 async def test_a_bind_with_side_effects_passes_few_modules(stage: Stage) -> None:

@@ -6,8 +6,9 @@ from functools import partial
 
 from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
+from shared.framework.plugin import Budgets
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
-from tests.waiting import until, until_awaited
+from tests.waiting import LIMIT_S, until, until_awaited
 
 NAMES = tuple(f"pod-{number:02}" for number in range(12))
 # At most two are queued when the last ones are bound: those are completed directly.
@@ -15,7 +16,9 @@ TWO = Binding(workers=2, in_flight_timeout=NO_FLIGHT)
 
 
 class Held(Scripted):
-    """Has side effects, and blocks in post_bind until released."""
+    """Has side effects, and blocks in post_bind until released: on a slow machine for longer than the default."""
+
+    budgets = Budgets(post_bind_s=LIMIT_S)
 
     def __init__(self) -> None:
         super().__init__(effects=True)
@@ -63,8 +66,9 @@ async def test_pods_are_bound_before_any_request_is_completed(stage: Stage) -> N
 
 async def defer(stage: Stage, plugin: Scripted) -> str:
     """Return the name of a request that is bound and not completed."""
+    found = await bound(stage)
     in_hand = {name for point, name, _ in plugin.calls if point == "post_bind"}
-    return next(name for name in await bound(stage) if name not in in_hand)
+    return next(name for name in found if name not in in_hand)
 
 
 async def test_a_request_deleted_before_its_turn_is_removed_and_its_pod_kept(stage: Stage) -> None:

@@ -102,7 +102,7 @@ def check(scheduler: Scheduler) -> None:
     assert scheduler.collisions == []
 
 
-@pytest.mark.timeout(max(120, REPLACEMENTS))
+@pytest.mark.timeout(max(300, REPLACEMENTS))
 async def test_a_failed_request_is_replaced_under_its_name_without_a_collision(stage: Stage) -> None:
     plugin = Scripted(effects=True, pre_bind=cannot)
     async with stage.working(plugin), scheduling(stage) as scheduler:
@@ -111,7 +111,7 @@ async def test_a_failed_request_is_replaced_under_its_name_without_a_collision(s
     assert plugin.uids("rollback"), "there was something to roll back"
 
 
-@pytest.mark.timeout(max(120, REPLACEMENTS * 2))
+@pytest.mark.timeout(max(300, REPLACEMENTS * 2))
 async def test_a_reconciler_killed_between_writes_leaves_no_finalizer_on_failed(
     stage: Stage, proxied: tuple[FaultProxy, ClusterAccess]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from reconciler.decide.decide import Fail, decide
 from reconciler.decide.observed import NodeView, Observed, Target, Times, pod_view
 from reconciler.decide.outcome import Outcome, classify_outcome
-from reconciler.decide.status import failure_event
+from reconciler.decide.status import failure_report
 from shared.api.bindrequest import AllocationKind, decode_bind_request
 from shared.framework.binding.post import binding_status
 from shared.framework.config import Binding, Settings
@@ -132,13 +132,13 @@ ELSEWHERE, SAME, DELETE = Suggestion.RESCHEDULE_ELSEWHERE, Suggestion.RETRY_SAME
     ],
 )
 def test_the_suggestion_of_an_attempts_end(status: Status, reason: Reason, suggestion: Suggestion | None) -> None:
-    end = classify_outcome(
-        decode_bind_request(stored(bind_request(uid="u"))), Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW
-    )
+    req = decode_bind_request(stored(bind_request(uid="u")))
+    end = classify_outcome(req, Outcome(status, NOW), LIMITS, 0.5, WAITED, NOW)
     assert isinstance(end, Fail)
     assert (end.reason, end.suggestion) == (reason, suggestion)
-    noted = failure_event(end).note.endswith(f"(suggestion: {suggestion.value})") if suggestion else None
-    assert noted is not False
+    event = failure_report(req, end, False, None, NOW).event
+    assert event is not None
+    assert suggestion is None or event.note.endswith(f"(suggestion: {suggestion.value})")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 60.0
+from tests.waiting import LIMIT_S
+
 _POLL_S = 0.02
 
 
@@ -30,7 +31,7 @@ class Running:
 
     def logged(self, message: str) -> dict[str, Any]:
         """Wait for a log line with this message."""
-        deadline = time.monotonic() + DEADLINE_S
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             found = next((line for line in self.lines() if line["message"] == message), None)
             if found is not None:
@@ -47,7 +48,7 @@ class Running:
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of a page of the metrics address."""
         host, _, port = self.logged("serving probes and metrics")["address"].rpartition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=DEADLINE_S)
+        connection = http.client.HTTPConnection(host, int(port), timeout=LIMIT_S)
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -65,7 +66,7 @@ def command(*arguments: str) -> list[str]:
 def ended(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run a webhook that must fail to start; returns how it exited."""
     return subprocess.run(
-        command(*arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment()
+        command(*arguments), capture_output=True, text=True, timeout=LIMIT_S, check=False, env=environment()
     )
 
 

@@ -20,7 +20,8 @@ import yaml
 from localcluster.certs import Authority, Identity, write_pair
 from shared.api.quantity import parse_quantity
 from tests.unit.webhook.reviews import encoded, pod, review
-from tests.webhook.process import DEADLINE_S, Running, running
+from tests.waiting import LIMIT_S
+from tests.webhook.process import Running, running
 from webhook.bodies import MAX_BODY, MAX_HELD
 from webhook.tls.ca import Leaf, to_pem
 
@@ -117,7 +118,7 @@ class Attack:
 
         async def one() -> None:
             with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(DEADLINE_S):
+                async with asyncio.timeout(LIMIT_S):
                     _, writer = await self.connect()
                     for part in parts:
                         writer.write(part)
@@ -128,7 +129,7 @@ class Attack:
 
     async def reviewed(self, body: bytes = SHARE) -> int:
         """Send a review from the other address; returns the status."""
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(LIMIT_S):
             reader, writer = await self.connect(CALLER)
             writer.write(head(len(body), "?timeout=10s") + body)
             return int((await reader.readline()).split()[1])

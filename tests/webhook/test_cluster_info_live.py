@@ -15,12 +15,12 @@ from shared.api import names
 from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import ShutdownSignal
+from tests.waiting import until
 from webhook.cluster_info import ClusterInfoWatcher, EnabledSources
 from webhook.review import NO_FACTS, ClusterInfo
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"
 NODE = "facts-many-gpus"
-DEADLINE_S = 60.0
 
 
 @pytest.fixture
@@ -53,15 +53,9 @@ async def finding(
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def becomes_true(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - the condition has no event to wait for
-            await asyncio.sleep(0.05)
-
-
-async def until(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
+async def until_known(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
     """Wait for a state of the cluster information."""
-    await becomes_true(lambda: holds(finder.current()))
+    await until(lambda: holds(finder.current()))
     return finder.current()
 
 
@@ -72,16 +66,16 @@ def inventory(facts: ClusterInfo) -> Any:
 async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) -> None:
     grant(cluster)
     async with finding(account, EnabledSources(inventory=True, requested=False)) as finder:
-        before = inventory(await until(finder, lambda facts: facts.inventory is not None))
+        before = inventory(await until_known(finder, lambda facts: facts.inventory is not None))
         assert before.max_gpus_per_node >= 8
         cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
         wanted = Inventory(64, before.nodes_with_memory_label + 1)
-        await until(finder, lambda facts: facts.inventory == wanted)
+        await until_known(finder, lambda facts: facts.inventory == wanted)
         labels = {"metadata": {"labels": {names.NODE_GPU_MEMORY: None}}}
         cluster.api.patch(f"/api/v1/nodes/{NODE}", labels)
-        await until(finder, lambda facts: facts.inventory == Inventory(64, before.nodes_with_memory_label))
+        await until_known(finder, lambda facts: facts.inventory == Inventory(64, before.nodes_with_memory_label))
         cluster.api.delete(f"/api/v1/nodes/{NODE}")
-        await until(finder, lambda facts: facts.inventory == before)
+        await until_known(finder, lambda facts: facts.inventory == before)
 
 
 async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Cluster, account: Path) -> None:
@@ -92,7 +86,7 @@ async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Clu
         return bool(registry.get_sample_value("bowline_kube_requests_total", asked))
 
     async with finding(account, EnabledSources(inventory=True, requested=False), registry) as finder:
-        await becomes_true(was_refused)
+        await until(was_refused)
         assert finder.current() == NO_FACTS
         grant(cluster)
-        await until(finder, lambda facts: facts.inventory is not None)
+        await until_known(finder, lambda facts: facts.inventory is not None)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import socket
 import zlib
 from collections.abc import AsyncIterator
 from typing import Any, NoReturn
@@ -182,6 +183,34 @@ class TestStopping:
         writer.close()
         await writer.wait_closed()
 
+    @pytest.mark.parametrize("turns", [pytest.param(0, id="not accepted"), pytest.param(10, id="in its handshake")])
+    async def test_a_client_that_is_connecting_gets_its_response(self, served: Served, turns: int) -> None:
+        address = served.server.address
+        raw = socket.create_connection((address.host, address.port))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(served.server.stop())
+        await until_refused(served)
+        reader, writer = await asyncio.open_connection(sock=raw, ssl=served.trust, server_hostname=address.host)
+        await ask_last(reader, writer)
+        await stopping
+
+    async def test_a_connection_without_a_request_gets_its_first_response(self, served: Served) -> None:
+        reader, writer = await served.connect()
+        stopping = asyncio.create_task(served.server.stop())
+        await until_refused(served)
+        await ask_last(reader, writer)
+        await stopping
+
+    async def test_silent_peers_do_not_prevent_the_stop(self, served: Served) -> None:
+        address = served.server.address
+        reader, writer = await served.connect()
+        with socket.create_connection((address.host, address.port)):
+            await served.server.stop()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
     async def test_idle_connections_are_closed(self, served: Served) -> None:
         reader, writer = await served.connect()
         writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
@@ -195,6 +224,15 @@ class TestStopping:
         await served.server.stop()
         await served.server.stop()
         assert served.server.not_ready_reason() == "stopping"
+
+
+async def ask_last(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Send a review; it must be answered, and the connection closed."""
+    writer.write(head(Hook.VALIDATE_PODS, len(POD)) + POD)
+    assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+    assert b'"allowed":true' in await reader.read()
+    writer.close()
+    await writer.wait_closed()
 
 
 async def until_refused(served: Served) -> None:

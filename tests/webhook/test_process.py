@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.webhook.reviews import encoded, pod, review
-from tests.webhook.process import DEADLINE_S, Running, ended, running
+from tests.waiting import LIMIT_S
+from tests.webhook.process import Running, ended, running
 from webhook.hooks import Hook
 from webhook.tls.ca import Leaf, to_pem
 
@@ -40,7 +41,7 @@ def process(tls_flags: tuple[str, str], tmp_path_factory: pytest.TempPathFactory
 
 
 def connection(process: Running, trust: ssl.SSLContext) -> http.client.HTTPSConnection:
-    return http.client.HTTPSConnection("127.0.0.1", process.port, context=trust, timeout=DEADLINE_S)
+    return http.client.HTTPSConnection("127.0.0.1", process.port, context=trust, timeout=LIMIT_S)
 
 
 def post(
@@ -164,13 +165,13 @@ class TestStopping:
             assert process.get("/readyz") == (200, "ok\n")
             assert post(process, trust, Hook.VALIDATE_PODS, POD)[0] == 200
             process.popen.terminate()  # a second signal stops it without draining
-            assert process.popen.wait(DEADLINE_S) != 0
+            assert process.popen.wait(LIMIT_S) != 0
 
     def test_the_process_exits_after_the_drain(self, tls_flags: tuple[str, str], tmp_path: Path) -> None:
         with running(tmp_path, *tls_flags, "--drain=0s") as process:
             process.logged("answering reviews")
             process.popen.terminate()
-            assert process.popen.wait(DEADLINE_S) == 0
+            assert process.popen.wait(LIMIT_S) == 0
 
     def test_the_process_can_be_stopped_while_it_waits_for_credentials(self, tmp_path: Path) -> None:
         with running(tmp_path, f"--kubeconfig={tmp_path / 'none'}", "--drain=0s") as process:
@@ -180,7 +181,7 @@ class TestStopping:
             assert status == 503
             assert text.startswith("certificate: ")
             process.popen.terminate()
-            assert process.popen.wait(DEADLINE_S) == 0
+            assert process.popen.wait(LIMIT_S) == 0
 
 
 def configuration(folder: Path, text: str) -> str:

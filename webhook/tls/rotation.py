@@ -10,7 +10,7 @@ taken effect before the next:
 
 3. *retire*, when no certificate of the old CA can be valid any more: the bundle is the new one alone.
 
-*create*, *repair* and *mend* correct a deleted, unusable or inconsistent Secret. A CA that verifies certificates in
+*create*, *repair* and *fix* correct a deleted, unusable or inconsistent Secret. A CA that verifies certificates in
 use stays in the bundle throughout, so that even a deleted Secret does not fail a call. Decision 45.
 """
 
@@ -38,7 +38,7 @@ class Action(StrEnum):
 
     CREATE = "create"
     REPAIR = "repair"
-    FIX = "mend"
+    FIX = "mend"  # a metric label keeps its values
     INTRODUCE = "introduce"
     SWITCH = "switch"
     RETIRE = "retire"

@@ -1,6 +1,6 @@
 {{/*
-What the API server decides before it calls: every condition here spares a call, and with failurePolicy Fail also a
-refusal while nobody answers. Plain CEL without optionals, total by has(), so that no object makes one fail.
+Conditions that the API server evaluates before it calls a webhook: each saves a call, and with failurePolicy Fail also
+a denial while no replica is available. Plain CEL without optionals, total by has(), so that no object makes one fail.
 */}}
 
 {{/* Fixed at creation, because the container's environment is. Held equal to shared/api/names.py by a test. */}}
@@ -81,8 +81,8 @@ block its rollout. Of a configured kind every version counts. The last of the li
 {{- end }}
 
 {{/*
-Whether one of the workload's templates is of ours, or annotated so. Takes dict "workload" and "root". Where the object
-is not of the shape that the paths say, the expression fails, and the API server goes on without a call.
+Whether one of the workload's templates is of ours, or annotated so. Takes dict "workload" and "root". If the object
+does not have the shape of the paths, the expression fails, and the API server continues without a call.
 */}}
 {{- define "bowline.cel.templateOfOurs" -}}
 {{- $each := list -}}

@@ -17,9 +17,9 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Gauge
 
 from shared.api.meta import Object, ObjectKey, key_of
-from shared.framework.binding.calls import as_awaitable
 from shared.framework.binding.handle import EventSource, Handle, Reconcile
 from shared.framework.binding.metrics import PluginMetrics
+from shared.framework.binding.runner import as_awaitable
 from shared.framework.config import Settings
 from shared.framework.gates import FeatureGates
 from shared.framework.plugin import Plugin, overrides

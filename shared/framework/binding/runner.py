@@ -1,34 +1,68 @@
-"""Calls the plugins' binding methods in order and merges their results into one Status.
+"""Calls the plugins' binding methods in order, checks what they return, and merges the results into one Status.
 
-An extension point is the list of the plugins that override it, in configured order. The Runner owns what a plugin
-must not decide: which plugins run concurrently, what a result means for the others, how long a call may take.
-``calls`` makes a single call and handles its failures. The Runner keeps each plugin's in-memory state by request UID,
-so that an attempt after WAIT or RETRY finds the state of the previous one. It writes nothing and decides nothing
-about the request.
+An extension point is the list of the plugins that override its method, in configured order. The Runner owns what a
+plugin must not decide: which plugins run concurrently, how long a call may take, what a result means for the others.
+It keeps each plugin's in-memory state by request UID, so that an attempt after WAIT or RETRY finds the state of the
+previous one. It writes nothing and decides nothing about the request.
+
+The ``as_*`` functions return a plugin's result with its type, or raise ``InvalidResult``. An unknown value is never
+treated as a harmless one: a pre_bind skipped by mistake would bind a pod without its devices. Decision 125.
+
+An exception is a retriable failure, an invalid result a terminal one; both name the plugin and the extension point,
+are counted and logged. An error of the API server or of the network is TRANSIENT instead, and so is a call that has
+spent its time waiting for the API server. No exception of a plugin leaves this module, except the cancellation of the
+attempt itself.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
-from shared.framework.binding import calls
-from shared.framework.binding.calls import Failed, Observer, PluginCalls
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
-from shared.framework.plugin import Plugin, overrides
+from shared.framework.binding.handle import Route
+from shared.framework.plugin import Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
+from shared.kube.accounting import Budget
+from shared.kube.errors import InfrastructureError
+from shared.runtime.tasks import all_done, raise_foreign_cancellation
+
+T = TypeVar("T")
+
+WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
+# The result of a call that was cancelled together with its attempt.
+_CANCELLED = Status(Code.CANCELLED)
+# Codes that on_failure may return. OK and SKIP would report a failure as success.
+FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
+RESULTS = FAILURES | {Code.OK, Code.SKIP}
 
 
-@dataclass(slots=True)
-class _States:
-    """In-memory state of one request, by plugin."""
+class InvalidResult(TypeError):  # noqa: N818 - the plugin's error, not this package's
+    """A plugin returned a value that is invalid at its extension point."""
 
-    key: ObjectKey
-    by_plugin: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The failure of a synchronous call that returned no usable value."""
+
+    status: Status
+
+
+class Observer(Protocol):
+    """Notified of every asynchronous call of a plugin: for metrics, the journal, the overdue monitor."""
+
+    def call_began(self, plugin: str, point: str, ctx: BindContext) -> None: ...
+
+    def call_ended(self, plugin: str, point: str, ctx: BindContext, status: Status, seconds: float) -> None: ...
+
+    def plugin_raised(self, plugin: str, point: str, context: BindContext | None, error: Exception) -> None: ...
+
+    def forgotten(self, key: ObjectKey) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +73,22 @@ class Served:
     errors: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Point(Generic[T]):
+    """An extension point: the name of the plugins' method, and the check of its result."""
+
+    name: str
+    check: Callable[[Any], T]
+
+
 class Runner:
     """Runs the binding methods of the enabled plugins."""
 
     def __init__(self, plugins: Sequence[Plugin], observer: Observer) -> None:
-        self._plugins = tuple(plugins)
         self._observer = observer
-        self._calls = PluginCalls(observer)
-        self._states: dict[ObjectUID, _States] = {}
-        self._supported_allocations = self._overriding("supported_allocations")
-        self._has_side_effects = self._overriding("has_side_effects")
-        self._pre_bind = self._overriding("pre_bind")
-        self._binding_annotations = self._overriding("binding_annotations")
-        self._bind = self._overriding("bind")
-        self._post_bind = self._overriding("post_bind")
-        self._rollback = self._overriding("rollback")[::-1]
-        self._forget = self._overriding("forget")
-        self._on_failure = self._overriding("on_failure")
+        self._plugins = {point: tuple(p for p in plugins if overrides(p, point)) for point in POINTS}
+        # The in-memory state of each request, by plugin.
+        self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
 
     # --- pure queries ---
 
@@ -63,9 +96,8 @@ class Runner:
         """Return the demands of the request that enabled plugins fulfil. A plugin whose call fails serves nothing."""
         demands: set[AllocationKind] = set()
         errors = []
-        for plugin in self._supported_allocations:
-            method = partial(plugin.supported_allocations, request)
-            found = self._calls.call(plugin, "supported_allocations", None, method, calls.as_demands)
+        for plugin in self._at(_SUPPORTED_ALLOCATIONS):
+            found = self._call(plugin, _SUPPORTED_ALLOCATIONS, None, request)
             if isinstance(found, Failed):
                 errors.append(f"{plugin.name}: {found.status.message}")
             else:
@@ -77,9 +109,8 @@ class Runner:
 
         A plugin whose call fails counts as True: an unnecessary finalizer costs a write, a missing one a leak.
         """
-        for plugin in self._has_side_effects:
-            method = partial(plugin.has_side_effects, request)
-            found = self._calls.call(plugin, "has_side_effects", None, method, calls.as_flag)
+        for plugin in self._at(_HAS_SIDE_EFFECTS):
+            found = self._call(plugin, _HAS_SIDE_EFFECTS, None, request)
             if isinstance(found, Failed) or found:
                 return True
         return False
@@ -91,44 +122,36 @@ class Runner:
 
     # --- extension points ---
 
-    def preflight(self, ctx: BindContext) -> tuple[Group, ...] | Status:
-        """Return the plugins whose pre_bind must run, by group; for most pods none. A Status is a failure."""
+    async def run_pre_bind(self, ctx: BindContext) -> Status:
+        """Run preflight, then pre_bind of the plugins that require it, by group; for most pods there are none.
+
+        The first failure cancels the other calls of its group and ends the run. A WAIT lets the other calls of its
+        group finish, then ends the run. So does ``ctx.cancelled``, with the result WITHDRAWN. All calls have ended
+        then, also after a cancellation: the rollback that follows must see all their writes.
+        """
         found = []
-        for plugin in self._pre_bind:
-            method = partial(plugin.preflight, self._own(plugin, ctx))
-            answer = self._calls.call(plugin, "preflight", ctx, method, calls.as_preflight)
+        for plugin in self._at(_PRE_BIND):
+            answer = self._call(plugin, _PREFLIGHT, ctx, self._own(plugin, ctx))
             if isinstance(answer, Failed):
                 return self._reclassified(ctx, answer.status)
             found.append((plugin, answer))
-        return pre_bind_groups(found)
-
-    async def run_pre_bind(self, ctx: BindContext, groups: Sequence[Group]) -> Status:
-        """Run the groups in order. The first failure cancels the other calls of its group and ends the run.
-
-        A WAIT lets the other calls of its group finish, then ends the run.
-        """
-        for group in groups:
-            status = await self._run_group(group, ctx)
-            if status.code is not Code.OK:
-                return self._reclassified(ctx, status)
-        return Status.ok()
+        groups = pre_bind_groups(found)
+        return await _cancellable(self._run_groups(groups, ctx), ctx.cancelled) if groups else Status.ok()
 
     async def run_bind(self, ctx: BindContext) -> Status:
         """Call the bind plugins in order; the first result that is not SKIP decides. If all skip, the result is
         FATAL.
         """
-        for plugin in self._binding_annotations:
-            collect = partial(plugin.binding_annotations, self._own(plugin, ctx))
-            added = self._calls.call(plugin, "binding_annotations", ctx, collect, calls.as_annotations)
+        for plugin in self._at(_BINDING_ANNOTATIONS):
+            added = self._call(plugin, _BINDING_ANNOTATIONS, ctx, self._own(plugin, ctx))
             if isinstance(added, Failed):
                 return self._reclassified(ctx, added.status)
             ctx.annotations.update(added)
-        for plugin in self._bind:
-            method = partial(plugin.bind, self._own(plugin, ctx))
-            status = await self._calls.run(plugin, "bind", ctx, plugin.budgets.call_s, method, calls.as_status)
+        for plugin in self._at(_BIND):
+            status = await self._run(plugin, _BIND, ctx, plugin.budgets.call_s)
             if status.code is not Code.SKIP:
                 return self._reclassified(ctx, status)
-        names = ", ".join(plugin.name for plugin in self._bind) or "none is enabled"
+        names = ", ".join(plugin.name for plugin in self._at(_BIND)) or "none is enabled"
         why = f"no bind plugin took the pod (asked: {names}); enable default_binder or one that binds this pod"
         return Status.fatal(why, Reason.NO_PLUGIN)
 
@@ -137,9 +160,8 @@ class Runner:
 
         Each plugin has its own budget, so a slow one does not prevent the calls of the others.
         """
-        for plugin in self._post_bind:
-            method = partial(plugin.post_bind, self._own(plugin, ctx))
-            await self._calls.run(plugin, "post_bind", ctx, plugin.budgets.post_bind_s, method, calls.as_none)
+        for plugin in self._at(_POST_BIND):
+            await self._run(plugin, _POST_BIND, ctx, plugin.budgets.post_bind_s)
 
     async def run_rollback(self, ctx: BindContext, why: Status) -> Status:
         """Roll back in reverse order. A failure does not stop the others; OK only if all returned OK or SKIP.
@@ -147,11 +169,8 @@ class Runner:
         TRANSIENT if every failure is the API server's or the network's.
         """
         failures = []
-        for plugin in self._rollback:
-            method = partial(plugin.rollback, self._own(plugin, ctx), why)
-            status = await self._calls.run(
-                plugin, "rollback", ctx, plugin.budgets.rollback_s, method, calls.as_status
-            )
+        for plugin in reversed(self._at(_ROLLBACK)):
+            status = await self._run(plugin, _ROLLBACK, ctx, plugin.budgets.rollback_s, why)
             if status.code not in (Code.OK, Code.SKIP):
                 failures.append(status)
         return merge_failures(failures) if failures else Status.ok()
@@ -160,21 +179,17 @@ class Runner:
         """Drop all in-memory state of a request that no longer exists, and notify observer and plugins."""
         self._states.pop(uid, None)
         self._observer.forgotten(key)
-        for plugin in self._forget:
-            method = partial(plugin.forget, key)
-            await self._calls.run_unobserved(plugin, "forget", None, plugin.budgets.rollback_s, method, calls.as_none)
+        for plugin in self._at(_FORGET):
+            await self._run_unobserved(plugin, _FORGET, None, plugin.budgets.rollback_s, key)
 
-    # --- one plugin ---
+    # --- groups ---
 
-    def _overriding(self, method: str) -> tuple[Plugin, ...]:
-        return tuple(plugin for plugin in self._plugins if overrides(plugin, method))
-
-    def _own(self, plugin: Plugin, ctx: BindContext) -> BindContext:
-        """Return the context with this plugin's own state."""
-        states = self._states.get(ctx.request.uid)
-        if states is None:
-            states = self._states[ctx.request.uid] = _States(ctx.request.key)
-        return ctx.with_state(states.by_plugin.setdefault(plugin.name, {}))
+    async def _run_groups(self, groups: Sequence[Group], ctx: BindContext) -> Status:
+        for group in groups:
+            status = await self._run_group(group, ctx)
+            if status.code is not Code.OK:
+                return self._reclassified(ctx, status)
+        return Status.ok()
 
     async def _run_group(self, group: Group, ctx: BindContext) -> Status:
         if len(group.plugins) == 1:
@@ -205,35 +220,222 @@ class Runner:
         return failure or (merge_waits(waits) if waits else Status.ok())
 
     async def _pre_bind_one(self, plugin: Plugin, ctx: BindContext) -> Status:
-        method = partial(plugin.pre_bind, self._own(plugin, ctx))
-        status = await self._calls.run(plugin, "pre_bind", ctx, plugin.budgets.call_s, method, calls.as_status)
+        status = await self._run(plugin, _PRE_BIND, ctx, plugin.budgets.call_s)
         # A plugin with nothing to do may return either.
         return Status.ok() if status.code is Code.SKIP else status
 
     def _reclassified(self, ctx: BindContext, status: Status) -> Status:
         if status.code not in (Code.RETRY, Code.FATAL):
             return status
-        for plugin in self._on_failure:
-            method = partial(plugin.on_failure, self._own(plugin, ctx), status)
-            changed = self._calls.call(plugin, "on_failure", ctx, method, calls.as_failure)
+        for plugin in self._at(_ON_FAILURE):
+            changed = self._call(plugin, _ON_FAILURE, ctx, self._own(plugin, ctx), status)
             # An invalid result is reported; the failure is kept.
             if isinstance(changed, Status):
                 status = changed.from_plugin(status.plugin)
         return status
 
+    # --- one call of one plugin ---
 
-# All extension points of the reconciler, in the order of an attempt.
+    def _at(self, point: _Point[Any]) -> Sequence[Plugin]:
+        return self._plugins[point.name]
+
+    def _own(self, plugin: Plugin, ctx: BindContext) -> BindContext:
+        """Return the context with this plugin's own state."""
+        states = self._states.setdefault(ctx.request.uid, {})
+        return ctx.with_state(states.setdefault(plugin.name, {}))
+
+    def _call(self, plugin: Plugin, point: _Point[T], ctx: BindContext | None, *arguments: Any) -> T | Failed:
+        """Call a synchronous method. Returns its checked result, or ``Failed`` after an exception or an invalid
+        result.
+        """
+        try:
+            return point.check(getattr(plugin, point.name)(*arguments))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
+            return Failed(self._failed(plugin, point.name, ctx, error))
+
+    async def _run(
+        self, plugin: Plugin, point: _Point[Any], ctx: BindContext, budget_s: float, *arguments: Any
+    ) -> Status:
+        """Call an asynchronous method with the plugin's own context, within its budget.
+
+        Returns its checked result, OK for None, or the failure. The observer is notified of start and end, also on
+        cancellation.
+        """
+        own = self._own(plugin, ctx)
+        self._observer.call_began(plugin.name, point.name, ctx)
+        started = time.monotonic()
+        status = _CANCELLED
+        try:
+            status = await self._run_unobserved(plugin, point, ctx, budget_s, own, *arguments)
+        finally:
+            self._observer.call_ended(plugin.name, point.name, ctx, status, time.monotonic() - started)
+        return status
+
+    async def _run_unobserved(
+        self, plugin: Plugin, point: _Point[Any], ctx: BindContext | None, budget_s: float, *arguments: Any
+    ) -> Status:
+        """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
+        budget = Budget(budget_s)
+        try:
+            async with budget:
+                method = getattr(plugin, point.name)
+                status: Status | None = point.check(
+                    await raise_foreign_cancellation(as_awaitable(method(*arguments)))
+                )
+        except TimeoutError as error:
+            if not budget.is_out:
+                return self._failed(plugin, point.name, ctx, error)
+            if budget.is_api_time:
+                why = f"{point.name} waited {budget_s:g} s for the API server"
+                return Status(Code.TRANSIENT, (why,), plugin.name)
+            return Status.retry(f"{point.name} took longer than {budget_s:g} s").from_plugin(plugin.name)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
+            return self._failed(plugin, point.name, ctx, error)
+        if status is None or status.code is Code.OK:
+            return Status.ok()
+        return status.from_plugin(plugin.name)
+
+    def _failed(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit) -> Status:
+        if isinstance(error, InfrastructureError):
+            return Status(Code.TRANSIENT, (str(error),), plugin.name, retry_after=error.retry_after)
+        if isinstance(error, SystemExit):
+            # A plugin that exits the process would end the work of all others.
+            error = RuntimeError(f"called sys.exit({error.code!r})")
+        self._observer.plugin_raised(plugin.name, point, ctx, error)
+        if isinstance(error, InvalidResult):
+            return Status.fatal(f"{point} {error}; this is a defect of the plugin").from_plugin(plugin.name)
+        return Status.retry(f"{point} raised {type(error).__name__}: {error}").from_plugin(plugin.name)
+
+
+async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:
+    """Run pre_bind and cancel it if the attempt is withdrawn; ends only after it has ended."""
+    preparing = asyncio.create_task(pre_bind, name="pre_bind")
+    cancelled = asyncio.create_task(withdrawn.wait(), name="cancelled")
+    try:
+        await asyncio.wait({preparing, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        return preparing.result() if preparing.done() else WITHDRAWN
+    finally:
+        preparing.cancel()
+        cancelled.cancel()
+        await all_done(preparing, cancelled)
+
+
+# --- results ---
+
+
+def as_awaitable(result: Any) -> Awaitable[Any]:
+    """Check the return value of an asynchronous method."""
+    if not inspect.isawaitable(result):
+        raise InvalidResult(f"returned {_type_of(result)} instead of a coroutine; declare it with `async def`")
+    return result
+
+
+def as_status(result: Any) -> Status:
+    """Check the result of pre_bind, bind and rollback."""
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status")
+    return _with_code(result, RESULTS)
+
+
+def as_failure(result: Any) -> Status | None:
+    """Check the result of on_failure: another failure, or None to keep the present one."""
+    if result is None:
+        return None
+    if not isinstance(result, Status):
+        raise _invalid(result, "a Status or None")
+    return _with_code(result, FAILURES)
+
+
+def as_preflight(result: Any) -> Preflight:
+    """Check the result of preflight."""
+    if not isinstance(result, Preflight):
+        raise _invalid(result, "RUN, RUN_PARALLEL, SKIP or SKIP_PARALLEL")
+    return result
+
+
+def as_annotations(result: Any) -> Mapping[str, str]:
+    """Check the result of binding_annotations."""
+    if not isinstance(result, Mapping):
+        raise _invalid(result, "a mapping of annotations")
+    for key, value in result.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise InvalidResult(f"returned annotation {key!r}: {value!r}; keys and values must be strings")
+    return result
+
+
+def as_demands(result: Any) -> frozenset[AllocationKind]:
+    """Check the result of supported_allocations."""
+    found = tuple(result) if isinstance(result, Iterable) else (result,)
+    if not all(isinstance(demand, AllocationKind) for demand in found):
+        raise _invalid(result, "a collection of AllocationKind")
+    return frozenset(found)
+
+
+def as_flag(result: Any) -> bool:
+    """Check the result of has_side_effects."""
+    if not isinstance(result, bool):
+        raise _invalid(result, "True or False")
+    return result
+
+
+def as_none(result: Any) -> None:
+    """Check the result of post_bind and forget, which must be None."""
+    if result is not None:
+        raise _invalid(result, "nothing")
+
+
+def as_routes(result: Any) -> tuple[Route, ...]:
+    """Check the result of routes."""
+    if not isinstance(result, Iterable):
+        raise _invalid(result, "a list of Route")
+    listed = tuple(result)
+    for route in listed:
+        if not isinstance(route, Route):
+            raise _invalid(route, "a list of Route")
+        if not isinstance(route.path, str) or not callable(route.content):
+            raise InvalidResult(f"returned {route!r}; path must be a string and content a function")
+    return listed
+
+
+def _with_code(result: Status, allowed: Collection[Code]) -> Status:
+    if result.code not in allowed:
+        expected = ", ".join(code.name for code in Code if code in allowed)
+        raise InvalidResult(f"returned a Status with code {result.code.name}; expected one of {expected}")
+    return result
+
+
+def _invalid(result: Any, expected: str) -> InvalidResult:
+    if inspect.iscoroutine(result):
+        result.close()
+        return InvalidResult("returned a coroutine; this method must not be `async def`")
+    return InvalidResult(f"returned {_type_of(result)} instead of {expected}")
+
+
+def _type_of(result: Any) -> str:
+    return "None" if result is None else f"a {type(result).__name__}"
+
+
+_SUPPORTED_ALLOCATIONS = _Point("supported_allocations", as_demands)
+_HAS_SIDE_EFFECTS = _Point("has_side_effects", as_flag)
+_PREFLIGHT = _Point("preflight", as_preflight)
+_PRE_BIND = _Point("pre_bind", as_status)
+_BINDING_ANNOTATIONS = _Point("binding_annotations", as_annotations)
+_BIND = _Point("bind", as_status)
+_POST_BIND = _Point("post_bind", as_none)
+_ON_FAILURE = _Point("on_failure", as_failure)
+_ROLLBACK = _Point("rollback", as_status)
+_FORGET = _Point("forget", as_none)
+
+# All extension points of the reconciler, in the order of an attempt. ``reconciler.debug`` asks for the routes.
 POINTS = (
     *(
-        "supported_allocations",
-        "has_side_effects",
-        "preflight",
-        "pre_bind",
-        "binding_annotations",
-        "bind",
-        "post_bind",
+        _SUPPORTED_ALLOCATIONS.name,
+        _HAS_SIDE_EFFECTS.name,
+        _PREFLIGHT.name,
+        _PRE_BIND.name,
+        _BINDING_ANNOTATIONS.name,
     ),
-    *("on_failure", "rollback", "forget", "routes"),
+    *(_BIND.name, _POST_BIND.name, _ON_FAILURE.name, _ROLLBACK.name, _FORGET.name, "routes"),
 )
 
 

@@ -13,7 +13,7 @@ from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Code, Status
 from shared.kube.accounting import api_time, current_account
 from shared.kube.client import ClientOptions
-from tests.unit.framework.test_runner import Seen, context, pre_bind
+from tests.unit.framework.test_runner import Seen, context
 
 pytestmark = pytest.mark.looptime
 
@@ -107,7 +107,7 @@ async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, 
     if point == "rollback":
         status = await run.run_rollback(c, Status.fatal("no"))
     else:
-        status = await (pre_bind(run, c) if point == "pre_bind" else run.run_bind(c))
+        status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
     assert status.code is code
     assert code is Code.OK or point in status.message
     assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)

@@ -10,7 +10,7 @@ from shared.api.bindrequest import AllocationKind
 from shared.framework.binding.runner import Runner
 from shared.framework.status import Code, Status, Suggestion
 from shared.testing.recording import Calls, RecordingPlugin
-from tests.unit.framework.test_runner import Seen, context, pre_bind, raises, returning, runner
+from tests.unit.framework.test_runner import Seen, context, raises, returning, runner
 
 FATAL, RETRY = Code.FATAL, Code.RETRY
 
@@ -45,7 +45,7 @@ async def test_a_mistake_fails_the_attempt_and_names_plugin_and_point(point: str
         RecordingPlugin("binder", calls, {"bind": returning(Status.ok())}),
     )
     c = context()
-    status = await pre_bind(run, c)
+    status = await run.run_pre_bind(c)
     if status.code is Code.OK and point != "rollback":
         status = await run.run_bind(c)
     if point == "rollback":
@@ -85,7 +85,7 @@ async def test_a_method_without_async_fails_with_its_declaration_as_remedy(point
     kind = type("Sync", (RecordingPlugin,), {point: lambda self, *_: Status.ok()})
     run = Runner([kind("author", [])], seen)
     c = context()
-    status = await pre_bind(run, c)
+    status = await run.run_pre_bind(c)
     if point == "bind":
         status = await run.run_bind(c)
     elif point == "rollback":
@@ -105,7 +105,7 @@ async def test_an_invalid_result_of_on_failure_keeps_the_failure(point: str, mis
     calls: Calls = []
     author = RecordingPlugin("author", calls, {point: returning(Status.retry("not ready")), "on_failure": answer})
     run, seen = runner(author, RecordingPlugin("volumes", calls))
-    status = await (run.run_bind(context()) if point == "bind" else pre_bind(run, context()))
+    status = await (run.run_bind(context()) if point == "bind" else run.run_pre_bind(context()))
     assert status == Status.retry("not ready").from_plugin("author")
     assert seen.raised == [("author", "on_failure")]
     assert "volumes.on_failure" in calls
@@ -126,7 +126,7 @@ async def test_on_failure_reclassifies_to_any_other_failure(changed: Status) -> 
         "author", [], {"pre_bind": returning(Status.retry("x")), "on_failure": returning(changed)}
     )
     run, seen = runner(author)
-    assert await pre_bind(run, context()) == changed.from_plugin("author")
+    assert await run.run_pre_bind(context()) == changed.from_plugin("author")
     assert seen.raised == []
 
 
@@ -195,6 +195,6 @@ async def test_a_status_with_a_wrong_field_is_the_plugins_failure(make: Callable
     with pytest.raises(TypeError, match="of a Status must be"):
         make()
     run, seen = runner(RecordingPlugin("author", [], {"pre_bind": make}))
-    status = await pre_bind(run, context())
+    status = await run.run_pre_bind(context())
     assert (status.code, status.plugin) == (RETRY, "author")
     assert seen.raised == [("author", "pre_bind")]

@@ -78,14 +78,9 @@ def raises(error: Exception) -> Callable[[], Any]:
     return act
 
 
-async def pre_bind(run: Runner, ctx: BindContext) -> Status:
-    groups = run.preflight(ctx)
-    return groups if isinstance(groups, Status) else await run.run_pre_bind(ctx, groups)
-
-
 async def whole(run: Runner, ctx: BindContext) -> Status:
     """The calls of an attempt."""
-    status = await pre_bind(run, ctx)
+    status = await run.run_pre_bind(ctx)
     if status.code is Code.OK:
         status = await run.run_bind(ctx)
     if status.code is Code.OK:
@@ -163,7 +158,7 @@ async def test_a_failure_of_the_api_server_is_not_the_plugins_failure(point: str
 
 async def test_skip_from_pre_bind_reads_as_ok() -> None:
     run, _ = runner(RecordingPlugin("a", [], {"pre_bind": returning(Status.skip())}))
-    assert (await pre_bind(run, context())).code is Code.OK
+    assert (await run.run_pre_bind(context())).code is Code.OK
 
 
 async def test_a_bind_that_all_plugins_skip_fails() -> None:
@@ -236,7 +231,7 @@ async def test_a_hanging_plugin_is_cancelled() -> None:
             return Status.ok()
 
     run, _ = runner(Hangs(PluginConfig(), Settings()))
-    status = await pre_bind(run, context())
+    status = await run.run_pre_bind(context())
     assert status.code is Code.RETRY
     assert "longer than" in status.message
 
@@ -268,7 +263,7 @@ async def test_an_unrequested_cancellation_is_the_plugins_failure(neighbours: in
     others = [RecordingPlugin("other", calls, {"preflight": return_run}) for _ in range(neighbours)]
     run, seen = runner(WaitsForACancelledTask(PluginConfig(), Settings()), *others)
     c = context()
-    status = await pre_bind(run, c)
+    status = await run.run_pre_bind(c)
     assert (status.code, status.plugin) == (Code.RETRY, "shares")
     assert "was cancelled" in status.message
     assert (await run.run_rollback(c, status)).code is Code.RETRY
@@ -286,7 +281,7 @@ async def test_on_failure_may_reclassify_in_order() -> None:
     a = RecordingPlugin("a", [], {"pre_bind": returning(Status.retry("busy")), "on_failure": returning(hint)})
     b = RecordingPlugin("b", [], {"on_failure": raises(RuntimeError("broken observer"))})
     run, seen = runner(a, b)
-    assert await pre_bind(run, context()) == hint.from_plugin("a")
+    assert await run.run_pre_bind(context()) == hint.from_plugin("a")
     assert seen.raised == [("b", "on_failure")]
 
 
@@ -306,10 +301,10 @@ async def test_state_is_private_and_survives_until_forget() -> None:
 
     run, _ = runner(Stateful(PluginConfig(), Settings()), Other(PluginConfig(), Settings()))
     c = context()
-    await pre_bind(run, c)
-    await pre_bind(run, c)
+    await run.run_pre_bind(c)
+    await run.run_pre_bind(c)
     await run.forget(c.request.key, c.request.uid)
-    await pre_bind(run, c)
+    await run.run_pre_bind(c)
     assert states == [{}, {}, {"seen": True}, {"seen": True}, {}, {}]
 
 
@@ -382,7 +377,7 @@ async def test_the_first_failure_cancels_its_siblings() -> None:
     stuck = Parallel("stuck", asyncio.Event(), Status.ok(), log)
     fails = Parallel("fails", opened(), Status.retry("no"), log)
     run, _ = runner(stuck, fails)
-    assert await pre_bind(run, context()) == Status.retry("no").from_plugin("fails")
+    assert await run.run_pre_bind(context()) == Status.retry("no").from_plugin("fails")
     assert log == ["fails done", "stuck cancelled"]
 
 
@@ -392,7 +387,7 @@ async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
     b = Parallel("b", opened(), WAIT_B, log)
     c = Parallel("c", opened(), Status.ok(), log)
     run, _ = runner(a, b, c)
-    status = await pre_bind(run, context())
+    status = await run.run_pre_bind(context())
     assert status.code is Code.WAIT
     assert [ref.key.name for ref in status.wake_on] == ["a", "b"]
     assert sorted(log) == ["a done", "b done", "c done"]
@@ -400,7 +395,7 @@ async def test_a_wait_lets_its_siblings_end_and_waits_are_joined() -> None:
 
 async def test_a_failure_has_priority_over_a_wait() -> None:
     run, _ = runner(Parallel("a", opened(), WAIT_A, []), Parallel("b", opened(), Status.fatal("no"), []))
-    assert (await pre_bind(run, context())).code is Code.FATAL
+    assert (await run.run_pre_bind(context())).code is Code.FATAL
 
 
 async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
@@ -408,7 +403,7 @@ async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
     run, _ = runner(
         Parallel("a", asyncio.Event(), Status.ok(), log), Parallel("b", asyncio.Event(), Status.ok(), log)
     )
-    attempt = asyncio.create_task(pre_bind(run, context()))
+    attempt = asyncio.create_task(run.run_pre_bind(context()))
     await asyncio.sleep(0)  # lets the attempt start its plugins
     await asyncio.sleep(0)
     attempt.cancel()
@@ -420,12 +415,13 @@ async def test_cancelling_an_attempt_leaves_no_sibling_behind() -> None:
 # --- facts ----------------------------------------------------------------------------------------------
 
 
-def test_a_method_that_is_not_overridden_is_not_called() -> None:
+async def test_a_method_that_is_not_overridden_is_not_called() -> None:
     class Plain(Plugin):
         name = "plain"
 
-    run, _ = runner(Plain(PluginConfig(), Settings()))
-    assert run.preflight(context()) == ()
+    run, seen = runner(Plain(PluginConfig(), Settings()))
+    assert await run.run_pre_bind(context()) == Status.ok()
+    assert seen.calls == []
     assert all(not names for names in order_by_point([Plain(PluginConfig(), Settings())]).values())
 
 

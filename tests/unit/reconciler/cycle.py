@@ -12,7 +12,7 @@ from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DeferredCompletions
 from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.read import StateReader
-from reconciler.binding.requeue import TransientFailures
+from reconciler.binding.requeue import Result, TransientFailures
 from reconciler.binding.state import RequestState, RequestStates
 from reconciler.binding.timing import Timing
 from reconciler.binding.waits import WaitIndex, Waits
@@ -195,6 +195,11 @@ class Cycle:
             clock=self.clock,
             jitter=lambda: 0.5,
         )
+
+    async def attempt(self) -> Result:
+        """Run an attempt that may leave side effects."""
+        snapshot = self.reader.from_cache(self.request.key, self.request)
+        return await self.attempts.run(snapshot, self.state, has_side_effects=True)
 
     def bind_pod(self, node: str | None = None) -> None:
         """Bind the pod, by default to the selected node."""

@@ -13,7 +13,7 @@ REJECTED = Fail(Reason.REJECTED, "no")
 
 async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
     cycle = Cycle()
-    assert await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state) == DONE
+    assert await cycle.attempt() == DONE
     assert cycle.log == [
         "add finalizer",
         "pre_bind",
@@ -28,7 +28,7 @@ async def test_success_writes_the_finalizer_first_and_the_status_last() -> None:
 
 async def test_the_points_of_an_attempt_share_one_context() -> None:
     cycle = Cycle()
-    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    await cycle.attempt()
     first, *others = cycle.plugin.contexts
     assert len(others) == 2
     for c in others:
@@ -91,7 +91,7 @@ async def test_a_lost_reply_of_a_binding_that_took_effect_is_a_success() -> None
         return Status.retry("no reply")
 
     cycle.plugin.acts["bind"] = lost
-    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    await cycle.attempt()
     assert cycle.log[3:] == ["read pod", "post_bind", "drop finalizer", "status Succeeded", "event Bound"]
 
 
@@ -103,7 +103,7 @@ async def test_a_lost_reply_of_a_binding_without_effect_is_a_retry() -> None:
         return Status.retry("no reply")
 
     cycle.plugin.acts["bind"] = lost
-    result = await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    result = await cycle.attempt()
     assert result.requeue_after is not None
     assert cycle.log[3:] == ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
     assert cycle.state.unacknowledged_at is not None
@@ -114,7 +114,7 @@ async def test_an_ok_without_a_binding_is_not_a_success() -> None:
         return Status.ok()
 
     cycle = Cycle(bind=claim)
-    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    await cycle.attempt()
     assert cycle.log[3:] == ["read pod", "status Pending", "event BindingRetry", "condition BindingRetry"]
 
 
@@ -126,7 +126,7 @@ async def test_a_request_withdrawn_in_pre_bind_is_not_bound() -> None:
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = withdraw
-    result = await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    result = await cycle.attempt()
     assert result.requeue_after is not None
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.needs_live_read
@@ -141,6 +141,6 @@ async def test_a_cancelled_attempt_ends_its_pre_bind_and_sends_no_binding() -> N
         return Status.ok()
 
     cycle.plugin.acts["pre_bind"] = cancel
-    await cycle.attempts.run(cycle.reader.from_cache(cycle.request.key, cycle.request), cycle.state)
+    await cycle.attempt()
     assert cycle.log == ["add finalizer", "pre_bind"]
     assert cycle.state.side_effects is not None, "a later rollback needs the record"

@@ -19,9 +19,17 @@ from reconciler.decide.decide import (
     SetOwner,
     Wait,
     decide,
-    must_cancel,
 )
-from reconciler.decide.observed import FRESH_CONTACT, Absent, NodeView, Observed, PodView, Target, Times
+from reconciler.decide.observed import (
+    FRESH_CONTACT,
+    Absent,
+    NodeView,
+    Observed,
+    PodView,
+    Target,
+    Times,
+    is_withdrawn,
+)
 from shared.api import names
 from shared.api.bindrequest import AllocationKind, BindRequest
 from shared.api.meta import ObjectKey, ObjectUID
@@ -115,6 +123,9 @@ ON_NODE = replace(POD, node="node-0")
         pytest.param(seen(request({"phase": ""})), Attempt(), id="an empty phase reads as Pending"),
         pytest.param(seen(request({"phase": "Strange"})), Attempt(), id="another's phase reads as Pending"),
         pytest.param(seen(), Attempt(), id="otherwise attempt"),
+        pytest.param(
+            seen(has_side_effects=True), Attempt(has_side_effects=True), id="with side effects, behind the finalizer"
+        ),
     ],
 )
 def test_decision(observed: Observed, expected: Action | ReadLive) -> None:
@@ -349,8 +360,8 @@ def test_an_upper_row_has_priority_over_a_lower_one(
         pytest.param(request({"phase": "Pending"}), POD, False, id="a Pending request continues"),
     ],
 )
-def test_must_cancel(current: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
-    assert must_cancel(request(), current, pod) is expected
+def test_is_withdrawn(current: BindRequest | Absent, pod: PodView | Absent, expected: bool) -> None:
+    assert is_withdrawn(request(), current, pod) is expected
 
 
 def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> None:
@@ -362,4 +373,4 @@ def test_an_allocation_that_a_failing_plugin_may_serve_names_the_plugin() -> Non
 
 
 def test_an_attempt_is_cancelled_when_its_node_is_deleted() -> None:
-    assert must_cancel(request(), request(), POD, node_is_gone=True)
+    assert is_withdrawn(request(), request(), POD, node_is_gone=True)

@@ -20,13 +20,15 @@ from reconciler.decide.outcome import (
 )
 from reconciler.decide.status import (
     PREPARED_BY_US,
-    bound_condition,
+    Event,
+    PodBound,
     conditions,
     failed_status,
     reason_text,
     rollback_incomplete_status,
     rolled_back_status,
     succeeded_status,
+    success_report,
     waiting_status,
 )
 from shared.api.bindrequest import BindRequest
@@ -58,21 +60,23 @@ def test_ok_completes() -> None:
 def test_a_retry_is_counted_and_dated() -> None:
     end = action_for(Status.retry("no luck").from_plugin("p"))
     assert isinstance(end, RetryAt)
-    assert end.status["failedAttempts"] == 1
-    assert end.status["phase"] == "Pending"
-    assert end.status["reason"] == "Retrying: attempt 1 of 7 failed: p: no luck"
-    assert end.status["nextAttemptTime"] == "2026-01-01T00:01:01Z"  # rounded up, never early
-    assert end.status["lastAttemptTime"] == end.status["startTime"] == "2026-01-01T00:00:58Z"
-    assert condition(end.status, "Prepared")["status"] == "False"
-    assert end.event.reason == "BindingRetry"
-    assert end.condition.status == "False"
+    status = end.report.status
+    assert status["failedAttempts"] == 1
+    assert status["phase"] == "Pending"
+    assert status["reason"] == "Retrying: attempt 1 of 7 failed: p: no luck"
+    assert status["nextAttemptTime"] == "2026-01-01T00:01:01Z"  # rounded up, never early
+    assert status["lastAttemptTime"] == status["startTime"] == "2026-01-01T00:00:58Z"
+    assert condition(status, "Prepared")["status"] == "False"
+    why = "attempt 1 of 7 failed: p: no luck"
+    assert end.report.event == Event("Warning", "BindingRetry", f"{why}; retry in {end.pause.total_seconds():.1f} s")
+    assert end.report.condition == PodBound("False", "BindingRetry", why)
 
 
 @pytest.mark.parametrize("failed", [1, 2, 5])
 def test_every_further_failure_counts(failed: int) -> None:
     end = action_for(Status.retry("again"), request({"failedAttempts": failed, "phase": "Pending"}))
     assert isinstance(end, RetryAt)
-    assert end.status["failedAttempts"] == failed + 1
+    assert end.report.status["failedAttempts"] == failed + 1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_a_wait_after_a_failed_attempt_is_reported_from_its_own_beginning() -> N
     failed = action_for(Status.retry("no luck"))
     assert isinstance(failed, RetryAt)
     began = NOW + timedelta(minutes=3)
-    block = waiting_status(request(dict(failed.status)), "a", began, began + timedelta(seconds=6))
+    block = waiting_status(request(dict(failed.report.status)), "a", began, began + timedelta(seconds=6))
     assert condition(block, "Prepared")["lastTransitionTime"] == "2026-01-01T00:04:00Z"
 
 
@@ -349,4 +353,5 @@ def test_the_pod_condition_costs_a_write_only_after_a_failure(
     pod_conditions: list[dict[str, str]], written: bool
 ) -> None:
     seen = pod() | {"status": {"conditions": pod_conditions}}
-    assert (bound_condition(request(), seen) is not None) is written
+    report = success_report(request(), PREPARED_BY_US, seen, STARTED, NOW, bound_events=True)
+    assert (report.condition is not None) is written

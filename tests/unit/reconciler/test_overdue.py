@@ -65,9 +65,7 @@ async def test_plugin_and_step_of_a_stuck_attempt_are_named(caplog: pytest.LogCa
     watched, stuck, c = Watched(), Stuck(), context()
     runner, monitor = Runner((stuck,), watched.observation), watched.observation.overdue
     with watched.observation.track(c.request.key):
-        groups = runner.preflight(c)
-        assert not isinstance(groups, Status)
-        attempt = asyncio.create_task(runner.run_pre_bind(c, groups))
+        attempt = asyncio.create_task(runner.run_pre_bind(c))
         await stuck.entered.wait()
         monitor.scan()
         assert reported(caplog) == []

@@ -43,23 +43,10 @@ def test_failures_that_last_are_retried_less_often_and_forgotten_when_over() -> 
     assert (transient.requeue(KEY, "unreachable").requeue_after or MAX) <= timedelta(seconds=0.2)
 
 
-def test_until_then_nothing_calls_the_api_server_for_the_key_and_others_continue() -> None:
-    clock = SteppedClock()
-    transient = failures(clock)
-    transient.requeue(KEY, "429", timedelta(seconds=17))
-    clock.step(timedelta(seconds=10))
-    held = transient.retry_after_remaining(KEY)
-    assert held is not None
-    assert (held.requeue_after, held.keeps_failures) == (timedelta(seconds=7), True)
-    assert transient.retry_after_remaining(ObjectKey("default", "other")) is None
-    clock.step(timedelta(seconds=7))
-    assert transient.retry_after_remaining(KEY) is None
-
-
-def test_a_wait_of_our_own_may_be_cut_short() -> None:
+def test_only_a_retry_after_holds_the_key() -> None:
     transient = failures(SteppedClock())
-    transient.requeue(KEY, "unreachable")
-    assert transient.retry_after_remaining(KEY) is None
+    assert transient.requeue(KEY, "429", timedelta(seconds=17)).retry_after == timedelta(seconds=17)
+    assert transient.requeue(KEY, "unreachable").retry_after is None
 
 
 def test_the_failure_that_is_reported_after_a_minute_is_not_delayed_beyond_it() -> None:
@@ -77,7 +64,7 @@ def test_an_outage_leaves_no_failures_in_a_row() -> None:
     transient = failures(clock)
     transient.note(KEY, None)
     clock.step(timedelta(minutes=5))
-    transient.recovered()
+    transient.clear()
     assert not transient.note(KEY, None).own
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reconciler.decide.transient import Streak, classified, extended, is_transient
+from reconciler.decide.transient import Streak, classified, extended
 from shared.framework.status import Code, Reason, Status
 
 NEVER = float("-inf")
@@ -58,7 +58,7 @@ def test_a_request_keeps_its_own_failures() -> None:
     ],
 )
 def test_what_a_transient_result_counts_as(status: Status, failures: Streak, expected: Code) -> None:
-    assert is_transient(status)
+    assert status.may_be_transient
     result = classified(status, failures)
     assert (result.code, result.reasons, result.plugin) == (expected, status.reasons, status.plugin)
 
@@ -67,4 +67,4 @@ def test_what_a_transient_result_counts_as(status: Status, failures: Streak, exp
     "status", [Status.ok(), Status.retry("x"), Status.fatal("x"), Status.wait("x"), Status(Code.CANCELLED)]
 )
 def test_other_results_are_not_transient(status: Status) -> None:
-    assert not is_transient(status)
+    assert not status.may_be_transient

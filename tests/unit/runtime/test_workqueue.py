@@ -122,6 +122,26 @@ async def test_a_delay_outlives_the_processing_of_its_key() -> None:
     assert await next_key(queue) == "a"
 
 
+async def test_an_add_does_not_shorten_a_hold() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add("a")
+    await queue.get()
+    queue.add("a")  # an event while it is processed
+    queue.hold("a", timedelta(seconds=0.2))
+    queue.add_after("a", timedelta(seconds=0.3))
+    held_until = asyncio.get_running_loop().time() + 0.2
+    queue.done("a")
+    queue.add("a")
+    queue.add("b")
+    assert await queue.get() == "b"
+    assert queue.depth == 0
+    assert await queue.get() == "a"
+    assert asyncio.get_running_loop().time() >= held_until
+    queue.done("a")
+    queue.add("a")
+    assert queue.depth == 1, "the hold is over"
+
+
 async def test_repeated_delays_do_not_grow_the_heap() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for step in range(10_000):

@@ -32,7 +32,7 @@ from webhook.review import MalformedReviewError, decode_review, encode_answer, r
 EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
 many = settings(max_examples=EXAMPLES, deadline=None)
 # A thousandfold number of examples takes minutes.
-pytestmark = pytest.mark.timeout(max(60, EXAMPLES))
+pytestmark = pytest.mark.timeout(max(300, EXAMPLES))
 
 KINDS = tuple(WorkloadEntry(kind=workload.kind) for workload in READY)
 # Every plugin that validates pods, and every kind.
