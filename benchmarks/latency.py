@@ -54,11 +54,24 @@ async def floor_latency(
     return [taken[number] for number in range(int(rate * WARM_S), len(pods))]
 
 
-async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
-    """From the reply to each request's creation to its completion on a watch, in milliseconds.
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Milliseconds of each measured request, and how many of all requests were reported as Failed."""
 
-    Raises RuntimeError if more than one in a hundred requests has Failed.
-    """
+    taken: list[float]
+    failed: int
+
+
+async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
+    """``completion_latency`` of the reconciler. Raises RuntimeError if more than 1 % of the requests have Failed."""
+    latency = await completion_latency(client, rate, seconds, during)
+    if latency.failed > rate * (WARM_S + seconds) / 100:
+        raise RuntimeError(f"{latency.failed} of {rate * (WARM_S + seconds):g} requests have Failed")
+    return latency.taken
+
+
+async def completion_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> Latency:
+    """From the reply to each request's creation to its completion on a watch."""
     pods = await _pods_for(client, int(rate * (WARM_S + seconds)))
     created: dict[str, float] = {}
 
@@ -72,11 +85,10 @@ async def our_latency(client: KubeClient, rate: int, seconds: float, during: Dur
         async with during or nullcontext():
             await _paced(len(pods), rate, one)
         await completed.wait(len(pods), READY_S)
-    if len(completed.failed) > len(pods) / 100:
-        raise RuntimeError(f"{len(completed.failed)} of {len(pods)} requests have Failed")
     # Bound before the creator had its reply counts as zero.
     counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
-    return [max(0.0, (completed.at[name] - created[name]) * 1000) for name in counted]
+    taken = [max(0.0, (completed.at[name] - created[name]) * 1000) for name in counted]
+    return Latency(taken, len(completed.failed))
 
 
 def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:

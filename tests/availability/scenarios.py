@@ -14,6 +14,8 @@ JUNK = base64.b64encode(b"junk").decode()
 # Before and after a disturbance: for connections to be in use, and for its effects to be observed.
 LEAD_S, TAIL_S = 1.5, 3.0
 NOTIFIED_S = 0.05
+# Longest time until a CA is replaced after its Secret was emptied, on a loaded machine.
+REPLACED_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,14 @@ async def rolled(rig: Rig, load: Load) -> int:
 
 
 async def secret_emptied(rig: Rig, load: Load) -> int:
-    """The data of the CA's Secret are removed, and again while they are being replaced."""
-    for pause_s in (1.0, 6.0):
-        await asyncio.to_thread(rig.mangle, None)
-        await asyncio.sleep(pause_s)
+    """The data of the CA's Secret are removed, and again while they are being replaced, until the new CA signs."""
+    await asyncio.to_thread(rig.mangle, None)
+    await asyncio.sleep(1.0)
+    switches, renewals = rig.total(SWITCHES), rig.total(RENEWALS)
+    await asyncio.to_thread(rig.mangle, None)
+    async with asyncio.timeout(REPLACED_S):
+        while rig.total(SWITCHES) == switches or rig.total(RENEWALS) < renewals + len(rig.replicas):  # noqa: ASYNC110
+            await asyncio.sleep(1.0)
     return 0
 
 
