@@ -389,5 +389,6 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, number, key = heapq.heappop(self._heap)
             if self._delayed.get(key) == (due, number):
+                del self._delayed[key]
                 self.add(key, low_priority=True)
         self._set_timer()

@@ -142,6 +142,15 @@ async def test_an_add_does_not_shorten_a_hold() -> None:
     assert queue.depth == 1, "the hold is over"
 
 
+async def test_a_delay_that_ends_during_a_hold_lasts_until_its_end() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    queue.add_after("a", timedelta(seconds=0.01))
+    queue.hold("a", timedelta(seconds=0.1))
+    held_until = asyncio.get_running_loop().time() + 0.1
+    assert await next_key(queue) == "a"
+    assert asyncio.get_running_loop().time() >= held_until
+
+
 async def test_repeated_delays_do_not_grow_the_heap() -> None:
     queue: WorkQueue[str] = WorkQueue()
     for step in range(10_000):
