@@ -35,7 +35,7 @@ from localcluster.render import (
 )
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-LISTEN, METRICS_LISTEN = "--listen", "--metrics-listen"
+LISTEN, METRICS_LISTEN, DEBUG_LISTEN = "--listen", "--metrics-listen", "--debug-listen"
 _READY_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 15.0
 _POLL_S = 0.03
@@ -74,10 +74,11 @@ class WorkloadOptions:
 class LocalProcess:
     """A running process of a workload, and its listening addresses (`host:port`, empty if none)."""
 
-    def __init__(self, process: Process, listen: str, metrics: str, kubeconfig: Path | None) -> None:
+    def __init__(self, process: Process, listen: str, metrics: str, kubeconfig: Path | None, debug: str = "") -> None:
         self.process = process
         self.listen = listen
         self.metrics = metrics
+        self.debug = debug
         self.kubeconfig = kubeconfig
 
     @property
@@ -191,14 +192,14 @@ def start_pod(cluster: Cluster, namespace: str, spec: Mapping[str, Any], options
         argv = (*argv[:position], options.module, *argv[position + 1 :])
     env = {**base, **(place.env if place is not None else {}), **plan.env, **options.env}
     launch = Launch(options.name, argv, log, CHECKOUT, env)
-    return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig)
+    return LocalProcess(cluster.run_process(launch), listen, metrics, kubeconfig, flags.get(DEBUG_LISTEN, ""))
 
 
 def _addresses(container: Mapping[str, Any], options: WorkloadOptions) -> dict[str, str]:
     """Listening flags on loopback: the caller's, and a free port for those in the object."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     flags: dict[str, str] = {}
-    for flag, given in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen)):
+    for flag, given in ((LISTEN, options.listen), (METRICS_LISTEN, options.metrics_listen), (DEBUG_LISTEN, "")):
         if given:
             flags[flag] = given
         elif flag_value(words, flag) is not None:

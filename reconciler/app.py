@@ -32,7 +32,7 @@ from shared.kube.lease import LeaseTimings
 from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import Reflector
 from shared.plugins.catalog import BUILTINS
-from shared.runtime.debugpages import DebugPages
+from shared.runtime.debugpages import DebugServer
 from shared.runtime.gc import freeze_startup_objects
 from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
@@ -62,10 +62,11 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     tracing = configured_tracing("bowline-reconciler")
     checks: dict[str, Check] = {}
     _set_not_ready(checks, "not connected to the API server yet")
-    pages = DebugPages()
-    pages.add(*configuration_pages(settings, options, plugins, metrics.plugin_errors))
-    probes = ProbeServer(options.common.metrics_listen, registry, checks, pages)
+    debug = DebugServer(options.debug_listen)
+    debug.add(*configuration_pages(settings, options, plugins, metrics.plugin_errors))
+    probes = ProbeServer(options.common.metrics_listen, registry, checks)
     await probes.start()
+    await debug.start()
     try:
         access = await wait_for_access(options.common.kubeconfig, stop, partial(_set_not_ready, checks))
         if access is not None:
@@ -79,10 +80,11 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 observation = Observation(metrics, client.clock, tracing.tracer)
                 parts = await build(client, plugins, settings, observation, options.shard)
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
-                pages.add(*WorkPages(parts, client.clock).pages())
+                debug.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
                 await _work(parts, lease, settings.leader_election, checks, stop)
     finally:
+        await debug.stop()
         await probes.stop()
         await tracing.close()
 

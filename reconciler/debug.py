@@ -1,8 +1,8 @@
 """The reconciler's debug pages: its current work, its history, its configuration.
 
-Only the content: authorization and serving are in ``shared.runtime.debugpages``. Every page is bounded: lists contain
-the first SHOWN entries and the total number. The pages contain no secrets: Bowline's configuration holds no
-credentials, and of objects only names and Bowline's own messages are shown.
+Only the content: serving is in ``shared.runtime.debugpages``. Every page is bounded: lists contain the first SHOWN
+entries and the total number. The pages contain no secrets: Bowline's configuration holds no credentials, and of
+objects only names and Bowline's own messages are shown.
 """
 
 import logging

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shared.api.label_selector import parse_label_selector
 from shared.framework.options import DEFAULT_NAMESPACE, CommonOptions, add_common, argument_type, common_options
+from shared.runtime.address import ListenAddress, parse_listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class Options:
     common: CommonOptions
     lease_name: str
     lease_namespace: str
+    debug_listen: ListenAddress
     shard: str = ""  # label selector of this process's requests, in canonical form; empty selects all
 
 
@@ -26,6 +28,13 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         prog="python -m reconciler", description="Bowline's BindRequest reconciler.", allow_abbrev=False
     )
     add_common(parser, environment)
+    parser.add_argument(
+        "--debug-listen",
+        type=argument_type(parse_listen),
+        metavar="HOST:PORT",
+        default=parse_listen("127.0.0.1:6060"),
+        help="where the debug pages are served over plain HTTP, to any caller that reaches it (%(default)s)",
+    )
     parser.add_argument(
         "--lease-name",
         metavar="NAME",
@@ -44,7 +53,7 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
     common = common_options(given)
     shard = str(given.shard_label_selector)
     lease = shard_lease(given.lease_name, shard)
-    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, shard)
+    return Options(common, lease, common.namespace or DEFAULT_NAMESPACE, given.debug_listen, shard)
 
 
 def shard_lease(lease: str, selector: str) -> str:

@@ -6,7 +6,8 @@ check, a plugin may assume that ``containers`` is a list of objects and an annot
 
 A schema is data: a scalar type, ``[schema]`` for a list, ``{"field": schema}`` for an object with known fields,
 ``{EVERY: schema}`` for one with free keys, such as annotations. An absent or null field is valid, as in the API
-server; fields without a schema are ignored. The meaning of values is not checked here.
+server; fields without a schema are ignored. The meaning of values is not checked here. pydantic, which checks the
+configuration, collects all errors before any limit applies: a caller could send thousands in one review.
 """
 
 from collections.abc import Sequence

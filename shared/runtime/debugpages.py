@@ -1,33 +1,31 @@
 """Debug pages of a process: its present state as JSON, for operators only.
 
-Read-only, on the metrics address, and only for callers on the loopback interface, which have been authorized
-elsewhere: ``kubectl port-forward`` arrives in the pod's network from loopback, and the API server checks the right to
-use it. All other callers, including requests forwarded by a proxy or a browser, receive a 403 with the reason. Pages
-contain object names, which metrics never do, but no secrets.
+Read-only, on an address of their own: by default of the loopback interface, which only ``kubectl port-forward`` and a
+shell in the pod reach. The API server checks the right to use these; here no caller is authorized. Pages contain
+object names, which metrics never do, but no secrets.
 
 A page is a function from the variable parts of its path to plain data, or None if there is nothing at that path. It
 must be fast and bounded, because it runs in the event loop, between binds.
 """
 
-import ipaddress
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from aiohttp import web
+
+from shared.runtime.address import ListenAddress
+from shared.runtime.http_server import HttpServer, ServerLimits
 
 log = logging.getLogger(__name__)
 
 PREFIX = "/debug"
 # More than an operator reads, less than would delay a bind: encoding 1 MiB takes about 2 ms.
 MAX_BYTES = 1024 * 1024
-# The source addresses of kubectl port-forward and of a shell in the pod. Not all of 127.0.0.0/8: the proxies of a
-# service mesh forward requests from other addresses in it.
-_LOCAL = frozenset((ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")))
-# Only proxies set these headers.
-_PASSED_ON = ("Forwarded", "X-Forwarded-For", "Via")
+_LIMITS: Final = ServerLimits(connections=16, handshakes=16)
+_FINISH_S: Final = 1.0
 _OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
 
 
@@ -40,21 +38,38 @@ class DebugPage:
     content: Callable[..., Any]
 
 
-class DebugPages:
+class DebugServer:
     """Serves the registered pages; a process adds them as its components are built."""
 
-    def __init__(self) -> None:
+    def __init__(self, listen: ListenAddress) -> None:
+        self._listen = listen
         self._pages: dict[str, DebugPage] = {}
+        self._server: HttpServer | None = None
+        self.address = listen
 
     def add(self, *pages: DebugPage) -> None:
         """Add pages; a page replaces one with the same path."""
         self._pages.update((page.path, page) for page in pages)
 
-    async def serve(self, request: web.BaseRequest) -> web.Response:
-        """Handle a request for a path below ``/debug``."""
-        refused = refusal(request.remote, request.host, request.headers)
-        if refused is not None:
-            return _answer(403, {"error": refused})
+    async def start(self) -> None:
+        """Listen; afterwards ``address`` has the actual port. If the address cannot be used, only logs it."""
+        server = HttpServer(self._answer, _LIMITS)
+        try:
+            port = await server.listen(self._listen)
+        except OSError as error:
+            log.warning("debug pages are not served", extra={"address": str(self._listen), "error": str(error)})
+            return
+        self._server = server
+        self.address = ListenAddress(self._listen.host, port)
+        log.info("serving debug pages", extra={"address": str(self.address)})
+
+    async def stop(self) -> None:
+        """Close the listener and its connections."""
+        if self._server is not None:
+            server, self._server = self._server, None
+            await server.stop(_FINISH_S)
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
         words = request.path.removeprefix(PREFIX).strip("/").split("/")
         if words == [""]:
             return _answer(200, self._index())
@@ -66,20 +81,6 @@ class DebugPages:
 
     def _index(self) -> dict[str, Any]:
         return {"pages": {f"{PREFIX}/{page.path}": page.about for page in self._pages.values()}}
-
-
-def refusal(peer: str | None, host: str, headers: Mapping[str, str]) -> str | None:
-    """Return why a caller may not read debug pages; None if it may. Pure."""
-    remedy = "use kubectl port-forward and ask 127.0.0.1"
-    if not _is_local(peer or ""):
-        return f"debug pages are for callers on the machine itself; {remedy}"
-    if any(name in headers for name in _PASSED_ON):
-        return f"debug pages are not for what a proxy passes on; {remedy}"
-    # DNS rebinding: a web site can resolve its name to 127.0.0.1 and read the pages in the operator's browser.
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    if name != "localhost" and not _is_local(name.strip("[]")):
-        return f"debug pages are not for a browser that was sent here; {remedy}"
-    return None
 
 
 def match(path: str, words: list[str]) -> list[str] | None:
@@ -94,16 +95,6 @@ def match(path: str, words: list[str]) -> list[str] | None:
         elif part != word:
             return None
     return found
-
-
-def _is_local(address: str) -> bool:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    # A listener on all interfaces may report an IPv4 peer as ::ffff:127.0.0.1.
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    return (mapped or parsed) in _LOCAL
 
 
 def _page(page: DebugPage, found: list[str], path: str) -> web.Response:

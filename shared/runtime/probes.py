@@ -1,4 +1,4 @@
-"""The metrics address of a process: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug``, over plain HTTP.
+"""The metrics address of a process: ``/healthz``, ``/readyz`` and ``/metrics``, over plain HTTP.
 
 ``/healthz`` reports that the event loop runs; nothing outside the process may make it fail, because a restart would
 not help. ``/readyz`` runs named checks and reports why one fails.
@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.debugpages import PREFIX, DebugPages
 from shared.runtime.http_server import HttpServer, ServerLimits
 
 log = logging.getLogger(__name__)
@@ -30,19 +29,12 @@ _Wanted = tuple[Callable[[Any], bytes], tuple[str, ...]]
 
 
 class ProbeServer:
-    """Serves these paths. ``checks`` may change while it runs; ``pages`` are served if given."""
+    """Serves these paths. ``checks`` may change while it runs."""
 
-    def __init__(
-        self,
-        listen: ListenAddress,
-        registry: CollectorRegistry,
-        checks: Mapping[str, Check],
-        pages: DebugPages | None = None,
-    ) -> None:
+    def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
         self._listen = listen
         self._exposition = _Exposition(registry)
         self._checks = checks
-        self._pages = pages
         self._server: HttpServer | None = None
         self.address = listen
 
@@ -70,8 +62,6 @@ class ProbeServer:
             return self._ready()
         if path == "/metrics":
             return await self._exposition.answer(request)
-        if self._pages is not None and (path == PREFIX or path.startswith(f"{PREFIX}/")):
-            return await self._pages.serve(request)
         return web.Response(status=404, text="this path is not served\n")
 
     def _ready(self) -> web.Response:

@@ -98,7 +98,8 @@ def own_cluster() -> Iterator[Cluster]:
 def reconciler(cluster: Cluster, kubeconfig: Path, *args: str) -> LocalProcess:
     """The bare process, started from the checkout as in development; ``args`` may name a configuration."""
     metrics = f"127.0.0.1:{free_port()}"
-    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", f"--metrics-listen={metrics}", *args)
+    listen = (f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0")
+    argv = (sys.executable, "-m", "reconciler", f"--kubeconfig={kubeconfig}", *listen, *args)
     launch = Launch("bare-reconciler", argv, cluster.layout.logs / "bare.log", CHECKOUT, dict(os.environ))
     process: Process = cluster.run_process(launch)
     return LocalProcess(process, "", metrics, kubeconfig)
