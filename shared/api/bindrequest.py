@@ -286,7 +286,7 @@ def decode_bind_request(raw: Object, known: BindRequest | None = None) -> BindRe
         key=key_of(raw),
         uid=uid_of(raw),
         resource_version=version_of(raw),
-        generation=metadata.get("generation", 0),
+        generation=metadata.get("generation") or 0,
         created=parse_time(metadata.get("creationTimestamp")),
         deleting=is_deleting(raw),
         finalizers=tuple(metadata.get("finalizers") or ()),
@@ -303,7 +303,7 @@ def owner_pod_uid(raw: Object) -> str:
     name = _raw_text(raw, "podName")
     for owner in raw["metadata"].get("ownerReferences") or ():
         if owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1" and owner.get("name") == name:
-            return str(owner.get("uid", ""))
+            return str(owner.get("uid") or "")
     return ""
 
 

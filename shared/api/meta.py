@@ -42,15 +42,15 @@ class ObjectRef:
 
 
 def key_of(obj: Object) -> ObjectKey:
-    """Return the key of a raw object."""
+    """Return the key of a raw object. As in the API server, a null namespace is an absent one."""
     metadata = obj["metadata"]
     # Interned: caches hold tens of thousands of keys of a few namespaces.
-    return ObjectKey(sys.intern(metadata.get("namespace", "")), metadata["name"])
+    return ObjectKey(sys.intern(metadata.get("namespace") or ""), metadata["name"])
 
 
 def uid_of(obj: Object) -> ObjectUID:
     """Return the UID of a raw object; empty if it was never stored."""
-    return ObjectUID(obj["metadata"].get("uid", ""))
+    return ObjectUID(obj["metadata"].get("uid") or "")
 
 
 def is_older(version: ResourceVersion, other: ResourceVersion) -> bool:
@@ -63,7 +63,7 @@ def is_older(version: ResourceVersion, other: ResourceVersion) -> bool:
 
 def version_of(obj: Object) -> ResourceVersion:
     """Return the resourceVersion of a raw object; empty if it was never stored."""
-    return ResourceVersion(obj["metadata"].get("resourceVersion", ""))
+    return ResourceVersion(obj["metadata"].get("resourceVersion") or "")
 
 
 def is_deleting(obj: Object) -> bool:

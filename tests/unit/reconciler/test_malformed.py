@@ -39,3 +39,15 @@ def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
     raw = {**bind_request("train", uid="u"), "status": {"nextAttemptTime": time}}
     raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
     assert decode_bind_request(raw).next_attempt is None
+
+
+def test_a_null_in_the_metadata_reads_as_absent() -> None:
+    raw = bind_request("train")
+    given = decode_bind_request(raw)
+    fields = ("namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "finalizers", "labels")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "train", "uid": None}
+    nulls = {**raw["metadata"], **dict.fromkeys(fields), "ownerReferences": [owner]}
+    request = decode_bind_request({**raw, "metadata": nulls})
+    assert request.key == ("", "train")
+    assert (request.uid, request.resource_version, request.generation) == ("", "", given.generation)
+    assert (request.finalizers, request.pod_uid) == ((), "")

@@ -149,6 +149,10 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+METADATA = (
+    *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations"),
+    *("ownerReferences", "finalizers", "creationTimestamp", "deletionTimestamp", "managedFields"),
+)
 # Objects whose keys are the API's, not the user's: a newer version may add fields there.
 FREE = {"annotations", "labels", "limits", "requests"}
 
@@ -278,6 +282,20 @@ def test_any_review_with_a_uid_gets_a_response_with_it(
     response = answer(chains.of(configured), *mutated)
     assert response["uid"] == "uid-1"
     assert response["allowed"] or response["status"]["code"] == 422
+    assert not chains.bugs
+
+
+@pytest.mark.parametrize("configured", CONFIGURED)
+@pytest.mark.parametrize("field", METADATA)
+def test_a_null_in_the_metadata_gets_a_response(chains: Chains, configured: Settings, field: str) -> None:
+    for hook, sample in SAMPLES:
+        document = copy.deepcopy(sample)
+        for name in ("object", "oldObject"):
+            reviewed = document["request"].get(name)
+            if reviewed is not None:
+                reviewed["metadata"][field] = None
+        response = answer(chains.of(configured), hook, document)
+        assert response["allowed"] or response["status"]["code"] == 422
     assert not chains.bugs
 
 
