@@ -32,7 +32,7 @@ down: ## Stop it and remove what it left
 
 test: setup ## Run all tests, against a real control plane
 	$(BIN)/python -m localcluster assets
-	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile
+	BOWLINE_EXAMPLES=$${BOWLINE_EXAMPLES:-400} $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 
 test-unit: setup ## Run the tests that need no binaries, in half a minute
 	$(BIN)/python -m pytest --numprocesses=auto -m "not live" tests/unit shared
