@@ -1,15 +1,22 @@
 """The unmodified chart on a real kubelet: security contexts, tokens, Services and what the image contains."""
 
+import errno
 import json
+import os
 import sys
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from localcluster.assets.recipes import Tool
 from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from localcluster.node.settings import PAUSE_IMAGE
+from localcluster.ports import free_port
+from localcluster.process import Launch
 from tests.node.steps import NodeLive
+from tests.waiting import wait_until
 
 COMPONENTS = ("webhook", "reconciler")
 _IMAGE_BYTES = 250_000_000
@@ -104,6 +111,27 @@ def test_invalid_pod_is_denied_through_the_service(live: NodeLive) -> None:
     denied = live.denial("invalid", {"gpu-fraction": "abc"})
     assert "gpu-fraction" in denied
     assert "abc" in denied
+
+
+def test_debug_pages_are_reached_by_a_port_forward_only(node: NodeCluster) -> None:
+    cluster, port = node.cluster, free_port()
+    argv = (
+        *(str(cluster.assets.path(Tool.KUBECTL)), f"--kubeconfig={cluster.kubeconfig}", f"--namespace={NAMESPACE}"),
+        *("port-forward", "deployment/bowline-reconciler", f"{port}:6060"),
+    )
+    environment = {"PATH": os.environ["PATH"], "HOME": str(cluster.data_dir)}
+    log = cluster.layout.logs / "port-forward.log"
+    forward = cluster.run_process(Launch("port-forward", argv, log, cluster.data_dir, environment))
+    try:
+        wait_until(lambda: "Forwarding from" in log.read_text(), "the port-forward")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/debug/") as response:
+            assert "/debug/queue" in json.load(response)["pages"]
+    finally:
+        forward.stop()
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    pods = cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]
+    connect = f"import socket; print(socket.socket().connect_ex(({pods[0]['status']['podIP']!r}, 6060)))"
+    assert int(exec_python(node, "webhook", connect)) == errno.ECONNREFUSED
 
 
 def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:
