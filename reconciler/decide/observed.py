@@ -9,7 +9,7 @@ not show which is whose. The oldest request precedes, then the lower name, until
 left to roll back. Decision 93.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
@@ -169,8 +169,7 @@ def pod_ref(request: BindRequest, pod: PodView) -> ObjectRef:
 
 def condition_of(request: BindRequest, kind: str) -> Mapping[str, Any]:
     """Return the stored condition of that type; empty if there is none."""
-    stored: Sequence[Mapping[str, Any]] = request.status.get("conditions") or ()
-    return next((one for one in stored if one.get("type") == kind), {})
+    return next((one for one in request.conditions if one["type"] == kind), {})
 
 
 def has_finalizer(request: BindRequest) -> bool:

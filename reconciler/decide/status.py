@@ -8,7 +8,7 @@ Binding may have bound the pod without one. After a crash the pod itself is the 
 everything is prepared, and carries the request's UID. Decision 116.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -236,8 +236,7 @@ def conditions(
 
     ``updates``: condition type to (status, reason, message).
     """
-    stored: Sequence[Mapping[str, Any]] = request.status.get("conditions") or ()
-    known = {condition.get("type"): condition for condition in stored}
+    known = {condition["type"]: condition for condition in request.conditions}
     merged: dict[Any, Mapping[str, Any]] = dict(known)
     for kind, (status, reason, message) in updates.items():
         before = known.get(kind, {})

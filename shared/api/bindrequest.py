@@ -245,6 +245,13 @@ class BindRequest:
         return status_of(self.raw)
 
     @property
+    def conditions(self) -> tuple[Object, ...]:
+        """The stored conditions, without those that have no type, as a foreign CRD may store them."""
+        stored = self.status.get("conditions")
+        listed = stored if isinstance(stored, list) else ()
+        return tuple(one for one in listed if isinstance(one, dict) and isinstance(one.get("type"), str))
+
+    @property
     def failed_attempts(self) -> int:
         """Number of failed attempts."""
         value = self.status.get("failedAttempts")

@@ -1,17 +1,42 @@
 """Objects whose content has another type than the API's, as a foreign CRD may store them."""
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from reconciler.decide.decide import Fail, decide
+from reconciler.decide.observed import BOUND, PREPARED, Observed, condition_of
+from reconciler.decide.status import (
+    PREPARED_BY_US,
+    failure_report,
+    retrying_status,
+    succeeded_status,
+    success_report,
+    waiting_status,
+)
 from reconciler.informers import transform_request
 from reconciler.ttl import is_due
 from shared.api.bindrequest import Phase, decode_bind_request
+from shared.framework.config import Settings
+from shared.framework.status import Reason
 from shared.testing.builders import bind_request
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SUCCEEDED = {"phase": "Succeeded"}
+EXAMPLES = int(os.environ.get("BOWLINE_EXAMPLES", "50"))
+FIELDS = (
+    *("phase", "reason", "conditions", "type", "status", "failedAttempts", "startTime", "nextAttemptTime"),
+    *("podName", "selectedNode", "receivedGPU", "receivedResourceType", "backoffLimit", "resourceClaimAllocations"),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4),
+    max_leaves=8,
+)
 TIMES: list[Any] = [5, True, ["2020-01-01T00:00:00Z"], {"seconds": 5}, "yesterday"]
 
 
@@ -41,6 +66,17 @@ def test_a_next_attempt_of_another_type_is_none(time: Any) -> None:
     assert decode_bind_request(raw).next_attempt is None
 
 
+@pytest.mark.parametrize(
+    "stored", [1, "Prepared", {"type": "Prepared"}, [1, None], [{"type": []}], [{"status": "True"}]]
+)
+def test_conditions_of_another_type_are_replaced(stored: Any) -> None:
+    raw = {**bind_request("train", uid="u"), "status": {"conditions": stored}}
+    request = decode_bind_request(raw)
+    assert condition_of(request, PREPARED) == {}
+    written = succeeded_status(request, PREPARED_BY_US, NOW, NOW)
+    assert [one["type"] for one in written["conditions"]] == [PREPARED, BOUND]
+
+
 def test_a_null_in_the_metadata_reads_as_absent() -> None:
     raw = bind_request("train")
     given = decode_bind_request(raw)
@@ -51,3 +87,19 @@ def test_a_null_in_the_metadata_reads_as_absent() -> None:
     assert request.key == ("", "train")
     assert (request.uid, request.resource_version, request.generation) == ("", "", given.generation)
     assert (request.finalizers, request.pod_uid) == ((), "")
+
+
+@settings(max_examples=EXAMPLES)
+@given(status=JSON, spec=JSON | st.just(bind_request("train")["spec"]))
+def test_any_spec_and_status_can_be_decided_and_reported(status: Any, spec: Any) -> None:
+    raw = bind_request("train") | {"spec": spec, "status": status}
+    raw["metadata"] |= {"uid": "r", "resourceVersion": "1"}
+    kept = transform_request(raw)
+    assert kept is not None
+    request = decode_bind_request(kept)
+    decide(Observed(request), Settings())
+    retrying_status(request, 1, "why", NOW, NOW, NOW)
+    waiting_status(request, "why", NOW, NOW)
+    success_report(request, PREPARED_BY_US, None, NOW, NOW, bound_events=True)
+    failure_report(request, Fail(Reason.POD_GONE, "why"), True, None, NOW)
+    is_due(raw, timedelta(0), NOW)
