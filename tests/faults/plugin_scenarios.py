@@ -26,6 +26,8 @@ HOLDER = "holder"
 # Of devices, in one run.
 GROUPS = ("a", "b")
 _EXTENDED = "gpu.example.com/gpu"
+# Set by the volume controller.
+_PROVISIONER_OF = "volume.kubernetes.io/storage-provisioner"
 
 
 # --- volumes ---
@@ -48,8 +50,9 @@ def _is_refused_a_volume(live: LiveCluster) -> None:
     storage = _ask_for_a_volume(live)
 
     def refused() -> bool:
-        # Repeatedly: a new leader does not know what was reported to its predecessor.
-        if names.SELECTED_NODE in (storage.claim()["metadata"].get("annotations") or {}):
+        # Repeatedly: a new leader does not know what was reported to its predecessor. A provisioner acts on claims
+        # that the volume controller has annotated with its name.
+        if {names.SELECTED_NODE, _PROVISIONER_OF}.issubset(storage.claim()["metadata"].get("annotations") or {}):
             storage.refuse()
         return in_phase("Failed")(live)
 
