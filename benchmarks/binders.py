@@ -41,7 +41,7 @@ class BinderSizes:
 
 
 async def bench_binders(sizes: BinderSizes) -> Report:
-    """Measure; takes nine minutes."""
+    """Measure; takes five minutes, on a slow machine nine."""
     report = Report("Binders beside each other, one run on one machine")
     with rig(NODES) as stage:
         binders: dict[str, Start] = {KAI: lambda: _kai(stage), BOWLINE: lambda: stage.reconciler(SPOKEN)}

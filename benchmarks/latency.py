@@ -56,17 +56,18 @@ async def floor_latency(
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Milliseconds of each measured request, and how many of all requests were reported as Failed."""
+    """Milliseconds of each measured request; of ``all`` requests, how many were reported as Failed."""
 
     taken: list[float]
     failed: int
+    all: int
 
 
 async def our_latency(client: KubeClient, rate: int, seconds: float, during: During | None = None) -> list[float]:
     """``completion_latency`` of the reconciler. Raises RuntimeError if more than 1 % of the requests have Failed."""
     latency = await completion_latency(client, rate, seconds, during)
-    if latency.failed > rate * (WARM_S + seconds) / 100:
-        raise RuntimeError(f"{latency.failed} of {rate * (WARM_S + seconds):g} requests have Failed")
+    if latency.failed > latency.all / 100:
+        raise RuntimeError(f"{latency.failed} of {latency.all} requests have Failed")
     return latency.taken
 
 
@@ -88,7 +89,7 @@ async def completion_latency(client: KubeClient, rate: int, seconds: float, duri
     # Bound before the creator had its reply counts as zero.
     counted = [pod["name"] for pod in pods[int(rate * WARM_S) :]]
     taken = [max(0.0, (completed.at[name] - created[name]) * 1000) for name in counted]
-    return Latency(taken, len(completed.failed))
+    return Latency(taken, len(completed.failed), len(pods))
 
 
 def percentiles(name: str, values: list[float], floor: str = "") -> list[Figure]:

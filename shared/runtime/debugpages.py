@@ -42,9 +42,8 @@ class DebugServer:
     """Serves the registered pages; a process adds them as its components are built."""
 
     def __init__(self, listen: ListenAddress) -> None:
-        self._listen = listen
         self._pages: dict[str, DebugPage] = {}
-        self._server: HttpServer | None = None
+        self._server = HttpServer(self._answer, _LIMITS)
         self.address = listen
 
     def add(self, *pages: DebugPage) -> None:
@@ -53,21 +52,17 @@ class DebugServer:
 
     async def start(self) -> None:
         """Listen; afterwards ``address`` has the actual port. If the address cannot be used, only logs it."""
-        server = HttpServer(self._answer, _LIMITS)
         try:
-            port = await server.listen(self._listen)
+            port = await self._server.listen(self.address)
         except OSError as error:
-            log.warning("debug pages are not served", extra={"address": str(self._listen), "error": str(error)})
+            log.warning("debug pages are not served", extra={"address": str(self.address), "error": str(error)})
             return
-        self._server = server
-        self.address = ListenAddress(self._listen.host, port)
+        self.address = ListenAddress(self.address.host, port)
         log.info("serving debug pages", extra={"address": str(self.address)})
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            await server.stop(_FINISH_S)
+        await self._server.stop(_FINISH_S)
 
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         words = request.path.removeprefix(PREFIX).strip("/").split("/")

@@ -32,25 +32,20 @@ class ProbeServer:
     """Serves these paths. ``checks`` may change while it runs."""
 
     def __init__(self, listen: ListenAddress, registry: CollectorRegistry, checks: Mapping[str, Check]) -> None:
-        self._listen = listen
         self._exposition = _Exposition(registry)
         self._checks = checks
-        self._server: HttpServer | None = None
+        self._server = HttpServer(self._answer, _LIMITS)
         self.address = listen
 
     async def start(self) -> None:
         """Listen; afterwards ``address`` has the actual port. Raises OSError if the address cannot be used."""
-        server = HttpServer(self._answer, _LIMITS)
-        port = await server.listen(self._listen)
-        self._server = server
-        self.address = ListenAddress(self._listen.host, port)
+        port = await self._server.listen(self.address)
+        self.address = ListenAddress(self.address.host, port)
         log.info("serving probes and metrics", extra={"address": str(self.address)})
 
     async def stop(self) -> None:
         """Close the listener and its connections."""
-        if self._server is not None:
-            server, self._server = self._server, None
-            await server.stop(_FINISH_S)
+        await self._server.stop(_FINISH_S)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):

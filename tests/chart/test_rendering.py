@@ -151,7 +151,8 @@ def test_every_process_has_probes_requests_and_its_own_account(chart: Chart, val
         assert pod["enableServiceLinks"] is False
         assert f"--metrics-listen=:{ports['metrics']}" in only["args"]
         # Debug pages are neither encrypted nor authorized.
-        assert [arg for arg in only["args"] if "debug-listen" in arg] in ([], ["--debug-listen=127.0.0.1:6060"])
+        debug = ["--debug-listen=127.0.0.1:6060"] if only["name"] == "reconciler" else []
+        assert [arg for arg in only["args"] if "debug" in arg] == debug
         assert set(only["resources"]["requests"]) == {"cpu", "memory"}
         assert {e["name"]: e["valueFrom"]["fieldRef"]["fieldPath"] for e in only["env"] if "valueFrom" in e} == {
             "POD_NAMESPACE": "metadata.namespace",

@@ -24,6 +24,7 @@ from shared.framework.config import PluginEntry, Settings, WorkloadEntry
 from shared.framework.workloads import READY
 from tests.foreign_kinds import job_set, pytorch_job, ray_cluster
 from tests.generated_pods import generated_pod
+from tests.unit.json_values import json_values
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import bind_request, deployment, encoded, pod, review
 from webhook.hooks import Hook
@@ -144,11 +145,7 @@ def at(raw: Any, path: tuple[Any, ...]) -> Any:
     return raw
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
+JSON = json_values(st.text(max_size=5))
 METADATA = (
     *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "labels", "annotations"),
     *("ownerReferences", "finalizers", "creationTimestamp", "deletionTimestamp", "managedFields"),
