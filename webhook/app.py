@@ -17,7 +17,7 @@ from shared.framework.admission import AdmissionChain
 from shared.framework.config import Settings
 from shared.framework.gates import GATES
 from shared.framework.options import load_configuration
-from shared.framework.plugin import Plugin, point_label
+from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
 from shared.kube.metrics import KubeMetrics
 from shared.plugins.catalog import BUILTINS
@@ -27,7 +27,7 @@ from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down
 from shared.runtime.tracing import configured_tracing
-from webhook.cluster_info import ClusterInfoWatcher, enabled_sources
+from webhook.inventory import InventoryWatcher
 from webhook.metrics import CertificateMetrics, WebhookMetrics
 from webhook.options import Options, parse_options
 from webhook.server import AdmissionServer
@@ -67,8 +67,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
     certificates.follow("leaf", files.serving.not_after)
     tracing = configured_tracing("bowline-webhook")
     kube_metrics = KubeMetrics(registry)
-    sources = enabled_sources(options.inventory, plugins)
-    cluster_info = ClusterInfoWatcher(sources, options.common.kubeconfig, kube_metrics)
+    inventory = InventoryWatcher(options.common.kubeconfig, kube_metrics) if options.inventory else None
     server = AdmissionServer(
         options.listen,
         files.serving.context,
@@ -76,7 +75,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         metrics,
         tracer=tracing.tracer,
         mode=settings.admission.mode,
-        facts=cluster_info.current,
+        inventory=inventory.current if inventory is not None else lambda: None,
         allowed_names=options.client_names,
     )
     trust = _trust(options, files, server, certificates, kube_metrics)
@@ -89,8 +88,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
             tasks.start("certificate files", files.run())
             if trust is not None:
                 tasks.start("trust", trust.run(stop))
-            if cluster_info.sources:
-                tasks.start("cluster info", cluster_info.run(stop))
+            if inventory is not None:
+                tasks.start("inventory", inventory.run(stop))
             await stop.wait()
             log.info("stopping", extra={"reason": stop.reason, "drain": str(options.drain)})
             await shut_down(_stop_steps(options.drain, server))
@@ -116,7 +115,7 @@ def _trust(
     if options.self_signed:
         services = service_names(options.service_name, options.ca_secret.namespace)
         names = (*services, *_own_host(options.listen.host), *LOOPBACK)
-        authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names, options.former_ca_secret)
+        authorities = SelfSignedConfig(options.ca_secret, options.lifetimes, names)
     wanted = TrustOptions(options.common.kubeconfig, options.webhook_configurations, authorities, options.ca_file)
     return CertificateManager(wanted, lambda: server.address, files.serving, metrics, kube_metrics)
 
@@ -168,7 +167,7 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep
 
 def _reporter(metrics: WebhookMetrics) -> Callable[[str, str, Exception], None]:
     def report(plugin: str, point: str, error: Exception) -> None:
-        metrics.plugin_errors.labels(plugin=plugin, point=point_label(point)).inc()
+        metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
         log.error("plugin failed", extra={"plugin": plugin, "point": point}, exc_info=error)
 
     return report

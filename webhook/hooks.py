@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from shared.api import names
 from shared.api.field_error import FieldError
-from shared.api.meta import ObjectKey
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.plugin import AdmissionInfo
 from webhook.workloads import review_workload
@@ -19,7 +18,6 @@ from webhook.workloads import review_workload
 # Group and kind of an object.
 Kind = tuple[str, str]
 _POD: Final[Kind] = ("", "Pod")
-_BINDING: Final[Kind] = ("", "Binding")
 _BIND_REQUEST: Final[Kind] = (names.GROUP, names.KIND)
 _EPHEMERAL: Final = "ephemeralcontainers"
 
@@ -104,24 +102,10 @@ class Hook(StrEnum):
         _EPHEMERAL,
         True,
     )
-    VALIDATE_BINDINGS = (
-        "/validate/bindings",
-        _BINDING,
-        lambda c, r, info: c.validate_binding(_bound_pod(r), info),
-        "binding",
-    )
 
     def is_for(self, review: Review, chain: AdmissionChain) -> bool:
         """Return whether the hook reviews this kind and subresource."""
         kind = (review.group, review.kind)
         if self.reviewed is None:
             return kind in chain.workloads
-        # A Binding may also be posted to the collection; every other kind requires the exact subresource.
-        return kind == self.reviewed and (kind == _BINDING or review.subresource == self.subresource)
-
-
-def _bound_pod(review: Review) -> ObjectKey:
-    """Return the pod that a Binding binds: named in the URL, or with the legacy bindings API only in the object."""
-    metadata = review.object.get("metadata")
-    named = metadata.get("name") if isinstance(metadata, dict) else ""
-    return ObjectKey(review.namespace, review.name or (named if isinstance(named, str) else ""))
+        return kind == self.reviewed and review.subresource == self.subresource

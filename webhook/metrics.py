@@ -5,7 +5,6 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.framework.plugin import point_label
 from shared.runtime.metrics import ADMISSION_BUCKETS, init_series
 from webhook.hooks import Hook
 from webhook.tls.rotation import Action
@@ -16,7 +15,6 @@ POINTS = (
     "validate_pod",
     "mutate_ephemeral_containers",
     "validate_ephemeral_containers",
-    "validate_binding",
     "mutate_bind_request",
     "validate_bind_request",
     "has_side_effects",
@@ -59,7 +57,7 @@ class WebhookMetrics:
             "bowline_admission_under_way", "Requests that have begun and are not answered.", registry=registry
         )
         init_series(self.bad_requests, code=("400", "404", "405", "408", "413", "415", "429", "431"))
-        init_series(self.plugin_errors, plugin=plugins, point=tuple(map(point_label, POINTS)))
+        init_series(self.plugin_errors, plugin=plugins, point=POINTS)
         init_series(self.crashes, hook=Hook)
         init_series(self.not_enforced, hook=Hook)
         # Updated for every review; looking a series up by its labels costs more than the increment. This also presets

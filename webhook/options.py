@@ -29,7 +29,6 @@ class Options:
     webhook_configurations: tuple[str, ...]  # empty: no caBundle is published or verified
     service_name: str
     ca_secret: ObjectKey
-    former_ca_secret: ObjectKey | None
     client_names: tuple[str, ...]
     drain: timedelta
     inventory: bool
@@ -64,15 +63,10 @@ def parse_options(arguments: Sequence[str] | None = None, environment: Mapping[s
         webhook_configurations=tuple(dict.fromkeys(configurations)),
         service_name=given.service_name,
         ca_secret=ObjectKey(common.namespace or DEFAULT_NAMESPACE, given.ca_secret),
-        former_ca_secret=_former(common.namespace, given.former_ca_secret),
         client_names=tuple(given.client_allowed_name or ()),
         drain=given.drain,
         inventory=given.inventory,
     )
-
-
-def _former(namespace: str, name: str) -> ObjectKey | None:
-    return ObjectKey(namespace or DEFAULT_NAMESPACE, name) if name else None
 
 
 def _error(given: argparse.Namespace) -> str:
@@ -156,10 +150,4 @@ def _add_authority_flags(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         default=f"{DEFAULT_NAME}-ca",
         help="Secret that holds the CA of a self-signed certificate (%(default)s)",
-    )
-    trust.add_argument(
-        "--former-ca-secret",
-        metavar="NAME",
-        default="",
-        help="Secret of an earlier version, whose CA is adopted while --ca-secret has none (none)",
     )

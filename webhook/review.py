@@ -8,14 +8,13 @@ operations. Every body gets a response with its UID; only a body without a reada
 """
 
 import base64
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, cast, get_args
 
 import orjson
 
 from shared.api.field_error import FieldError, format_value
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.admission import ALLOWED, MORE, AdmissionChain, Verdict
 from shared.framework.plugin import AdmissionInfo, Inventory
@@ -47,15 +46,6 @@ class MalformedReviewError(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
-    """Cluster facts beside the object under review; empty until the watches have synced."""
-
-    inventory: Inventory | None = None
-    requested: Container[ObjectKey] = frozenset()  # pods with an unfinished BindRequest
-
-
-NO_FACTS: Final = ClusterInfo()
 Operation = Literal["CREATE", "UPDATE"]
 _OPERATIONS: Final = frozenset(get_args(Operation))
 # What is read of a request, and its type in JSON.
@@ -142,12 +132,12 @@ def _typed(source: dict[str, Any], types: Mapping[str, type], path: str, errors:
 
 
 def review_object(
-    hook: Hook, review: Review, chain: AdmissionChain, facts: ClusterInfo = NO_FACTS, traceparent: str = ""
+    hook: Hook, review: Review, chain: AdmissionChain, inventory: Inventory | None = None, traceparent: str = ""
 ) -> Verdict:
     """Review the object. What the hook is not responsible for is allowed, with a warning if it is of another kind.
 
     During a rollout an old replica may receive kinds that only a newer one supports; that is no reason to deny them.
-    ``traceparent`` is annotated on a BindRequest that is being created.
+    ``inventory``: None where it is not known. ``traceparent`` is annotated on a BindRequest that is being created.
     """
     if review.errors:
         return Verdict(review.errors)
@@ -161,10 +151,9 @@ def review_object(
         namespace=review.namespace,
         kind=review.kind,
         is_validating_webhook=hook.is_final,
-        inventory=facts.inventory,
+        inventory=inventory,
         request_uid=review.uid,
         user=review.user,
-        pods_with_bindrequest=facts.requested,
         traceparent=traceparent,
     )
     try:

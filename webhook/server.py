@@ -22,6 +22,7 @@ from opentelemetry.trace import INVALID_SPAN, Tracer
 from shared.api.field_error import FieldError
 from shared.framework.admission import ALLOWED, AdmissionChain, Verdict
 from shared.framework.config import AdmissionMode
+from shared.framework.plugin import Inventory
 from shared.runtime.address import ListenAddress
 from shared.runtime.http_server import Connection, HttpServer, ServerLimits
 from shared.runtime.tracing import OFF, traceparent_of
@@ -29,7 +30,6 @@ from webhook.bodies import MAX_BODY, MAX_TIMEOUT_S, BadRequestError, Bodies, too
 from webhook.hooks import Hook, Review
 from webhook.metrics import WebhookMetrics
 from webhook.review import (
-    ClusterInfo,
     MalformedReviewError,
     decode_review,
     display_name,
@@ -59,7 +59,7 @@ _LONGEST: Final[Mapping[str, int]] = {"uid": 64, "kind": 64, "namespace": 63, "o
 class AdmissionServer:
     """Answers reviews with the verdicts of one chain.
 
-    - ``facts``: returns the current cluster facts, called for every review.
+    - ``inventory``: returns the GPU inventory of the nodes, or None; called for every review.
     - ``allowed_names``: client certificates must have one of these names; empty: no check.
     - ``mode``: Enforce denies, Warn turns denials into warnings, Off allows everything.
     """
@@ -73,7 +73,7 @@ class AdmissionServer:
         *,
         tracer: Tracer = OFF,
         mode: AdmissionMode = "Enforce",
-        facts: Callable[[], ClusterInfo] = ClusterInfo,
+        inventory: Callable[[], Inventory | None] = lambda: None,
         allowed_names: Collection[str] = (),
     ) -> None:
         self._listen = listen
@@ -82,7 +82,7 @@ class AdmissionServer:
         self._metrics = metrics
         self._tracer = tracer
         self._mode = mode
-        self._facts = facts
+        self._inventory = inventory
         self._allowed_names = frozenset(allowed_names)
         self._bodies = Bodies()
         self._server: HttpServer | None = None
@@ -154,7 +154,7 @@ class AdmissionServer:
         try:
             verdict = ALLOWED
             if self._mode != "Off":
-                verdict = review_object(hook, review, self._chain, self._facts(), traceparent_of(span))
+                verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
             verdict = self._enforced(hook, review, verdict)
             answer = encode_answer(review, verdict)
         except Exception:

@@ -9,7 +9,6 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from reconciler.observe.passes import BETWEEN, OWN
-from shared.framework.plugin import point_label
 from shared.framework.status import Code, Reason
 from shared.runtime.metrics import BIND_BUCKETS, init_series
 
@@ -92,7 +91,7 @@ class ReconcilerMetrics:
             init_series(self.plugin_seconds, plugin=(plugin,), point=(point,), code=(Code.OK.value,))
             init_series(self.overdue, plugin=(plugin,), point=(point,))
         for point, plugins in acting.items():
-            init_series(self.plugin_errors, plugin=plugins, point=(point_label(point),))
+            init_series(self.plugin_errors, plugin=plugins, point=(point,))
         # labels() costs more than counting, and the same few combinations recur.
         self._calls: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
 

@@ -19,7 +19,6 @@ from reconciler.observe.traces import record_attempt, traceparent
 from shared.api.bindrequest import BindRequest
 from shared.api.meta import ObjectKey
 from shared.framework.binding.context import BindContext
-from shared.framework.plugin import point_label
 from shared.framework.status import Code, Status
 from shared.runtime.clock import Clock
 from shared.runtime.logging import add_to_scope, log_scope
@@ -126,7 +125,7 @@ class Observation:
         Functions called outside an attempt, such as ``supported_allocations``, run in every reconcile of every
         request, without a backoff: their errors are logged once a minute per plugin and point.
         """
-        self.metrics.plugin_errors.labels(plugin=plugin, point=point_label(point)).inc()
+        self.metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
         if context is None:
             now = self._clock.monotonic()
             if now < self._next_log.get((plugin, point), now):

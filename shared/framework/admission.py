@@ -14,7 +14,7 @@ from typing import Any
 from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request, decode_spec, owner_pod_uid
 from shared.api.field_error import FieldError, annotation_path
-from shared.api.meta import Object, ObjectKey
+from shared.api.meta import Object
 from shared.framework import structure
 from shared.framework.config import SYSTEM_NAMESPACES, Settings
 from shared.framework.mutable import MutableObject, MutablePod, PatchOperation
@@ -96,7 +96,6 @@ class AdmissionChain:
         self._validate_pod = [p for p in plugins if overrides(p, "validate_pod")]
         self._mutate_ephemeral = [p for p in plugins if overrides(p, "mutate_ephemeral_containers")]
         self._validate_ephemeral = [p for p in plugins if overrides(p, "validate_ephemeral_containers")]
-        self._validate_binding = [p for p in plugins if overrides(p, "validate_binding")]
         self._mutate_request = [p for p in plugins if overrides(p, "mutate_bind_request")]
         self._validate_request = [p for p in plugins if overrides(p, "validate_bind_request")]
 
@@ -185,14 +184,6 @@ class AdmissionChain:
         point, old = "validate_ephemeral_containers", _readable(old)
         return self._early_verdict(raw, info) or verdict_of(
             self._plugin_errors(plugin, point, raw, old, info) for plugin in self._validate_ephemeral
-        )
-
-    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Verdict:
-        """Validate whether ``info.user`` may bind the pod."""
-        if info.namespace in self._excluded:
-            return ALLOWED
-        return verdict_of(
-            self._plugin_errors(plugin, "validate_binding", pod, info) for plugin in self._validate_binding
         )
 
     # --- BindRequests ---

@@ -29,14 +29,7 @@ class Gate:
     description: str
 
 
-GATES: tuple[Gate, ...] = (
-    Gate(
-        "BindingGuard",
-        Stage.ALPHA,
-        default=False,
-        description="Plugin binding_guard: pods with a BindRequest are bound by listed users only.",
-    ),
-)
+GATES: tuple[Gate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

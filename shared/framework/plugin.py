@@ -14,7 +14,7 @@ an ``InfrastructureError`` of shared.kube a TRANSIENT, a result of the wrong typ
 budget is a RETRY, or a TRANSIENT if the API server took the time.
 """
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -58,7 +58,6 @@ class AdmissionInfo:
     - ``request_uid``: unique per request; generated values are derived from it, so that the chain stays pure. Empty
       offline.
     - ``user``: the requesting user. Empty offline.
-    - ``pods_with_bindrequest``: the pods with a known unfinished BindRequest. Empty offline.
     - ``traceparent``: the W3C trace context that a new BindRequest propagates. Empty without tracing.
     """
 
@@ -69,7 +68,6 @@ class AdmissionInfo:
     inventory: Inventory | None = None
     request_uid: str = ""
     user: str = ""
-    pods_with_bindrequest: Container[ObjectKey] = frozenset()
     traceparent: str = ""
 
 
@@ -149,10 +147,6 @@ class Plugin:
 
     def validate_ephemeral_containers(self, pod: Object, old: Object, info: AdmissionInfo) -> Iterable[FieldError]:
         """Return all errors of the ephemeral containers that are not in ``old``, paths relative to the pod."""
-        return ()
-
-    def validate_binding(self, pod: ObjectKey, info: AdmissionInfo) -> Iterable[FieldError]:
-        """Return why ``info.user`` may not bind the pod; paths relative to the Binding."""
         return ()
 
     def mutate_bind_request(self, request: MutableObject, info: AdmissionInfo) -> None:
@@ -273,16 +267,3 @@ class Plugin:
 def overrides(plugin: Plugin, method: str) -> bool:
     """Return whether the plugin's class overrides the method of ``Plugin``."""
     return getattr(type(plugin), method) is not getattr(Plugin, method)
-
-
-# The label values of metrics keep the names that these methods had first.
-_POINT_LABELS = {
-    "supported_allocations": "serves",
-    "has_side_effects": "leaves_effects",
-    "binding_annotations": "before_bind",
-}
-
-
-def point_label(method: str) -> str:
-    """Return the value of the metric label ``point`` for a method of ``Plugin``."""
-    return _POINT_LABELS.get(method, method)

@@ -30,7 +30,7 @@ class Code(StrEnum):
     WAIT = "WAIT"
     RETRY = "RETRY"
     FATAL = "FATAL"
-    TRANSIENT = "INFRA"
+    TRANSIENT = "TRANSIENT"
     CANCELLED = "CANCELLED"
 
 

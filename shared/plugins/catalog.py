@@ -1,7 +1,6 @@
 """The built-in plugins, in the order in which they run."""
 
 from shared.framework.registry import Builtin
-from shared.plugins.binding_guard import BindingGuard
 from shared.plugins.default_binder import DefaultBinder
 from shared.plugins.device_access import DeviceAccess
 from shared.plugins.dynamic_resources import DynamicResources
@@ -23,6 +22,5 @@ BUILTINS: tuple[Builtin, ...] = (
     Builtin(DynamicResources),
     Builtin(NumaPlacement),
     Builtin(NodeFit, enabled=False),
-    Builtin(BindingGuard, enabled=False),
     Builtin(DefaultBinder),
 )

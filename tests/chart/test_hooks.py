@@ -220,7 +220,6 @@ def test_a_star_serves_every_scheduler(chart: Chart) -> None:
 # --- hooks that come with their plugin ---
 
 DEBUGGED = {"": (("pods/ephemeralcontainers",), ("UPDATE",))}
-BOUND = {"": (("pods/binding", "bindings"), ("CREATE",))}
 OPTIONAL = [
     pytest.param(
         {"plugins": [{"name": "device_access"}]},
@@ -230,13 +229,6 @@ OPTIONAL = [
         },
         id="device_access sees ephemeral containers",
     ),
-    pytest.param(
-        {"plugins": [{"name": "binding_guard"}], "featureGates": {"BindingGuard": True}},
-        {("validating", "bindings"): ("/validate/bindings", "Ignore", 2, None, BOUND)},
-        id="binding_guard sees both ways to bind",
-    ),
-    pytest.param({"plugins": [{"name": "binding_guard"}]}, {}, id="binding_guard without its gate"),
-    pytest.param({"featureGates": {"BindingGuard": True}}, {}, id="binding_guard disabled"),
 ]
 
 
@@ -246,14 +238,5 @@ def test_a_plugins_hook_exists_exactly_while_it_is_enabled(chart: Chart, config:
 
 
 def test_every_hook_calls_a_path_that_is_answered(chart: Chart) -> None:
-    everything = [{"name": "device_access"}, {"name": "binding_guard"}]
-    values = {"config": {"plugins": everything, "featureGates": {"BindingGuard": True}}}
+    values = {"config": {"plugins": [{"name": "device_access"}]}}
     assert sorted(path for path, *_ in table(chart.render(values)).values()) == sorted(Hook)
-
-
-def test_the_reconcilers_own_bindings_make_no_call(chart: Chart) -> None:
-    values = {"config": {"plugins": [{"name": "binding_guard"}], "featureGates": {"BindingGuard": True}}}
-    rendered = chart.render(values)
-    account = rendered.get("Deployment", "bowline-reconciler")["spec"]["template"]["spec"]["serviceAccountName"]
-    (expression,) = [e for (_, hook, _), e in expressions(rendered).items() if hook == "bindings"]
-    assert expression == f"request.userInfo.username != 'system:serviceaccount:{NAMESPACE}:{account}'"

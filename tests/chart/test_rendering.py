@@ -243,7 +243,6 @@ def test_a_self_signed_webhook_has_the_flags_for_its_ca(rendered: Rendered) -> N
     assert "--webhook-configuration=bowline-webhook" in arguments
     assert "--service-name=bowline-webhook" in arguments
     assert "--ca-secret=bowline-ca" in arguments
-    assert "--former-ca-secret=bowline-webhook-ca" in arguments
     pod = rendered.get("Deployment", "bowline-webhook")["spec"]["template"]["spec"]
     assert pod["automountServiceAccountToken"] is True
     assert [volume["name"] for volume in pod["volumes"]] == ["config"], "the key of the CA is mounted nowhere"
@@ -267,7 +266,7 @@ def test_a_given_certificate_is_mounted(chart: Chart, tls: dict[str, str], secre
     assert "--webhook-configuration=bowline-webhook" in arguments, "it is ready only when it can be verified"
     publishes = f"--tls-ca-file={mount['mountPath']}/ca.crt" in arguments
     assert publishes is (tls["mode"] == "secret")
-    assert not [a for a in arguments if a.startswith(("--ca-secret", "--former-ca-secret", "--service-name"))]
+    assert not [a for a in arguments if a.startswith(("--ca-secret", "--service-name"))]
     assert {"name": "tls", "secret": {"secretName": secret}} in pod["volumes"]
 
 

@@ -180,17 +180,6 @@ def test_viewers_may_read_bindrequests_and_no_role_may_create_them(rendered: Ren
     [
         pytest.param({}, {"nodes"}, id="the nodes' labels, for warnings"),
         pytest.param({"webhook": {"inventory": False}}, set(), id="nothing without warnings"),
-        pytest.param(
-            {"config": {"plugins": [{"name": "binding_guard"}]}}, {"nodes"}, id="no requests without the feature gate"
-        ),
-        pytest.param(
-            {"config": {"featureGates": {"BindingGuard": True}}}, {"nodes"}, id="no requests without the plugin"
-        ),
-        pytest.param(
-            {"config": {"featureGates": {"BindingGuard": True}, "plugins": [{"name": "binding_guard"}]}},
-            {"nodes", "bindrequests"},
-            id="the requests, if bindings are guarded",
-        ),
     ],
 )
 def test_the_webhook_may_read(chart: Chart, values: Any, read: set[str]) -> None:

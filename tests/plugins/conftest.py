@@ -1,7 +1,7 @@
 """The pair for tests of plugins: after each test nothing of its pods may be left.
 
-``pair`` has the default plugins, ``guarded`` has every plugin on that is off by default: those that guard, reject,
-limit and verify.
+``pair`` has the default plugins, ``guarded`` has every plugin on that is off by default: those that reject, limit
+and verify.
 """
 
 from collections.abc import Iterator
@@ -14,17 +14,13 @@ from tests.live import Live
 from tests.pairs import own_namespace, running_pair
 from tests.plugins.leftovers import clean_up
 
-# May bind beside our reconciler, for the tests of binding_guard.
-ALLOWED_USER = "system:serviceaccount:elsewhere:binder"
 GUARDED_CONFIG = {
     "config.plugins": [
         {"name": "device_access"},
         {"name": "hami_core"},
         {"name": "node_fit"},
-        {"name": "binding_guard", "args": {"allowedUsers": [ALLOWED_USER]}},
     ],
     "config.gpuSharing": {"fakeGPUs": True},
-    "config.featureGates": {"BindingGuard": True},
 }
 
 

@@ -22,7 +22,7 @@ from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
 from webhook.metrics import CertificateMetrics
 from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
-from webhook.tls.ca import is_valid_at, make_authority, sign_leaf, to_pem
+from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import BundleOverlap, Configurations
 from webhook.tls.periodic import PeriodicTask
 from webhook.tls.rotation import (
@@ -47,15 +47,11 @@ _RECHECK = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class SelfSignedConfig:
-    """Configuration of the self-signed webhook: the CA's Secret, lifetimes and the names in the certificate.
-
-    ``former`` is the Secret in which an earlier version stored its CA; it is adopted once.
-    """
+    """Configuration of the self-signed webhook: the CA's Secret, lifetimes and the names in the certificate."""
 
     secret: ObjectKey
     lifetimes: CertLifetimes
     names: tuple[str, ...]
-    former: ObjectKey | None = None
 
 
 class CAController:
@@ -74,7 +70,6 @@ class CAController:
         self._configurations = configurations
         self._serving = serving
         self._secret = wanted.secret
-        self._former = wanted.former
         self._names = wanted.names
         self._lifetimes = replace(wanted.lifetimes, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
@@ -127,26 +122,8 @@ class CAController:
         if step.action is None:
             return seen.secret or CaState(None)
         made = after(step.action, seen, make_authority(now, self._lifetimes.authority), now)
-        inherited = await self._inherited(seen, now)
-        if inherited is not None:
-            made, step = inherited, replace(step, why=f"the CA of an earlier version is in {self._former}")
         await self._write(found, made, step)
         return made
-
-    async def _inherited(self, seen: Observed, now: datetime) -> CaState | None:
-        """Return the valid CA of an earlier version while this Secret has none, else None.
-
-        Replicas of that version still sign with it. With a different CA, each version would remove the other's from
-        the webhook configurations.
-        """
-        has_own = seen.known is not None or (seen.secret is not None and seen.secret.active is not None)
-        if self._former is None or has_own:
-            return None
-        with suppress(NotFound):
-            state = read_secret(await self._client.get(SECRETS, self._former.namespace, self._former.name))
-            if state.active is not None and is_valid_at(state.active.certificate, now):
-                return state
-        return None
 
     async def _write(self, found: Object | None, state: CaState, step: Step) -> None:
         namespace, name = self._secret

@@ -38,7 +38,7 @@ class Action(StrEnum):
 
     CREATE = "create"
     REPAIR = "repair"
-    FIX = "mend"  # a metric label keeps its values
+    FIX = "fix"
     INTRODUCE = "introduce"
     SWITCH = "switch"
     RETIRE = "retire"

@@ -16,11 +16,6 @@ and begin with a digit, a Service's may not.
 {{ include "bowline.fullname" . }}-ca
 {{- end }}
 
-{{/* Where an earlier version kept it, in a Secret that it created itself. */}}
-{{- define "bowline.webhook.formerCaSecret" -}}
-{{ include "bowline.webhook.name" . }}-ca
-{{- end }}
-
 {{/* The Secret that a certificate from elsewhere is in. */}}
 {{- define "bowline.webhook.tlsSecret" -}}
 {{- .Values.webhook.tls.secretName | default (printf "%s-tls" (include "bowline.webhook.name" .)) -}}
@@ -177,11 +172,4 @@ readinessProbe:
 {{- if eq .name $.name }}{{ $enabled = dig "enabled" true . }}{{ end }}
 {{- end }}
 {{- if $enabled }}true{{ end }}
-{{- end }}
-
-{{/* Whether Bindings are guarded, which takes the plugin and its feature gate: "true" or nothing. */}}
-{{- define "bowline.bindingGuard" -}}
-{{- if dig "featureGates" "BindingGuard" false .Values.config }}
-{{- include "bowline.pluginEnabled" (dict "root" . "name" "binding_guard" "default" false) }}
-{{- end }}
 {{- end }}

@@ -14,7 +14,6 @@ from reconciler.observe.tracker import Observation
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
 from shared.framework.config import Settings
-from shared.framework.plugin import point_label
 from shared.framework.status import Reason
 from shared.kube.client import KubeClient
 from shared.kube.metrics import KubeMetrics
@@ -100,9 +99,7 @@ def test_series_exist_before_anything_has_happened() -> None:
                 ("bowline_attempt_overdue_total", of),
             ]
     for point, plugins in ACTING.items():
-        expected += [
-            ("bowline_plugin_errors_total", {"plugin": plugin, "point": point_label(point)}) for plugin in plugins
-        ]
+        expected += [("bowline_plugin_errors_total", {"plugin": plugin, "point": point}) for plugin in plugins]
     assert {registry.get_sample_value(name, of) for name, of in expected} == {0.0}
 
 

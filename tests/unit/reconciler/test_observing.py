@@ -165,4 +165,4 @@ def test_an_error_outside_of_attempts_is_counted_and_logged_once_a_minute(
     assert raised() == 1
     watched.clock.step(timedelta(seconds=61))
     assert raised() == 2
-    assert watched.value("bowline_plugin_errors_total", plugin="devices", point="serves") == 6
+    assert watched.value("bowline_plugin_errors_total", plugin="devices", point="supported_allocations") == 6

@@ -18,7 +18,6 @@ def test_without_arguments_everything_has_a_default() -> None:
     assert (options.files, options.ca_file, options.self_signed) == (FilePaths(), None, True)
     assert (options.webhook_configurations, options.service_name) == (("bowline-webhook",), "bowline-webhook")
     assert options.ca_secret == ObjectKey("default", "bowline-webhook-ca")
-    assert options.former_ca_secret is None
     assert options.lifetimes == CertLifetimes(timedelta(days=7), timedelta(days=365), timedelta(seconds=30))
     assert options.common.namespace == ""
     assert options.drain == timedelta(seconds=30)
@@ -36,7 +35,7 @@ def test_given_options_are_used() -> None:
             *("--listen", "[::1]:1", "--drain", "500ms", "--client-ca-file", "a"),
             *("--tls-cert-file", "c", "--tls-private-key-file", "k", "--tls-ca-file", "b"),
             *("--webhook-configuration", "x", "--webhook-configuration", "y", "--webhook-configuration", "x"),
-            *("--ca-secret", "s", "--former-ca-secret", "f"),
+            *("--ca-secret", "s"),
         ],
         {},
     )
@@ -45,7 +44,7 @@ def test_given_options_are_used() -> None:
     assert (options.ca_file, options.self_signed) == (Path("b"), False)
     assert options.webhook_configurations == ("x", "y")
     assert options.drain == timedelta(milliseconds=500)
-    assert (options.ca_secret.name, options.former_ca_secret) == ("s", ObjectKey("default", "f"))
+    assert options.ca_secret == ObjectKey("default", "s")
 
 
 def test_with_certificate_files_no_configuration_is_read_unless_named() -> None:

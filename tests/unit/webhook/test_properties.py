@@ -226,10 +226,6 @@ SAMPLES = (
         review(pod(ephemeralContainers=[{"name": "d"}]), pod(), subResource="ephemeralcontainers"),
     ),
     (
-        Hook.VALIDATE_BINDINGS,
-        review({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}, kind="Binding"),
-    ),
-    (
         Hook.VALIDATE_WORKLOADS,
         review(deployment({"gpu-fraction": "2"}), deployment(), group="apps", kind="Deployment"),
     ),

@@ -1,10 +1,9 @@
 """The inventory that the webhook reads from a real cluster, with and without the rights."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,8 +15,7 @@ from shared.framework.plugin import Inventory
 from shared.kube.metrics import KubeMetrics
 from shared.runtime.tasks import ShutdownSignal
 from tests.waiting import until
-from webhook.cluster_info import ClusterInfoWatcher, EnabledSources
-from webhook.review import NO_FACTS, ClusterInfo
+from webhook.inventory import InventoryWatcher
 
 NAMESPACE, ACCOUNT = "default", "fact-finder"
 NODE = "facts-many-gpus"
@@ -41,52 +39,37 @@ def grant(cluster: Cluster) -> None:
 
 
 @asynccontextmanager
-async def finding(
-    kubeconfig: Path, wanted: EnabledSources, registry: CollectorRegistry | None = None
-) -> AsyncIterator[ClusterInfoWatcher]:
-    finder = ClusterInfoWatcher(wanted, kubeconfig, KubeMetrics(registry or CollectorRegistry()))
-    task = asyncio.create_task(finder.run(ShutdownSignal()))
+async def watching(kubeconfig: Path, registry: CollectorRegistry | None = None) -> AsyncIterator[InventoryWatcher]:
+    watcher = InventoryWatcher(kubeconfig, KubeMetrics(registry or CollectorRegistry()))
+    task = asyncio.create_task(watcher.run(ShutdownSignal()))
     try:
-        yield finder
+        yield watcher
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until_known(finder: ClusterInfoWatcher, holds: Callable[[ClusterInfo], bool]) -> ClusterInfo:
-    """Wait for a state of the cluster information."""
-    await until(lambda: holds(finder.current()))
-    return finder.current()
-
-
-def inventory(facts: ClusterInfo) -> Any:
-    return facts.inventory
-
-
 async def test_the_inventory_follows_the_nodes(cluster: Cluster, account: Path) -> None:
     grant(cluster)
-    async with finding(account, EnabledSources(inventory=True, requested=False)) as finder:
-        before = inventory(await until_known(finder, lambda facts: facts.inventory is not None))
+    async with watching(account) as watcher:
+        await until(lambda: watcher.current() is not None)
+        before = watcher.current()
+        assert before is not None
         assert before.max_gpus_per_node >= 8
         cluster.api.post("/api/v1/nodes", node_object(NODE, gpus=64))
-        wanted = Inventory(64, before.nodes_with_memory_label + 1)
-        await until_known(finder, lambda facts: facts.inventory == wanted)
+        await until(lambda: watcher.current() == Inventory(64, before.nodes_with_memory_label + 1))
         labels = {"metadata": {"labels": {names.NODE_GPU_MEMORY: None}}}
         cluster.api.patch(f"/api/v1/nodes/{NODE}", labels)
-        await until_known(finder, lambda facts: facts.inventory == Inventory(64, before.nodes_with_memory_label))
+        await until(lambda: watcher.current() == Inventory(64, before.nodes_with_memory_label))
         cluster.api.delete(f"/api/v1/nodes/{NODE}")
-        await until_known(finder, lambda facts: facts.inventory == before)
+        await until(lambda: watcher.current() == before)
 
 
-async def test_without_the_right_nothing_is_known_until_it_is_given(cluster: Cluster, account: Path) -> None:
+async def test_without_the_right_there_is_no_inventory_until_it_is_granted(cluster: Cluster, account: Path) -> None:
     registry = CollectorRegistry()
-
-    def was_refused() -> bool:
-        asked = {"verb": "list", "resource": "nodes", "code": "403"}
-        return bool(registry.get_sample_value("bowline_kube_requests_total", asked))
-
-    async with finding(account, EnabledSources(inventory=True, requested=False), registry) as finder:
-        await until(was_refused)
-        assert finder.current() == NO_FACTS
+    forbidden = {"verb": "list", "resource": "nodes", "code": "403"}
+    async with watching(account, registry) as watcher:
+        await until(lambda: bool(registry.get_sample_value("bowline_kube_requests_total", forbidden)))
+        assert watcher.current() is None
         grant(cluster)
-        await until_known(finder, lambda facts: facts.inventory is not None)
+        await until(lambda: watcher.current() is not None)
