@@ -20,12 +20,11 @@ from reconciler.wiring import Components, build
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
-from shared.framework.config import Client, LeaderElection, Settings
+from shared.framework.config import LeaderElection, Settings
 from shared.framework.gates import GATES
 from shared.framework.options import load_configuration
 from shared.framework.plugin import Plugin
 from shared.framework.registry import Registry
-from shared.kube.calls import WriteClass
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import wait_for_access
 from shared.kube.lease import LeaseTimings
@@ -34,7 +33,6 @@ from shared.kube.reflector import Reflector
 from shared.plugins.catalog import BUILTINS
 from shared.runtime.debugpages import DebugServer
 from shared.runtime.gc import freeze_startup_objects
-from shared.runtime.limiter import Limiter
 from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
@@ -73,7 +71,6 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
             chosen = ClientOptions(
                 name=names.FIELD_MANAGER_RECONCILER,
                 connections=connections(settings.binding.workers),
-                limiters=write_limiters(settings.client),
                 metrics=KubeMetrics(registry),
             )
             async with KubeClient(access, chosen) as client:
@@ -130,13 +127,3 @@ def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
 def connections(workers: int) -> int:
     """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average."""
     return max(128, 2 * workers)
-
-
-def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:
-    """Return a limiter for each limited kind of write; the burst is one second's quota."""
-    qps = {
-        WriteClass.BIND: limits.bind_qps,
-        WriteClass.WRITE: limits.write_qps,
-        WriteClass.STATUS: limits.status_qps,
-    }
-    return {kind: Limiter(rate, burst=max(1, int(rate))) for kind, rate in qps.items() if rate}

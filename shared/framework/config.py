@@ -119,14 +119,6 @@ class Binding(_Model):
     """Off: no Normal event Bound, one write less per bind on very large clusters; failures are still reported."""
 
 
-class Client(_Model):
-    """Client-side limits of writes per second; 0 leaves it to API Priority and Fairness."""
-
-    bind_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="bindQPS")
-    write_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="writeQPS")
-    status_qps: Annotated[float, Field(ge=0)] = Field(default=0, alias="statusQPS")
-
-
 class LeaderElection(_Model):
     """Leader election among reconcilers. The rule is leaseDuration > renewDeadline > retryPeriod."""
 
@@ -182,7 +174,6 @@ class Settings(_Model):
     workloads: tuple[WorkloadEntry, ...] = ()
     """Kinds whose pod templates are reviewed, in addition to the built-in ones."""
     binding: Binding = Binding()
-    client: Client = Client()
     leader_election: LeaderElection = LeaderElection()
     plugins: tuple[PluginEntry, ...] = ()
     plugin_order: tuple[str, ...] = ()

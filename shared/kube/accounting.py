@@ -1,7 +1,7 @@
-"""Attribution of a call's time: to the caller, to the API server, or to the client's own queues.
+"""Attribution of a call's time: to the caller, to the API server, or to the client's own queue.
 
 A caller with a time budget, such as the Runner for a plugin, makes a ``TimeAccount`` the current one; the client
-reports to it. A slow API server, a client-side limit and an exhausted connection pool are not the caller's failure.
+reports to it. A slow API server and an exhausted connection pool are not the caller's failure.
 
 The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
 caller is attributed with ``api_time``. A ``Budget`` is a number of seconds of the caller's own, and the same of
@@ -23,7 +23,7 @@ class TimeAccount:
     """Attributes the seconds since its creation, by the clock ``now``.
 
     Calls may overlap: time with a request at the API server is attributed to the API server, time with requests in
-    queues only to neither, all other time to the caller.
+    the queue only to neither, all other time to the caller.
     """
 
     __slots__ = ("_api", "_api_calls", "_now", "_own", "_queued", "_since")
@@ -47,7 +47,7 @@ class TimeAccount:
         return self._api
 
     def enter_queue(self) -> None:
-        """A request starts to wait for a limiter or a connection."""
+        """A request starts to wait for a connection."""
         self._attribute()
         self._queued += 1
 

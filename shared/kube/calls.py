@@ -1,13 +1,12 @@
-"""Properties of a request: path, query, Accept header and write limit. Pure."""
+"""Properties of a request: path, query and Accept header. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import urlencode
 
 from shared.api.meta import ObjectKey
-from shared.kube.resources import EVENTS, LEASES, PODS, RESOURCECLAIMS, Resource, Selection
+from shared.kube.resources import Resource, Selection
 
 # 299 - "text": the agent is any text without a blank, the text is a quoted string.
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
@@ -15,7 +14,7 @@ _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The subject of a request, for limits, metrics and warnings."""
+    """The subject of a request, for metrics and warnings."""
 
     method: str
     verb: str
@@ -27,26 +26,6 @@ class Call:
     def label(self) -> str:
         """The resource's metric label: ``pods/binding``."""
         return f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural
-
-
-class WriteClass(StrEnum):
-    """Kinds of writes that must not starve one another."""
-
-    BIND = "bind"
-    WRITE = "write"
-    STATUS = "status"
-
-
-def write_class(resource: Resource, subresource: str) -> WriteClass | None:
-    """Return the limit that applies to a write; None for a Lease, which must not be lost in a queue of writes."""
-    if resource == LEASES:
-        return None
-    if resource == PODS and subresource == "binding":
-        return WriteClass.BIND
-    # A ResourceClaim's status prepares a pod for its bind; every other status only reports.
-    if (subresource == "status" and resource != RESOURCECLAIMS) or resource == EVENTS:
-        return WriteClass.STATUS
-    return WriteClass.WRITE
 
 
 def warning_texts(headers: Sequence[str]) -> Sequence[str]:

@@ -23,7 +23,7 @@ import orjson
 from shared.api.meta import ObjectKey
 from shared.kube.accounting import TimeAccount, current_account
 from shared.kube.availability import Availability
-from shared.kube.calls import Call, WriteClass, accept, object_path, query, selectors, warning_texts, write_class
+from shared.kube.calls import Call, accept, object_path, query, selectors, warning_texts
 from shared.kube.config import ClusterAccess
 from shared.kube.errors import (
     ConnectionFailed,
@@ -39,7 +39,6 @@ from shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource
 from shared.kube.transport import Answer, Request, Transport, TransportOptions, parse_json
 from shared.runtime.backoff import full_jitter
 from shared.runtime.clock import Clock, SystemClock
-from shared.runtime.limiter import Limiter
 
 Body = Mapping[str, Any]
 Objects = list[dict[str, Any]]
@@ -84,7 +83,6 @@ class ClientOptions:
     connect_timeout_s: float = 10.0  # includes waiting for a free connection
     connections: int = 128
     watch_silence_s: float = 150.0  # bookmarks arrive once a minute; without any, the connection is considered dead
-    limiters: Mapping[WriteClass, Limiter] = field(default_factory=dict)
     on_warning: Callable[[Resource, ObjectKey, str], None] | None = None  # pruned fields, deprecated versions
     metrics: KubeMetrics | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -115,7 +113,7 @@ class KubeClient:
         """Whether this process must not write, because another one leads.
 
         Every write except those of Leases and Events then raises ConnectionFailed, also one that is already waiting
-        for a limiter.
+        for a connection.
         """
         return self._transport.read_only
 
@@ -323,8 +321,6 @@ class KubeClient:
     ) -> dict[str, Any]:
         options = self._options
         account = current_account()
-        if body is not None and options.limiters:
-            await self._limit(call, account)
         request = Request(
             call.method,
             path,
@@ -387,19 +383,6 @@ class KubeClient:
             raise ConnectionFailed(why) from error
         finally:
             account.leave_queue()
-
-    async def _limit(self, call: Call, account: TimeAccount) -> None:
-        kind = write_class(call.resource, call.subresource)
-        limiter = self._options.limiters.get(kind) if kind else None
-        if kind is None or limiter is None:
-            return
-        account.enter_queue()
-        try:
-            waited = await limiter.wait()
-        finally:
-            account.leave_queue()
-        if waited and self._options.metrics is not None:
-            self._options.metrics.limited(kind, waited)
 
 
 async def read_pages(ask: Ask) -> AsyncGenerator[Page, None]:

@@ -7,7 +7,6 @@ from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from shared.kube.calls import WriteClass
 from shared.runtime.metrics import init_series
 
 # A write takes 1 to 5 ms on an idle API server.
@@ -45,18 +44,11 @@ class KubeMetrics:
         )
         self._seconds = Histogram(
             "bowline_kube_request_seconds",
-            "Duration of requests to the API server, without the wait for a limiter.",
+            "Duration of requests to the API server.",
             ("verb", "resource"),
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._limited = Counter(
-            "bowline_kube_limiter_wait_seconds_total",
-            "Time that writes have waited for a limit of the client configuration.",
-            ("write_class",),
-            registry=registry,
-        )
-        init_series(self._limited, write_class=WriteClass)
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
@@ -147,7 +139,3 @@ class KubeMetrics:
     def expect_callbacks(self, plugin: str, resource: str, callbacks: Iterable[str]) -> None:
         """Preset the error counters of these callbacks to 0."""
         init_series(self.callback_errors, plugin=(plugin,), resource=(resource,), callback=tuple(callbacks))
-
-    def limited(self, write_class: str, seconds: float) -> None:
-        """Count the seconds that a write has waited for a limiter."""
-        self._limited.labels(write_class).inc(seconds)

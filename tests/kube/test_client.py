@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 from localcluster.certs import Authority
 from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
-from shared.kube.calls import WriteClass
 from shared.kube.client import ClientOptions, KubeClient, PatchType
 from shared.kube.config import ClusterAccess, load_access
 from shared.kube.errors import (
@@ -32,7 +31,6 @@ from shared.kube.errors import (
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, NAMESPACES, PODS, Resource, Selection
 from shared.kube.trust import Authorities, Trust
-from shared.runtime.limiter import Limiter
 from tests.builders import configmap
 from tests.kube.objects import pod
 from tests.kube.wire import Wire
@@ -179,17 +177,6 @@ async def test_requests_are_counted(access: ClusterAccess, namespace: str) -> No
         return registry.get_sample_value("bowline_kube_requests_total", labels)
 
     assert (count("create", "201"), count("get", "404"), count("get", "200")) == (1, 1, None)
-
-
-async def test_a_limit_delays_only_writes_of_its_class(access: ClusterAccess, namespace: str) -> None:
-    registry = CollectorRegistry()
-    limiters = {WriteClass.WRITE: Limiter(qps=5)}
-    options = ClientOptions(limiters=limiters, metrics=KubeMetrics(registry))
-    async with KubeClient(access, options) as client:
-        await asyncio.gather(*(client.create(CONFIGMAPS, namespace, configmap(f"m{n}")) for n in range(3)))
-        await client.list(CONFIGMAPS, namespace)
-    waited = registry.get_sample_value("bowline_kube_limiter_wait_seconds_total", {"write_class": "write"})
-    assert waited == pytest.approx(0.6, abs=0.05), "0.2 and 0.4 s are reserved, however fast the machine is"
 
 
 async def test_a_lost_reply_differs_from_a_refused_connection(wire: Wire, wired: KubeClient, namespace: str) -> None:

@@ -11,7 +11,6 @@ from prometheus_client import CollectorRegistry
 
 from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey, ObjectRef
-from shared.kube.calls import WriteClass
 from shared.kube.client import ClientOptions, KubeClient
 from shared.kube.config import ClusterAccess
 from shared.kube.errors import InfrastructureError, NotFound
@@ -20,7 +19,6 @@ from shared.kube.lease import LeaderElector, LeaseTimings
 from shared.kube.metrics import KubeMetrics
 from shared.kube.reflector import Reflector
 from shared.kube.resources import CONFIGMAPS, Selection
-from shared.runtime.limiter import Limiter
 from tests.kube.wire import Wire
 from tests.waiting import LIMIT_S
 
@@ -44,13 +42,12 @@ class Counted:
 
 
 def options(registry: CollectorRegistry) -> ClientOptions:
-    slow = {WriteClass.WRITE: Limiter(5.0)}
-    return ClientOptions(name="bowline-test", metrics=KubeMetrics(registry), limiters=slow, timeout_s=5.0)
+    return ClientOptions(name="bowline-test", metrics=KubeMetrics(registry), timeout_s=5.0)
 
 
 @pytest.fixture
 async def counted(access: ClusterAccess) -> AsyncIterator[Counted]:
-    """An administrator's client with a limit on writes."""
+    """An administrator's client, counted."""
     registry = CollectorRegistry()
     async with KubeClient(access, options(registry)) as client:
         yield Counted(client, registry)
@@ -64,18 +61,6 @@ async def test_requests_are_counted_by_verb_resource_and_code(counted: Counted, 
     assert counted.requests("create", "configmaps", "409") == 0
     assert counted.requests("get", "configmaps", "404") == 1
     assert counted.value("bowline_kube_request_seconds_count", verb="get", resource="configmaps") == 1
-
-
-async def test_the_wait_for_a_limit_is_counted_by_the_kind_of_write(counted: Counted, namespace: str) -> None:
-    def waited() -> float | None:
-        return counted.value("bowline_kube_limiter_wait_seconds_total", write_class="write")
-
-    assert waited() == 0
-    # Both start together; the limiter delays one by 200 ms.
-    one = (counted.client.create(CONFIGMAPS, namespace, {"metadata": {"name": name}}) for name in ("a", "b"))
-    await asyncio.gather(*one)
-    assert (waited() or 0) > 0
-    assert counted.value("bowline_kube_limiter_wait_seconds_total", write_class="bind") == 0
 
 
 async def test_leadership_is_counted_as_acquired_and_released(counted: Counted, namespace: str) -> None:

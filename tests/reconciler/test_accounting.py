@@ -1,4 +1,4 @@
-"""Time that the plugin does not use costs no attempt: a hanging API server, a limit on writes."""
+"""Time that the plugin does not use costs no attempt: a hanging API server, the queue for a connection."""
 
 from contextlib import suppress
 
@@ -10,12 +10,10 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
 from shared.framework.plugin import Budgets
 from shared.framework.status import Status
-from shared.kube.calls import WriteClass
 from shared.kube.client import ClientOptions
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS
-from shared.runtime.limiter import Limiter
-from tests.fault_proxy.faults import Gate, Hold
+from tests.fault_proxy.faults import Delay, Gate, Hold
 from tests.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 from tests.waiting import until
@@ -63,21 +61,24 @@ async def test_a_hanging_api_server_uses_no_attempt_and_fails_no_rollback(
     gate.open()
 
 
-async def test_a_limit_on_writes_uses_no_attempt_however_long_its_queue(stage: Stage) -> None:
+async def test_the_queue_for_a_connection_uses_no_attempt_however_long_it_is(
+    stage: Stage, bare_cluster: Cluster
+) -> None:
     async def writes(ctx: BindContext) -> Status:
-        for number in range(6):
+        for number in range(3):
             body = {"metadata": {"name": f"{ctx.request.key.name}-{number}"}}
             with suppress(AlreadyExists):
                 await ctx.client.create(CONFIGMAPS, ctx.request.key.namespace, body)
         return Status.ok()
 
-    # The last of 24 writes is sent after 4.6 seconds, more than twice the budget of a call.
-    limits = {WriteClass.WRITE: Limiter(5)}
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
-    pods = [f"pod-{number}" for number in range(4)]
-    async with stage.working(Impatient(pre_bind=writes), binding=NO_RETRY, options=options):
-        for name in pods:
-            await stage.create_pod(name)
-            await stage.request_bind(name)
-        ends = [await stage.phase(name, "Succeeded", "Failed") for name in pods]
-    assert [end["phase"] for end in ends] == ["Succeeded"] * 4
+    # Six pods share two connections: most waits longer in the queue than the budget of a call.
+    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, connections=8)
+    pods = [f"pod-{number}" for number in range(24)]
+    async with stage.proxied(bare_cluster) as (proxy, access):
+        proxy.add(Rule(Delay(0.5), Match(("create",), "configmaps", namespace=stage.namespace)))
+        async with stage.working(Impatient(pre_bind=writes), binding=NO_RETRY, options=options, access=access):
+            for name in pods:
+                await stage.create_pod(name)
+                await stage.request_bind(name)
+            ends = [await stage.phase(name, "Succeeded", "Failed") for name in pods]
+    assert [end["phase"] for end in ends] == ["Succeeded"] * 24

@@ -15,11 +15,8 @@ from shared.framework.binding.context import BindContext
 from shared.framework.config import Backoff, Binding
 from shared.framework.plugin import RUN_PARALLEL, Preflight
 from shared.framework.status import Reason, Status, Suggestion
-from shared.kube.calls import WriteClass
-from shared.kube.client import ClientOptions
 from shared.kube.config import load_access
 from shared.kube.resources import BINDREQUESTS, PODS
-from shared.runtime.limiter import Limiter
 from tests.reconciler.stage import NO_FLIGHT, Hold, Scripted, Stage
 from tests.waiting import until, until_awaited
 
@@ -157,52 +154,6 @@ async def test_no_binding_is_sent_with_invalid_annotations(stage: Stage, annotat
     assert plugin.points("pod") == ["pre_bind", "rollback"]
     updated = await stage.client.patch(PODS, stage.namespace, "pod", {"metadata": {"labels": {"still": "alive"}}})
     assert "nodeName" not in updated["spec"]
-
-
-class Gate(Limiter):
-    """A limiter that blocks all writes until it is opened."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
-        self.opened = asyncio.Event()
-
-    async def wait(self) -> float:
-        await self.opened.wait()
-        return 1.0
-
-
-async def test_a_limit_on_status_writes_does_not_delay_binding(stage: Stage) -> None:
-    gate = Gate()
-    limits: dict[WriteClass, Limiter] = {WriteClass.STATUS: gate}
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
-    async with stage.working(options=options):
-        for number in range(3):
-            await stage.create_pod(f"pod-{number}")
-            await stage.request_bind(f"pod-{number}")
-        for number in range(3):
-            await until_awaited(partial(stage.pod, f"pod-{number}"), lambda pod: pod["spec"].get("nodeName"))
-            assert await stage.status(f"pod-{number}") == {}
-        gate.opened.set()
-        for number in range(3):
-            await stage.phase(f"pod-{number}", "Succeeded")
-
-
-async def test_a_limit_on_bindings_does_not_delay_preparation_and_status(stage: Stage) -> None:
-    gate = Gate()
-    limits: dict[WriteClass, Limiter] = {WriteClass.BIND: gate}
-    options = ClientOptions(name=names.FIELD_MANAGER_RECONCILER, clock=stage.clock, limiters=limits)
-    plugin = Scripted(effects=True)
-    async with stage.working(plugin, options=options):
-        await stage.create_pod()
-        await stage.request_bind()
-        await until(lambda: plugin.points("pod") == ["pre_bind"])
-        assert (await stage.request())["metadata"]["finalizers"] == [names.FINALIZER]
-        await stage.create_pod("lost")
-        await stage.request_bind("lost", node="nowhere")
-        assert (await stage.phase("lost", "Failed"))["reason"].startswith("NodeGone")
-        assert "nodeName" not in (await stage.pod())["spec"]
-        gate.opened.set()
-        await stage.phase("pod", "Succeeded")
 
 
 async def test_pre_bind_of_neighbours_runs_at_the_same_time(stage: Stage) -> None:

@@ -25,14 +25,13 @@ def test_an_empty_document_gives_the_defaults(text: str) -> None:
 def test_given_values_are_used_and_others_have_their_default() -> None:
     settings = parse_settings(
         HEAD + "schedulerNames: ['*']\ngpuSharing: {enabled: false, fakeGPUs: true}\n"
-        "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\nclient: {bindQPS: 5}\n"
+        "binding: {backoff: {base: 500ms}, waitTimeout: 2m30s}\n"
     )
     assert settings.schedules("any-scheduler")
     assert (settings.gpu_sharing.enabled, settings.gpu_sharing.fake_gpus) == (False, True)
     assert settings.binding.backoff.base == timedelta(milliseconds=500)
     assert settings.binding.wait_timeout == timedelta(seconds=150)
     assert settings.binding.backoff_limit == 6
-    assert settings.client.bind_qps == 5
 
 
 def test_every_error_is_reported_with_its_path() -> None:

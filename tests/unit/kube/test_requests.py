@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.kube.calls import WriteClass, accept, object_path, query, warning_texts, write_class
+from shared.kube.calls import accept, object_path, query, warning_texts
 from shared.kube.client import LineSplitter
-from shared.kube.resources import BINDREQUESTS, EVENTS, LEASES, NODES, PODS, RESOURCECLAIMS, Resource, Selection
+from shared.kube.resources import BINDREQUESTS, NODES, PODS, Resource, Selection
 
 
 @pytest.mark.parametrize(
@@ -87,22 +87,6 @@ def test_a_query_is_encoded() -> None:
 )
 def test_what_is_accepted(resource: Resource, verb: str, expected: str) -> None:
     assert expected in accept(resource, verb)
-
-
-@pytest.mark.parametrize(
-    ("resource", "subresource", "expected"),
-    [
-        pytest.param(PODS, "binding", WriteClass.BIND, id="a binding"),
-        pytest.param(PODS, "status", WriteClass.STATUS, id="a pod's condition"),
-        pytest.param(BINDREQUESTS, "status", WriteClass.STATUS, id="a request's status"),
-        pytest.param(BINDREQUESTS, "", WriteClass.WRITE, id="a finalizer"),
-        pytest.param(RESOURCECLAIMS, "status", WriteClass.WRITE, id="an allocation"),
-        pytest.param(EVENTS, "", WriteClass.STATUS, id="an event"),
-        pytest.param(LEASES, "", None, id="a lease is never held up"),
-    ],
-)
-def test_limits(resource: Resource, subresource: str, expected: WriteClass | None) -> None:
-    assert write_class(resource, subresource) is expected
 
 
 @pytest.mark.parametrize(
