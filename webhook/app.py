@@ -78,16 +78,16 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         inventory=inventory.current if inventory is not None else lambda: None,
         allowed_names=options.client_names,
     )
-    trust = _trust(options, files, server, certificates, kube_metrics)
-    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, trust))
+    certificate_manager = _certificate_manager(options, files, server, certificates, kube_metrics)
+    probes = ProbeServer(options.common.metrics_listen, registry, _checks(server, certificate_manager))
     try:
         await probes.start()
         await server.start()
         freeze_startup_objects()
         async with RootTasks(stop) as tasks:
             tasks.start("certificate files", files.run())
-            if trust is not None:
-                tasks.start("trust", trust.run(stop))
+            if certificate_manager is not None:
+                tasks.start("trust", certificate_manager.run(stop))
             if inventory is not None:
                 tasks.start("inventory", inventory.run(stop))
             await stop.wait()
@@ -99,7 +99,7 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
         await tracing.close()
 
 
-def _trust(
+def _certificate_manager(
     options: Options,
     files: CertificateFiles,
     server: AdmissionServer,
@@ -120,9 +120,9 @@ def _trust(
     return CertificateManager(wanted, lambda: server.address, files.serving, metrics, kube_metrics)
 
 
-def _checks(server: AdmissionServer, trust: CertificateManager | None) -> Mapping[str, Check]:
+def _checks(server: AdmissionServer, certificate_manager: CertificateManager | None) -> Mapping[str, Check]:
     checks: dict[str, Check] = {"listener": server.not_ready_reason}
-    return checks if trust is None else checks | {"certificate": trust.not_ready_reason}
+    return checks if certificate_manager is None else checks | {"certificate": certificate_manager.not_ready_reason}
 
 
 def _own_host(host: str) -> tuple[str, ...]:

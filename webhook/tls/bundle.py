@@ -38,16 +38,16 @@ def calls(configurations: Iterable[Object]) -> frozenset[Call]:
 
 def trusted_by_all(configurations: Iterable[Object]) -> frozenset[x509.Certificate]:
     """Return the CAs that every entry trusts; none if there is no entry."""
-    held = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
-    return frozenset.intersection(*held) if held else frozenset()
+    bundles = [frozenset(from_pem(bundle)) for bundle in {bundle_of(client) for client in entries(configurations)}]
+    return frozenset.intersection(*bundles) if bundles else frozenset()
 
 
 def published_by_us(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
     """Return the CAs made by Bowline that some entry trusts."""
-    return tuple(certificate for certificate in published(configurations) if is_ours(certificate))
+    return tuple(certificate for certificate in published_cas(configurations) if is_ours(certificate))
 
 
-def published(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
+def published_cas(configurations: Iterable[Object]) -> tuple[x509.Certificate, ...]:
     """Return the CAs that some entry trusts, without duplicates."""
     bundles = {bundle_of(client) for client in entries(configurations)}
     return tuple(dict.fromkeys(c for bundle in sorted(bundles) for c in from_pem(bundle)))

@@ -96,15 +96,15 @@ def sign_leaf(authority: Authority, names: Iterable[str], now: datetime, life: t
 def read_authority(certificate: bytes, key: bytes) -> Authority | None:
     """Return the CA of a PEM pair; None unless it can sign certificates (CA certificate, matching and strong key)."""
     try:
-        found = x509.load_pem_x509_certificate(certificate)
+        signer = x509.load_pem_x509_certificate(certificate)
         private = serialization.load_pem_private_key(key, password=None)
-        if not isinstance(private, _KEYS) or private.public_key() != found.public_key() or not may_sign(found):
+        if not isinstance(private, _KEYS) or private.public_key() != signer.public_key() or not may_sign(signer):
             return None
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
     if isinstance(private, rsa.RSAPrivateKey) and private.key_size < _RSA_BITS:
         return None
-    return Authority(found, private)
+    return Authority(signer, private)
 
 
 def may_sign(certificate: x509.Certificate) -> bool:
@@ -127,8 +127,8 @@ def is_valid_at(certificate: x509.Certificate, now: datetime) -> bool:
 
 def part_of_life(certificate: x509.Certificate, part: float) -> datetime:
     """Return when this fraction of the lifetime of a certificate made by Bowline has passed."""
-    issued = certificate.not_valid_before_utc + BACKDATED
-    return issued + (certificate.not_valid_after_utc - issued) * part
+    issued_at = certificate.not_valid_before_utc + BACKDATED
+    return issued_at + (certificate.not_valid_after_utc - issued_at) * part
 
 
 def to_pem(certificates: Iterable[x509.Certificate]) -> bytes:
@@ -138,13 +138,13 @@ def to_pem(certificates: Iterable[x509.Certificate]) -> bytes:
 
 def from_pem(bundle: bytes) -> tuple[x509.Certificate, ...]:
     """Return the certificates of a PEM bundle, without duplicates; blocks that do not parse are skipped."""
-    found = []
+    certificates = []
     for part in bundle.split(b"-----BEGIN CERTIFICATE-----")[1:]:
         try:
-            found.append(x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part))
+            certificates.append(x509.load_pem_x509_certificate(b"-----BEGIN CERTIFICATE-----" + part))
         except ValueError:  # a placeholder, or damaged
             continue
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(certificates))
 
 
 def _name(common_name: str) -> x509.Name:

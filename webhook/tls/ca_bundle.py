@@ -19,7 +19,7 @@ from shared.kube.reflector import Reflector
 from shared.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Selection
 from shared.runtime.clock import Clock
 from webhook.metrics import CertificateMetrics
-from webhook.tls.bundle import bundle_patch, mismatches, published
+from webhook.tls.bundle import bundle_patch, mismatches, published_cas
 from webhook.tls.ca import from_pem, to_pem
 from webhook.tls.periodic import PeriodicTask
 
@@ -48,9 +48,9 @@ class Configurations:
             for resource, name in self._targets
         }
 
-    def seen(self) -> list[Object]:
+    def objects(self) -> list[Object]:
         """Return the cached configurations."""
-        return [found for reflector in self.reflectors.values() for found in reflector.store.values()]
+        return [configuration for reflector in self.reflectors.values() for configuration in reflector.store.values()]
 
     def unread(self) -> str | None:
         """Return which configurations have not been read yet, and why; None after all have synced."""
@@ -65,25 +65,25 @@ class Configurations:
         One of the two is enough: in an emergency the operator deletes the validating one and restores it once the
         webhook is ready.
         """
-        if self.unread() is None and not self.seen():
+        if self.unread() is None and not self.objects():
             return f"there is no configuration {' or '.join(self._names)}; install the chart, or name another"
         return self.unread()
 
-    async def publish(self, bundle: bytes, settled: Callable[[], Awaitable[bytes | None]]) -> None:
+    async def publish(self, bundle: bytes, current_bundle: Callable[[], Awaitable[bytes | None]]) -> None:
         """Set the bundle in every entry of every cached configuration. Raises KubeError; Conflict or Invalid after a
         concurrent change.
 
         The cache may be stale, and a write from it could revert another replica's. So before a write the
-        configuration is read live, then ``settled`` recomputes the bundle (None: skip this write), and the patch
-        tests the resourceVersion that was read first.
+        configuration is read live, then ``current_bundle`` recomputes the bundle (None: skip this write), and the
+        patch tests the resourceVersion that was read first.
         """
         for (resource, name), reflector in zip(self._targets, self.reflectors.values(), strict=True):
-            seen = reflector.store.get(ObjectKey("", name))
-            if seen is None or not bundle_patch(seen, bundle):
+            cached_object = reflector.store.get(ObjectKey("", name))
+            if cached_object is None or not bundle_patch(cached_object, bundle):
                 continue
-            there = await self._client.get(resource, "", name)
-            wanted = await settled()
-            patch = bundle_patch(there, wanted) if wanted is not None else []
+            configuration = await self._client.get(resource, "", name)
+            expected = await current_bundle()
+            patch = bundle_patch(configuration, expected) if expected is not None else []
             if patch:
                 await self._client.patch(
                     resource, "", name, patch, content_type=PatchType.JSON, field_manager=FIELD_MANAGER_CABUNDLE
@@ -104,12 +104,12 @@ class BundleOverlap:
         self._since: dict[x509.Certificate, float] = {}
 
     def of(
-        self, ours: Sequence[x509.Certificate], there: Sequence[x509.Certificate], now: float
+        self, ours: Sequence[x509.Certificate], published_cas: Sequence[x509.Certificate], now: float
     ) -> tuple[x509.Certificate, ...]:
         """Return the CAs to publish, newest first: the same order for every replica."""
-        self._since = {c: self._since.get(c, now) for c in there if c not in ours}
-        others = (c for c, since in self._since.items() if now - since < KEPT.total_seconds())
-        newest = sorted({*ours, *others}, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
+        self._since = {c: self._since.get(c, now) for c in published_cas if c not in ours}
+        foreign_cas = (c for c, since in self._since.items() if now - since < KEPT.total_seconds())
+        newest = sorted({*ours, *foreign_cas}, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
         return tuple(newest)
 
 
@@ -139,7 +139,7 @@ class FilePublisher:
         bundle = await self._bundle()
         # Without a CA in the Secret another component publishes it, or the system's CAs verify the certificate.
         if bundle is not None and self._configurations.unread() is None:
-            self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
+            self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
             await self._configurations.publish(bundle, self._bundle)
 
     async def _bundle(self) -> bytes | None:
@@ -149,4 +149,4 @@ class FilePublisher:
             return None
         if not ours:
             return None
-        return to_pem(self._overlap.of(ours, published(self._configurations.seen()), self._clock.monotonic()))
+        return to_pem(self._overlap.of(ours, published_cas(self._configurations.objects()), self._clock.monotonic()))

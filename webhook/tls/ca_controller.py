@@ -21,7 +21,7 @@ from shared.kube.errors import Forbidden, NotFound
 from shared.kube.reflector import Reflector
 from shared.kube.resources import SECRETS, Selection
 from webhook.metrics import CertificateMetrics
-from webhook.tls.bundle import is_ours, mismatches, published, published_by_us, trusted_by_all
+from webhook.tls.bundle import is_ours, mismatches, published_by_us, published_cas, trusted_by_all
 from webhook.tls.ca import make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import BundleOverlap, Configurations
 from webhook.tls.periodic import PeriodicTask
@@ -33,10 +33,10 @@ from webhook.tls.rotation import (
     Step,
     after,
     leaf_due,
-    leaf_due_unseen,
     rotate,
+    stale_leaf_due,
 )
-from webhook.tls.secret import new_secret, read_secret, written
+from webhook.tls.secret import new_secret, read_secret, with_state
 from webhook.tls.serving import CertificateError, ServingContext
 
 log = logging.getLogger(__name__)
@@ -62,24 +62,24 @@ class CAController:
         client: KubeClient,
         configurations: Configurations,
         serving: ServingContext,
-        wanted: SelfSignedConfig,
+        config: SelfSignedConfig,
         metrics: CertificateMetrics,
     ) -> None:
         self._client = client
         self._clock = client.clock
         self._configurations = configurations
         self._serving = serving
-        self._secret = wanted.secret
-        self._names = wanted.names
-        self._lifetimes = replace(wanted.lifetimes, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
+        self._secret_key = config.secret
+        self._names = config.names
+        self._lifetimes = replace(config.lifetimes, jitter=random.random())  # noqa: S311 - spreads load, guards nothing
         self._metrics = metrics
-        self._known: CaState | None = None
+        self._last_good: CaState | None = None
         self._overlap = BundleOverlap()
         self._trusted_since: dict[x509.Certificate, float] = {}
-        self.periodic = PeriodicTask(self._pass, _every(wanted.lifetimes), metrics)
+        self.periodic = PeriodicTask(self._pass, _every(config.lifetimes), metrics)
         self.reflector = Reflector(
             client,
-            Selection(SECRETS, wanted.secret.namespace, field_selector=f"metadata.name={wanted.secret.name}"),
+            Selection(SECRETS, config.secret.namespace, field_selector=f"metadata.name={config.secret.name}"),
             on_event=lambda *_: self.periodic.wake(),
         )
         metrics.follow("ca", self._ca_end)
@@ -87,7 +87,7 @@ class CAController:
     def not_ready_reason(self) -> str | None:
         """Return the not-ready reason; None while the Secret is synced and the last pass succeeded."""
         if not self.reflector.synced.is_set():
-            return f"Secret {self._secret}: {self.reflector.last_error or 'not read yet'}"
+            return f"Secret {self._secret_key}: {self.reflector.last_error or 'not read yet'}"
         return self.periodic.problem
 
     async def run(self) -> None:
@@ -97,101 +97,101 @@ class CAController:
             tasks.create_task(self.periodic.run(), name="passes over the CA")
 
     async def _pass(self) -> None:
-        self._renew_unseen()
+        self._renew_stale_leaf()
         if not self.reflector.synced.is_set() or self._configurations.unread() is not None:
             return
-        state = await self._stepped()
-        self._known = state
-        self._sign(state, unseen=self.reflector.last_error is not None)
+        state = await self._rotate_if_due()
+        self._last_good = state
+        self._sign(state, is_stale=self.reflector.last_error is not None)
         bundle = self._bundle(state)
-        self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.seen(), bundle))
+        self._metrics.ca_bundle_mismatches.set(mismatches(self._configurations.objects(), bundle))
         await self._configurations.publish(bundle, self._settled_bundle)
 
-    async def _stepped(self) -> CaState:
+    async def _rotate_if_due(self) -> CaState:
         """Execute the rotation step that is due, if any; return the Secret's state after it."""
-        found = self.reflector.store.get(self._secret)
-        if found is not None:
-            state = read_secret(found)
-            if rotate(self._observed(state), self._clock.now(), self._lifetimes).action is None:
+        secret = self.reflector.store.get(self._secret_key)
+        if secret is not None:
+            state = read_secret(secret)
+            if rotate(self._observation(state), self._clock.now(), self._lifetimes).action is None:
                 return state
         # Decide on a live read: the cache may be stale.
-        found = await self._read()
-        seen = self._observed(read_secret(found) if found is not None else None)
+        secret = await self._read()
+        observed = self._observation(read_secret(secret) if secret is not None else None)
         now = self._clock.now()
-        step = rotate(seen, now, self._lifetimes)
+        step = rotate(observed, now, self._lifetimes)
         if step.action is None:
-            return seen.secret or CaState(None)
-        made = after(step.action, seen, make_authority(now, self._lifetimes.authority), now)
-        await self._write(found, made, step)
-        return made
+            return observed.secret or CaState(None)
+        state_after = after(step.action, observed, make_authority(now, self._lifetimes.authority), now)
+        await self._write(secret, state_after, step)
+        return state_after
 
-    async def _write(self, found: Object | None, state: CaState, step: Step) -> None:
-        namespace, name = self._secret
-        if found is None:
+    async def _write(self, secret: Object | None, state: CaState, step: Step) -> None:
+        namespace, name = self._secret_key
+        if secret is None:
             try:
                 await self._client.create(SECRETS, namespace, new_secret(name, namespace, state))
             except Forbidden as error:
                 raise CertificateError(
-                    f"Secret {self._secret} is missing, and it may not be created from here; make it, empty, "
+                    f"Secret {self._secret_key} is missing, and it may not be created from here; make it, empty, "
                     f"by helm upgrade or kubectl --namespace {namespace} create secret generic {name}"
                 ) from error
         else:
-            await self._client.update(SECRETS, namespace, name, written(found, state))
+            await self._client.update(SECRETS, namespace, name, with_state(secret, state))
         self._metrics.ca_steps.labels(step=step.action).inc()
         log.info("executed a step of the CA's rotation", extra={"step": str(step.action), "why": step.why})
 
     async def _read(self) -> Object | None:
         with suppress(NotFound):
-            return await self._client.get(SECRETS, self._secret.namespace, self._secret.name)
+            return await self._client.get(SECRETS, self._secret_key.namespace, self._secret_key.name)
         return None
 
     async def _settled_bundle(self) -> bytes | None:
         """Return the bundle to publish from a live read; None while the Secret must be repaired first."""
-        found = await self._read()
-        if found is None:
+        secret = await self._read()
+        if secret is None:
             return None
-        state = read_secret(found)
-        if rotate(self._observed(state), self._clock.now(), self._lifetimes).action in REPAIRING:
+        state = read_secret(secret)
+        if rotate(self._observation(state), self._clock.now(), self._lifetimes).action in REPAIRING:
             return None
         return self._bundle(state)
 
     def _bundle(self, state: CaState) -> bytes:
         """Return the bundle to publish: the Secret's, and for the overlap period the CAs of replicas with files."""
-        there = published(self._configurations.seen())
-        others = [
-            certificate for certificate in there if certificate not in state.bundle and not is_ours(certificate)
+        published = published_cas(self._configurations.objects())
+        foreign_cas = [
+            certificate for certificate in published if certificate not in state.bundle and not is_ours(certificate)
         ]
-        both = self._overlap.of(state.bundle, others, self._clock.monotonic())
-        return to_pem(both if len(both) > len(state.bundle) else state.bundle)
+        overlap = self._overlap.of(state.bundle, foreign_cas, self._clock.monotonic())
+        return to_pem(overlap if len(overlap) > len(state.bundle) else state.bundle)
 
-    def _observed(self, state: CaState | None) -> Observed:
+    def _observation(self, state: CaState | None) -> Observed:
         upcoming = state.upcoming if state is not None else None
-        since = self._trusted().get(upcoming.certificate) if upcoming is not None else None
+        since = self._trusted_cas().get(upcoming.certificate) if upcoming is not None else None
         return Observed(
             secret=state,
-            known=self._known,
+            last_good=self._last_good,
             serving=self._serving.leaf.signer if self._serving.leaf is not None else None,
-            published=published_by_us(self._configurations.seen()),
+            published_cas=published_by_us(self._configurations.objects()),
             trusted_for=None if since is None else timedelta(seconds=self._clock.monotonic() - since),
         )
 
-    def _trusted(self) -> dict[x509.Certificate, float]:
+    def _trusted_cas(self) -> dict[x509.Certificate, float]:
         """Return since when (monotonic) every entry has been observed to trust each CA, without interruption."""
-        held = trusted_by_all(self._configurations.seen())
+        cas = trusted_by_all(self._configurations.objects())
         now = self._clock.monotonic()
-        self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in held}
+        self._trusted_since = {certificate: self._trusted_since.get(certificate, now) for certificate in cas}
         return self._trusted_since
 
-    def _sign(self, state: CaState, *, unseen: bool) -> None:
-        """Sign a leaf if one is due. ``unseen``: the Secret's cache is not current, so the signer may have been
+    def _sign(self, state: CaState, *, is_stale: bool) -> None:
+        """Sign a leaf if one is due. ``is_stale``: the Secret's cache is not current, so the signer may have been
         replaced.
         """
         signer, leaf, now = state.active, self._serving.leaf, self._clock.now()
         grace, moment = self._lifetimes.grace.total_seconds(), self._clock.monotonic()
-        trusted = [certificate for certificate, since in self._trusted().items() if since + grace <= moment]
-        if signer is None or not leaf_due(leaf, signer, trusted, now, self._lifetimes):
+        trusted_cas = [certificate for certificate, since in self._trusted_cas().items() if since + grace <= moment]
+        if signer is None or not leaf_due(leaf, signer, trusted_cas, now, self._lifetimes):
             return
-        if leaf is not None and unseen and not leaf_due_unseen(leaf, now):
+        if leaf is not None and is_stale and not stale_leaf_due(leaf, now):
             return
         fresh = sign_leaf(signer, self._names, now, self._lifetimes.leaf)
         self._serving.serve_leaf(fresh)
@@ -199,13 +199,13 @@ class CAController:
             self._metrics.leaf_renewals.inc()
         log.info("serving a new certificate", extra={"until": fresh.certificate.not_valid_after_utc.isoformat()})
 
-    def _renew_unseen(self) -> None:
+    def _renew_stale_leaf(self) -> None:
         """Without the API server, or without permission for a step, at least renew the leaf before it expires."""
-        if self._known is not None and (self.reflector.last_error or self.periodic.problem):
-            self._sign(self._known, unseen=True)
+        if self._last_good is not None and (self.reflector.last_error or self.periodic.problem):
+            self._sign(self._last_good, is_stale=True)
 
     def _ca_end(self) -> datetime | None:
-        signer = self._known.active if self._known is not None else None
+        signer = self._last_good.active if self._last_good is not None else None
         return signer.certificate.not_valid_after_utc if signer is not None else None
 
 

@@ -42,7 +42,7 @@ class CertificateFiles:
         self._clock = clock
         self._pair = b""
         self._client_ca = _read_callers(paths.client_ca) if paths.client_ca is not None else b""
-        self._warned = ""
+        self._last_warning = ""
         self.serving = ServingContext(self._client_ca)
         self._load_pair()
 
@@ -52,7 +52,7 @@ class CertificateFiles:
             await asyncio.sleep(_POLL_S)
             try:
                 self.reload()
-                self._warned = ""
+                self._last_warning = ""
             except CertificateError as error:
                 self._warn_once(str(error))
 
@@ -68,10 +68,10 @@ class CertificateFiles:
     def _load_callers(self) -> None:
         if self._paths.client_ca is None:
             return
-        found = _read_callers(self._paths.client_ca)
-        if found != self._client_ca:
-            self.serving.set_client_ca(found)
-            self._client_ca = found
+        client_ca = _read_callers(self._paths.client_ca)
+        if client_ca != self._client_ca:
+            self.serving.set_client_ca(client_ca)
+            self._client_ca = client_ca
             log.info("the CAs of clients have changed")
 
     def _load_pair(self) -> None:
@@ -93,27 +93,29 @@ class CertificateFiles:
             log.info("serving the renewed certificate")
         self._pair = pem
 
-    def _warn_once(self, what: str) -> None:
-        if what != self._warned:
-            log.warning("the certificate files cannot be used, the previous certificate stays", extra={"error": what})
-        self._warned = what
+    def _warn_once(self, error: str) -> None:
+        if error != self._last_warning:
+            log.warning(
+                "the certificate files cannot be used, the previous certificate stays", extra={"error": error}
+            )
+        self._last_warning = error
 
 
-def rejection_reason(found: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:
+def rejection_reason(chain: tuple[x509.Certificate, ...], current: x509.Certificate | None, now: datetime) -> str:
     """Return why a chain must not replace the one being served; empty if it may."""
-    if not found:
+    if not chain:
         return "there is no certificate in it"
-    if current is not None and is_valid_at(current, now) and not is_valid_at(found[0], now):
+    if current is not None and is_valid_at(current, now) and not is_valid_at(chain[0], now):
         return "the new certificate is not valid today, and the one before is"
     return ""
 
 
 def _read_callers(path: Path) -> bytes:
     # An empty bundle would disable client authentication: a truncated file must not do that.
-    found = _read(path)
-    if not found:
+    chain = _read(path)
+    if not chain:
         raise CertificateError(f"{path}: is empty; it must hold the CAs of clients, PEM")
-    return found
+    return chain
 
 
 def _read(path: Path) -> bytes:

@@ -66,27 +66,27 @@ class CertificateManager:
         access = await wait_for_access(self._options.kubeconfig, stop, self._no_access)
         if access is None:
             return
-        chosen = ClientOptions(name=FIELD_MANAGER_WEBHOOK, timeout_s=_TIMEOUT_S, metrics=self._kube_metrics)
-        async with KubeClient(access, chosen) as client:
-            await self._connected(client)
+        client_options = ClientOptions(name=FIELD_MANAGER_WEBHOOK, timeout_s=_TIMEOUT_S, metrics=self._kube_metrics)
+        async with KubeClient(access, client_options) as client:
+            await self._run_with(client)
 
     def _no_access(self, why: str) -> None:
         self._missing = lambda: why
 
-    async def _connected(self, client: KubeClient) -> None:
+    async def _run_with(self, client: KubeClient) -> None:
         wakes: list[Callable[[], None]] = []
         configurations = Configurations(client, self._options.configurations, lambda: _call_all(wakes))
-        dial = ListenerProbe(self._address, configurations)
+        probe = ListenerProbe(self._address, configurations)
         publisher = self._publisher(client, configurations)
-        self._missing = lambda: _why(dial, publisher)
-        wakes.append(dial.wake)
+        self._missing = lambda: _why(probe, publisher)
+        wakes.append(probe.wake)
         async with asyncio.TaskGroup() as tasks:
             for name, reflector in configurations.reflectors.items():
                 tasks.create_task(reflector.run(), name=f"reflector {name}")
             if publisher is not None:
                 wakes.append(publisher.periodic.wake)
                 tasks.create_task(publisher.run(), name="publish the CA")
-            tasks.create_task(dial.run(), name="dial ourselves")
+            tasks.create_task(probe.run(), name="probe the listener")
 
     def _publisher(self, client: KubeClient, configurations: Configurations) -> "CAController | FilePublisher | None":
         options = self._options
@@ -97,9 +97,9 @@ class CertificateManager:
         return None
 
 
-def _why(dial: ListenerProbe, publisher: CAController | FilePublisher | None) -> str | None:
+def _why(probe: ListenerProbe, publisher: CAController | FilePublisher | None) -> str | None:
     """Return the not-ready reason: the publisher's if it has one, else the failed verification's."""
-    refusal = dial.not_ready_reason()
+    refusal = probe.not_ready_reason()
     return refusal and ((publisher.not_ready_reason() if publisher is not None else None) or refusal)
 
 

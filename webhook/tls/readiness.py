@@ -47,19 +47,19 @@ class ListenerProbe:
         """Verify until cancelled."""
         while True:
             self._woken.clear()
-            found = await self._ask()
-            if found is None and self._missing is not None:
+            error = await self._ask()
+            if error is None and self._missing is not None:
                 log.info("API servers can verify the certificate")
-            elif found is not None and self._missing is None:
-                log.warning("API servers cannot verify the certificate", extra={"error": found})
-            self._missing = found
-            await wait_until(self._woken, _EVERY if found is None else _SOON)
+            elif error is not None and self._missing is None:
+                log.warning("API servers cannot verify the certificate", extra={"error": error})
+            self._missing = error
+            await wait_until(self._woken, _EVERY if error is None else _SOON)
 
     async def _ask(self) -> str | None:
         missing = self._configurations.not_ready_reason()
         if missing is not None:
             return missing
-        for call in sorted(calls(self._configurations.seen())):
+        for call in sorted(calls(self._configurations.objects())):
             refusal = await self._refusal(call)
             if refusal is not None:
                 return f"{call.name}: {refusal}"

@@ -96,33 +96,33 @@ class Observed:
     """What one replica observes.
 
     - ``secret``: the Secret's state; None if it does not exist.
-    - ``known``: the last good state that this process has had.
+    - ``last_good``: the last good state that this process has had.
     - ``serving``: the signer of the leaf that this process serves.
-    - ``published``: the CAs that some webhook entry trusts.
+    - ``published_cas``: the CAs that some webhook entry trusts.
     - ``trusted_for``: how long every entry has been observed to trust ``upcoming``; None if not all do.
     """
 
     secret: CaState | None
-    known: CaState | None = None
+    last_good: CaState | None = None
     serving: x509.Certificate | None = None
-    published: tuple[x509.Certificate, ...] = ()
+    published_cas: tuple[x509.Certificate, ...] = ()
     trusted_for: timedelta | None = None
 
 
-def rotate(seen: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
+def rotate(observed: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # noqa: PLR0911 - a table returns row by row
     """Return the step that is due."""
-    state = seen.secret
+    state = observed.secret
     if state is None:
         return Step(Action.CREATE, "there is no Secret")
     if not _usable(state.active, now):
         if _usable(state.upcoming, now):
             return Step(Action.SWITCH, "the signer is not valid")
         return Step(Action.REPAIR, "there is no valid signer")
-    error = _error(state, seen.serving, now)
+    error = _error(state, observed.serving, now)
     if error:
         return Step(Action.FIX, error)
     if state.upcoming is not None:
-        return _introduced(seen.trusted_for, lifetimes)
+        return _introduction_step(observed.trusted_for, lifetimes)
     if state.active is not None and part_of_life(state.active.certificate, lifetimes.renew_at) <= now:
         return Step(Action.INTRODUCE, "the signer has lived two thirds of its life")
     if state.previous and state.switched_at is not None and state.switched_at + lifetimes.leaf <= now:
@@ -130,34 +130,45 @@ def rotate(seen: Observed, now: datetime, lifetimes: CertLifetimes) -> Step:  # 
     return Step(None, "former signers are still trusted" if state.previous else "all is well")
 
 
-def after(action: Action, seen: Observed, fresh: Authority, now: datetime) -> CaState:
+def after(action: Action, observed: Observed, fresh: Authority, now: datetime) -> CaState:
     """Return the Secret's state after the action; ``fresh`` is a new CA, used if one is needed."""
-    state = seen.secret or CaState(None)
+    state = observed.secret or CaState(None)
     match action:
         case Action.CREATE | Action.REPAIR:
-            remembered = seen.known.active if seen.known is not None else None
-            stays = remembered if _usable(remembered, now) else None
-            known = seen.known.bundle if seen.known is not None else ()
-            made = CaState(stays or fresh, fresh if stays else None, (*known, *state.bundle, *seen.published), now)
+            last_active = observed.last_good.active if observed.last_good is not None else None
+            surviving = last_active if _usable(last_active, now) else None
+            bundle_before = observed.last_good.bundle if observed.last_good is not None else ()
+            state_after = CaState(
+                surviving or fresh,
+                fresh if surviving else None,
+                (*bundle_before, *state.bundle, *observed.published_cas),
+                now,
+            )
         case Action.FIX:
             upcoming = state.upcoming if _usable(state.upcoming, now) else None
-            made = replace(state, upcoming=upcoming, switched_at=now)  # kept CAs stay for another leaf lifetime
+            state_after = replace(
+                state, upcoming=upcoming, switched_at=now
+            )  # kept CAs stay for another leaf lifetime
         case Action.INTRODUCE:
-            made = replace(state, upcoming=fresh)
+            state_after = replace(state, upcoming=fresh)
         case Action.SWITCH:
-            made = replace(state, active=state.upcoming, upcoming=None, switched_at=now)
+            state_after = replace(state, active=state.upcoming, upcoming=None, switched_at=now)
         case Action.RETIRE:
-            made = replace(state, bundle=())
-    trusted = made.bundle
-    if action is not Action.RETIRE and seen.serving is not None:
-        trusted = (*trusted, seen.serving)
-    return replace(made, bundle=_bundle(made, trusted, now))
+            state_after = replace(state, bundle=())
+    cas = state_after.bundle
+    if action is not Action.RETIRE and observed.serving is not None:
+        cas = (*cas, observed.serving)
+    return replace(state_after, bundle=_bundle(state_after, cas, now))
 
 
 def leaf_due(
-    leaf: Leaf | None, signer: Authority, trusted: Iterable[x509.Certificate], now: datetime, lifetimes: CertLifetimes
+    leaf: Leaf | None,
+    signer: Authority,
+    trusted_cas: Iterable[x509.Certificate],
+    now: datetime,
+    lifetimes: CertLifetimes,
 ) -> bool:
-    """Return whether a new leaf of the signer must be served. ``trusted`` are the CAs that every webhook entry holds.
+    """Return whether a new leaf of the signer must be served. ``trusted_cas``: the CAs in every entry.
 
     A valid leaf is never replaced by one that the API server does not trust yet. Does not sign with an expired CA:
     wait until the Secret has been repaired, which needs the API server.
@@ -166,17 +177,17 @@ def leaf_due(
         return False
     if leaf is None or not is_valid_at(leaf.certificate, now):
         return True
-    if signer.certificate not in set(trusted):
+    if signer.certificate not in set(trusted_cas):
         return False
     return leaf.signer != signer.certificate or part_of_life(leaf.certificate, lifetimes.renew_at) <= now
 
 
-def leaf_due_unseen(leaf: Leaf, now: datetime) -> bool:
+def stale_leaf_due(leaf: Leaf, now: datetime) -> bool:
     """Return whether to renew a leaf although its signer may have been replaced: only shortly before it expires."""
     return part_of_life(leaf.certificate, RENEW_UNSEEN_AT) <= now
 
 
-def _introduced(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> Step:
+def _introduction_step(trusted_for: timedelta | None, lifetimes: CertLifetimes) -> Step:
     if trusted_for is None:
         return Step(None, "the new signer is not in every webhook entry yet")
     if trusted_for < lifetimes.grace:
@@ -205,9 +216,9 @@ def _error(state: CaState, serving: x509.Certificate | None, now: datetime) -> s
     return ""
 
 
-def _bundle(state: CaState, trusted: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
+def _bundle(state: CaState, cas: Iterable[x509.Certificate], now: datetime) -> tuple[x509.Certificate, ...]:
     """Return the bundle in its canonical order: current signers, then previous ones, newest first."""
     signers = [signer.certificate for signer in (state.active, state.upcoming) if signer is not None]
-    former = {certificate for certificate in trusted if is_valid_at(certificate, now)} - set(signers)
+    former = {certificate for certificate in cas if is_valid_at(certificate, now)} - set(signers)
     newest = sorted(former, key=lambda c: (c.not_valid_before_utc, c.serial_number), reverse=True)
     return (*signers, *newest[: MAX_BUNDLE - len(signers)])

@@ -31,7 +31,7 @@ def read_secret(secret: Object) -> CaState:
     return CaState(
         active=_authority(data, *_ACTIVE),
         upcoming=_authority(data, *_UPCOMING),
-        bundle=from_pem(_decoded(data.get(_BUNDLE))),
+        bundle=from_pem(_decode(data.get(_BUNDLE))),
         switched_at=_time((secret["metadata"].get("annotations") or {}).get(ANNOTATION_CA_SWITCHED_AT)),
     )
 
@@ -39,10 +39,10 @@ def read_secret(secret: Object) -> CaState:
 def new_secret(name: str, namespace: str, state: CaState) -> dict[str, Any]:
     """Return the Secret to create."""
     metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": "bowline"}}
-    return written({"apiVersion": "v1", "kind": "Secret", "type": _TYPE, "metadata": metadata}, state)
+    return with_state({"apiVersion": "v1", "kind": "Secret", "type": _TYPE, "metadata": metadata}, state)
 
 
-def written(secret: Object, state: CaState) -> dict[str, Any]:
+def with_state(secret: Object, state: CaState) -> dict[str, Any]:
     """Return the Secret with this state as its data; keeps the resourceVersion, so a concurrent change is a
     Conflict.
     """
@@ -51,31 +51,31 @@ def written(secret: Object, state: CaState) -> dict[str, Any]:
     if state.switched_at is not None:
         stamp = state.switched_at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         metadata["annotations"] = {**(metadata.get("annotations") or {}), ANNOTATION_CA_SWITCHED_AT: stamp}
-    data = {_BUNDLE: _encoded(to_pem(state.bundle))}
+    data = {_BUNDLE: _encode(to_pem(state.bundle))}
     for keys, signer in ((_ACTIVE, state.active), (_UPCOMING, state.upcoming)):
         if signer is not None:
-            data |= dict(zip(keys, map(_encoded, (to_pem([signer.certificate]), signer.private_pem())), strict=True))
+            data |= dict(zip(keys, map(_encode, (to_pem([signer.certificate]), signer.private_pem())), strict=True))
     return {**secret, "metadata": metadata, "data": data}
 
 
 def _authority(data: Object, certificate: str, key: str) -> Authority | None:
-    return read_authority(_decoded(data.get(certificate)), _decoded(data.get(key)))
+    return read_authority(_decode(data.get(certificate)), _decode(data.get(key)))
 
 
-def _decoded(value: Any) -> bytes:
+def _decode(value: Any) -> bytes:
     try:
         return base64.b64decode(value or "", validate=True)
     except (binascii.Error, TypeError, ValueError):
         return b""
 
 
-def _encoded(value: bytes) -> str:
+def _encode(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
 def _time(text: Any) -> datetime | None:
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo is not None else None
+    return time if time.tzinfo is not None else None

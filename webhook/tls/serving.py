@@ -92,11 +92,11 @@ def _authorities(bundle: bytes) -> str:
 
 def _proven(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
     """Return a context for the pair after a successful handshake with it. Raises CertificateError."""
-    _verify_handshake(_loaded(pem, b""))
-    return _loaded(pem, client_ca)
+    _verify_handshake(_load(pem, b""))
+    return _load(pem, client_ca)
 
 
-def _loaded(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
+def _load(pem: bytes, client_ca: bytes) -> ssl.SSLContext:
     context = _bare_context(client_ca)
     try:
         with _as_file(pem) as path:

@@ -28,7 +28,7 @@ from webhook.tls.ca import (
 )
 from webhook.tls.files import CertificateFiles, FilePaths, rejection_reason
 from webhook.tls.rotation import CaState
-from webhook.tls.secret import new_secret, read_secret, written
+from webhook.tls.secret import new_secret, read_secret, with_state
 from webhook.tls.serving import CertificateError, ServingContext, client_context
 
 TODAY = datetime.now(UTC).replace(microsecond=0)
@@ -156,7 +156,7 @@ class TestSecret:
         active, upcoming = authority(), authority()
         before = new_secret("n", "ns", CaState(active, upcoming, (active.certificate, upcoming.certificate)))
         before["metadata"] |= {"resourceVersion": "7", "annotations": {"a": "b"}, "managedFields": [{}]}
-        after = written(before, CaState(upcoming, None, (upcoming.certificate,), NOW))
+        after = with_state(before, CaState(upcoming, None, (upcoming.certificate,), NOW))
         assert read_secret(after) == CaState(upcoming, None, (upcoming.certificate,), NOW)
         assert after["metadata"]["resourceVersion"] == "7"
         assert after["metadata"]["annotations"]["a"] == "b"

@@ -21,8 +21,8 @@ from webhook.tls.rotation import (
     Observed,
     after,
     leaf_due,
-    leaf_due_unseen,
     rotate,
+    stale_leaf_due,
 )
 
 LIVES = CertLifetimes(leaf=7 * DAY, authority=YEAR, grace=timedelta(seconds=30))
@@ -134,17 +134,19 @@ class TestWhatIsWritten:
         assert retired == CaState(NEXT, None, (NEXT.certificate,), NOW + HOUR)
 
     def test_a_deleted_secret_is_recreated_and_its_new_authority_introduced(self) -> None:
-        seen = Observed(None, known=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
+        seen = Observed(None, last_good=state(YOUNG, NEXT, FORMER), serving=YOUNG.certificate)
         made = after(Action.CREATE, seen, STRANGER, NOW)
         assert (made.active, made.upcoming) == (YOUNG, STRANGER)
         assert set(made.bundle) == {c.certificate for c in (YOUNG, STRANGER, NEXT, FORMER)}
 
     def test_a_new_replica_keeps_the_published_certificates_trusted(self) -> None:
-        made = after(Action.CREATE, Observed(None, published=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW)
+        made = after(
+            Action.CREATE, Observed(None, published_cas=(FORMER.certificate, ENDED.certificate)), STRANGER, NOW
+        )
         assert made == CaState(STRANGER, None, (STRANGER.certificate, FORMER.certificate), NOW)
 
     def test_an_expired_signer_is_not_used(self) -> None:
-        made = after(Action.REPAIR, Observed(CaState(None), known=state(ENDED)), STRANGER, NOW)
+        made = after(Action.REPAIR, Observed(CaState(None), last_good=state(ENDED)), STRANGER, NOW)
         assert made == CaState(STRANGER, None, (STRANGER.certificate,), NOW)
 
     def test_the_bundle_is_bounded(self) -> None:
@@ -179,8 +181,8 @@ def test_when_a_leaf_is_signed(
 
 
 def test_without_the_secret_a_certificate_is_renewed_only_before_it_expires() -> None:
-    assert not leaf_due_unseen(LEAF, NOW + 6 * DAY)
-    assert leaf_due_unseen(LEAF, NOW + 6.9 * DAY)
+    assert not stale_leaf_due(LEAF, NOW + 6 * DAY)
+    assert stale_leaf_due(LEAF, NOW + 6.9 * DAY)
 
 
 def test_replicas_renew_at_different_times() -> None:
