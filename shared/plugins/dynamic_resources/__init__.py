@@ -53,7 +53,7 @@ class DynamicResources(Plugin):
 
     def __init__(self, args: Any, settings: Settings) -> None:
         super().__init__(args, settings)
-        self._awaited = AwaitedClaims()
+        self._awaited_claims = AwaitedClaims()
         self._watch: Reflector | None = None
 
     # --- admission ---
@@ -78,19 +78,19 @@ class DynamicResources(Plugin):
 
     async def stop(self) -> None:
         """Drop all awaited claims: another process binds from here on."""
-        self._discard(self._awaited.clear())
+        self._discard(self._awaited_claims.clear())
 
     def preflight(self, ctx: BindContext) -> Preflight:
         """Claims depend on no volume and no GPU group, so this plugin may run in parallel with its neighbours."""
         has_claims = bool(ctx.pod and ctx.pod["spec"].get("resourceClaims"))
-        extended = ctx.spec.extended_resource_claim_allocation is not None
-        return RUN_PARALLEL if has_claims or extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
+        needs_extended = ctx.spec.extended_resource_claim_allocation is not None
+        return RUN_PARALLEL if has_claims or needs_extended or self.has_side_effects(ctx.request) else SKIP_PARALLEL
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Reserve the pod's claims: OK only if all are reserved and their devices are ready."""
         assert ctx.pod is not None  # noqa: S101 - an attempt always has a pod
         # Before the first read, so that the watch keeps every later event of these claims.
-        self._discard(self._awaited.expect(ctx.request.key, claims_of(ctx.pod, ctx.spec)))
+        self._discard(self._awaited_claims.expect(ctx.request.key, claims_of(ctx.pod, ctx.spec)))
         status = None
         try:
             status = await self._reserver.reserve(ctx.pod, ctx.node, ctx.spec, ctx.state)
@@ -100,7 +100,7 @@ class DynamicResources(Plugin):
             status = denied_status(error.message)
         finally:
             if status is None or status.code is not Code.WAIT:
-                self._discard(self._awaited.expect(ctx.request.key, ()))
+                self._discard(self._awaited_claims.expect(ctx.request.key, ()))
         return status
 
     async def rollback(self, ctx: BindContext, why: Status) -> Status:
@@ -115,7 +115,7 @@ class DynamicResources(Plugin):
             return Status.retry(error.message)
 
     async def forget(self, key: ObjectKey) -> None:
-        self._discard(self._awaited.expect(key, ()))
+        self._discard(self._awaited_claims.expect(key, ()))
 
     def event_sources(self) -> Iterable[EventSource]:
         """Watch the metadata of claims; only claims that a request awaits are cached."""
@@ -125,10 +125,10 @@ class DynamicResources(Plugin):
 
     def _transform_claim(self, claim: dict[str, Any]) -> Object | None:
         """Keep identity and version of an awaited claim, drop others: a cluster may have a claim for each pod."""
-        if key_of(claim) not in self._awaited:
+        if key_of(claim) not in self._awaited_claims:
             return None
-        kept = ("namespace", "name", "uid", "resourceVersion")
-        return {"metadata": {field: claim["metadata"][field] for field in kept}}
+        identity = ("namespace", "name", "uid", "resourceVersion")
+        return {"metadata": {field: claim["metadata"][field] for field in identity}}
 
     def _attach_watch(self, reflector: Reflector) -> None:
         self._watch = reflector

@@ -30,10 +30,10 @@ class AwaitedClaims:
             self._claims[request] = now
         self._requests.update(now)
         self._requests.subtract(before)
-        released = [claim for claim in before if not self._requests[claim]]
-        for claim in released:
+        unawaited_claims = [claim for claim in before if not self._requests[claim]]
+        for claim in unawaited_claims:
             del self._requests[claim]
-        return released
+        return unawaited_claims
 
     def clear(self) -> Collection[ObjectKey]:
         """Remove all requests; returns the claims that were awaited."""

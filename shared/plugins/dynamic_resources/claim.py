@@ -30,14 +30,14 @@ def is_controlled_by(claim: Object, pod_uid: ObjectUID) -> bool:
     return any(owner.get("controller") and owner.get("uid") == pod_uid for owner in owners)
 
 
-def same_devices(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+def same_devices(allocation: Mapping[str, Any], decision: Mapping[str, Any]) -> bool:
     """Return whether two allocations give the same devices, in the same shares, to the same requests.
 
     That is what a scheduler decides. The other fields follow from it (node selector, configuration of class and
     claim) or are filled in and rewritten by the API server (timestamp, defaults, format of quantities), so they are
     not compared.
     """
-    return sorted(map(_identity, results_of(stored))) == sorted(map(_identity, results_of(wanted)))
+    return sorted(map(_identity, results_of(allocation))) == sorted(map(_identity, results_of(decision)))
 
 
 def _identity(result: Mapping[str, Any]) -> tuple[str, ...]:
@@ -92,9 +92,9 @@ def consumer_reference(pod: Object) -> dict[str, Any]:
 
 def true_conditions(claim: Object, result: Mapping[str, Any]) -> set[str]:
     """Return the conditions that the driver of an allocated device reports as True."""
-    for reported in status_of(claim).get("devices") or ():
-        if device_of(reported) == device_of(result):
-            conditions = reported.get("conditions") or ()
+    for device_status in status_of(claim).get("devices") or ():
+        if device_of(device_status) == device_of(result):
+            conditions = device_status.get("conditions") or ()
             return {c["type"] for c in conditions if c.get("status") == "True"}
     return set()
 

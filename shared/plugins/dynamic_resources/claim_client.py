@@ -61,28 +61,32 @@ class ClaimClient:
                 raise ClaimsNotServedError from error
             raise
 
-    async def reserve(self, claim: Object, wanted: RequiredClaim, pod: Object) -> Status:
+    async def reserve(self, claim: Object, requirement: RequiredClaim, pod: Object) -> Status:
         """Reserve the claim for the pod; returns the status of its devices."""
-        lock = self._lock(wanted.key)
-        waited = lock.locked()
+        lock = self._lock(requirement.key)
+        was_locked = lock.locked()
         async with lock:
             # The previous lock holder has written: the claim passed in is stale.
-            current = await self.get(wanted.key) if waited else claim
-            done = await self._execute(
-                wanted,
+            current = await self.get(requirement.key) if was_locked else claim
+            answer = await self._execute(
+                requirement,
                 current,
-                lambda stored: next_reservation(stored, wanted, pod, self._client.clock.now(), self._bind_timeout),
+                lambda latest: next_reservation(
+                    latest, requirement, pod, self._client.clock.now(), self._bind_timeout
+                ),
             )
-        return missing_claim(wanted) if done is None else done
+        return missing_claim(requirement) if answer is None else answer
 
-    async def release(self, wanted: RequiredClaim, pod_uid: ObjectUID) -> Status:
+    async def release(self, requirement: RequiredClaim, pod_uid: ObjectUID) -> Status:
         """Undo ``reserve`` for a pod that is not bound."""
-        async with self._lock(wanted.key):
-            current = await self.get(wanted.key)
-            done = await self._execute(
-                wanted, current, lambda stored: next_release(stored, wanted, pod_uid) or Status.ok()
+        async with self._lock(requirement.key):
+            current = await self.get(requirement.key)
+            answer = await self._execute(
+                requirement,
+                current,
+                lambda latest: next_release(latest, requirement, pod_uid) or Status.ok(),
             )
-        return Status.ok() if done is None else done
+        return Status.ok() if answer is None else answer
 
     async def create(self, claim: dict[str, Any]) -> Object | None:
         """Create a claim, or return the existing one of that name; None if that one was deleted meanwhile."""
@@ -92,15 +96,17 @@ class ClaimClient:
         except AlreadyExists:
             return await self.get(ObjectKey(namespace, name))
 
-    async def remove(self, wanted: RequiredClaim, pod_uid: ObjectUID) -> Status:
+    async def remove(self, requirement: RequiredClaim, pod_uid: ObjectUID) -> Status:
         """Delete a claim created for the pod, then remove the finalizer that blocks its deletion."""
-        async with self._lock(wanted.key):
-            current = await self.get(wanted.key)
-            done = await self._execute(wanted, current, lambda stored: next_removal(stored, pod_uid) or Status.ok())
-        return Status.ok() if done is None else done
+        async with self._lock(requirement.key):
+            current = await self.get(requirement.key)
+            answer = await self._execute(
+                requirement, current, lambda latest: next_removal(latest, pod_uid) or Status.ok()
+            )
+        return Status.ok() if answer is None else answer
 
     async def _execute(
-        self, wanted: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
+        self, requirement: RequiredClaim, claim: Object | None, next_of: Callable[[Object], Write | Status]
     ) -> Status | None:
         """Write until ``next_of`` returns a Status, which is returned; None if the claim does not exist any more."""
         failures = 0
@@ -113,8 +119,8 @@ class ClaimClient:
             except (Conflict, NotFound):
                 failures += 1
                 if failures > MAX_CONFLICTS:
-                    return contention_status(wanted)
-                claim = await self.get(wanted.key)
+                    return contention_status(requirement)
+                claim = await self.get(requirement.key)
         return None
 
     async def _write(self, claim: Object, write: Write) -> Object | None:
@@ -128,9 +134,9 @@ class ClaimClient:
             case ClaimStatus(status):
                 # Not a patch: a merge patch would drop a null in a driver's opaque parameters.
                 body = {**claim, "status": status}
-                stored = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
-                self._count(len(consumers_of(claim)), len(consumers_of(stored)))
-                return stored
+                updated_claim = await self._client.update(RESOURCECLAIMS, namespace, name, body, subresource="status")
+                self._count(len(consumers_of(claim)), len(consumers_of(updated_claim)))
+                return updated_claim
             case Delete():
                 left = await self._client.delete(RESOURCECLAIMS, namespace, name, uid=uid_of(claim))
                 self._count(len(consumers_of(claim)), 0)
@@ -144,6 +150,6 @@ class ClaimClient:
         return self._locks.setdefault(key, asyncio.Lock())
 
 
-def contention_status(wanted: RequiredClaim) -> Status:
+def contention_status(requirement: RequiredClaim) -> Status:
     """Return the status for a claim that other writers keep changing: transient, not counted as an attempt."""
-    return Status(Code.TRANSIENT, (f"{wanted.label} is changed too often by other writers",))
+    return Status(Code.TRANSIENT, (f"{requirement.label} is changed too often by other writers",))

@@ -20,14 +20,14 @@ from shared.plugins.dynamic_resources.rules import RequiredClaim, required_claim
 _NAME, _RANDOM, _LONGEST = 63, 10, 253
 
 
-def required_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def required_extended(pod: Object, decision: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the pod's claim: the one that its status names, else the one to create."""
-    return _required(pod, extended_claim_status(pod).get("resourceClaimName") or claim_name(pod), extended)
+    return _requirement(pod, extended_claim_status(pod).get("resourceClaimName") or claim_name(pod), decision)
 
 
-def new_extended(pod: Object, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def new_extended(pod: Object, decision: ExtendedResourceClaimAllocation) -> RequiredClaim:
     """Return the claim to create, irrespective of the pod's status."""
-    return _required(pod, claim_name(pod), extended)
+    return _requirement(pod, claim_name(pod), decision)
 
 
 def extended_claim_status(pod: Object) -> Mapping[str, Any]:
@@ -41,7 +41,7 @@ def claim_name(pod: Object) -> str:
     return _base(pod)[: _NAME - _RANDOM] + end
 
 
-def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str, Any]:
+def claim_of(pod: Object, decision: ExtendedResourceClaimAllocation) -> dict[str, Any]:
     """Return the claim to create. It has the finalizer from the start and is owned by the pod."""
     # Without blockOwnerDeletion: some clusters allow it only with the permission to update the pod's finalizers.
     owner = {
@@ -62,22 +62,22 @@ def claim_of(pod: Object, extended: ExtendedResourceClaimAllocation) -> dict[str
             "finalizers": [names.RESOURCE_CLAIM_PROTECTION],
             "ownerReferences": [owner],
         },
-        "spec": {"devices": {"requests": list(extended.device_requests)}},
+        "spec": {"devices": {"requests": list(decision.device_requests)}},
     }
 
 
 def claims_of(pod: Object, spec: BindRequestSpec) -> frozenset[ObjectKey]:
     """Return the keys of all claims that the pod needs, as far as their names are known."""
-    named = {one.key for one in required_claims(pod, spec) if isinstance(one, RequiredClaim)}
-    extended = spec.extended_resource_claim_allocation
-    if extended is not None and extended.allocation:
-        named |= {required_extended(pod, extended).key, new_extended(pod, extended).key}
+    named = {claim.key for claim in required_claims(pod, spec) if isinstance(claim, RequiredClaim)}
+    decision = spec.extended_resource_claim_allocation
+    if decision is not None and decision.allocation:
+        named |= {required_extended(pod, decision).key, new_extended(pod, decision).key}
     return frozenset(named)
 
 
-def undecided_allocation(extended: ExtendedResourceClaimAllocation) -> Status | None:
+def undecided_allocation(decision: ExtendedResourceClaimAllocation) -> Status | None:
     """Return the failure of an allocation without a device for the devices requested; None if it can be written."""
-    if results_of(extended.allocation) or not extended.device_requests:
+    if results_of(decision.allocation) or not decision.device_requests:
         return None
     why = (
         "spec.extendedResourceClaimAllocation.allocation decides no device for its deviceRequests; create a request "
@@ -86,16 +86,16 @@ def undecided_allocation(extended: ExtendedResourceClaimAllocation) -> Status | 
     return Status.fatal(why, Reason.INVALID)
 
 
-def resources_not_offered(node: Object, extended: ExtendedResourceClaimAllocation) -> Status | None:
+def resources_not_offered(node: Object, decision: ExtendedResourceClaimAllocation) -> Status | None:
     """Return the failure of a pod without a claim whose node does not offer the resources itself; None if it does.
 
     Without this check the pod would run without its devices: a kubelet ignores extended resources that its node does
     not have.
     """
-    offered = (node.get("status") or {}).get("allocatable") or {}
-    asked = {str(mapping.get("resourceName", "")) for mapping in extended.container_mappings}
-    missing = sorted(resource for resource in asked if parse_quantity(offered.get(resource)) <= 0)
-    if asked and not missing:
+    allocatable = (node.get("status") or {}).get("allocatable") or {}
+    resources = {str(mapping.get("resourceName", "")) for mapping in decision.container_mappings}
+    missing = sorted(resource for resource in resources if parse_quantity(allocatable.get(resource)) <= 0)
+    if resources and not missing:
         return None
     name = node["metadata"]["name"]
     lacks = f"node {name} does not offer {', '.join(missing)}" if missing else "it maps them to no resource"
@@ -106,14 +106,14 @@ def resources_not_offered(node: Object, extended: ExtendedResourceClaimAllocatio
     return Status.fatal(why, Reason.INVALID)
 
 
-def pod_status(name: str, extended: ExtendedResourceClaimAllocation) -> dict[str, Any]:
+def pod_status(name: str, decision: ExtendedResourceClaimAllocation) -> dict[str, Any]:
     """Return ``status.extendedResourceClaimStatus`` of the pod; the kubelet reads it."""
-    return {"resourceClaimName": name, "requestMappings": list(extended.container_mappings)}
+    return {"resourceClaimName": name, "requestMappings": list(decision.container_mappings)}
 
 
-def _required(pod: Object, name: str, extended: ExtendedResourceClaimAllocation) -> RequiredClaim:
+def _requirement(pod: Object, name: str, decision: ExtendedResourceClaimAllocation) -> RequiredClaim:
     key = ObjectKey(pod["metadata"]["namespace"], name)
-    return RequiredClaim(f"the claim of the pod's extended resources ({name})", key, extended.allocation, of_pod=True)
+    return RequiredClaim(f"the claim of the pod's extended resources ({name})", key, decision.allocation, of_pod=True)
 
 
 def _base(pod: Object) -> str:

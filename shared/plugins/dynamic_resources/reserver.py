@@ -75,19 +75,19 @@ class ClaimReserver:
         ``node`` is the selected node from the reconciler's cache, None if it does not exist. ``state`` is kept
         between the request's attempts.
         """
-        found = await self._read(required_claims(pod, spec), pod, node)
-        extended = spec.extended_resource_claim_allocation
-        against = await self._extended_conflict(pod, node, extended) if extended is not None else None
-        unready = [answer for answer in (*found, against) if isinstance(answer, Status)]
-        if unready:
-            return merge_statuses(unready)
+        claims = await self._read(required_claims(pod, spec), pod, node)
+        decision = spec.extended_resource_claim_allocation
+        conflict = await self._extended_conflict(pod, node, decision) if decision is not None else None
+        obstacles = [answer for answer in (*claims, conflict) if isinstance(answer, Status)]
+        if obstacles:
+            return merge_statuses(obstacles)
         answers = []
-        for wanted, claim in (one for one in found if not isinstance(one, Status)):
-            answers.append(await self._claims.reserve(claim, wanted, pod))
+        for requirement, claim in (entry for entry in claims if not isinstance(entry, Status)):
+            answers.append(await self._claims.reserve(claim, requirement, pod))
             if answers[-1].code not in (Code.OK, Code.WAIT):
                 return answers[-1]
-        if extended is not None and extended.allocation:
-            answers.append(await self._reserve_extended(pod, extended, state))
+        if decision is not None and decision.allocation:
+            answers.append(await self._reserve_extended(pod, decision, state))
         answer = merge_statuses(answers)
         if answer.code in (Code.OK, Code.WAIT):
             self._observe_wait(state, is_waiting=answer.code is Code.WAIT)
@@ -102,32 +102,32 @@ class ClaimReserver:
             self._device_wait.observe(now - state.pop("waiting_since"))
 
     async def _read(
-        self, wanted: Sequence[RequiredClaim | Status], pod: Object, node: Object | None
+        self, requirements: Sequence[RequiredClaim | Status], pod: Object, node: Object | None
     ) -> list[tuple[RequiredClaim, Object] | Status]:
         """Return each claim as stored, or the status that prevents its use."""
         gate = asyncio.Semaphore(CONCURRENT_READS)
 
-        async def one(named: RequiredClaim | Status) -> tuple[RequiredClaim, Object] | Status:
-            if isinstance(named, Status):
-                return named
+        async def read(requirement: RequiredClaim | Status) -> tuple[RequiredClaim, Object] | Status:
+            if isinstance(requirement, Status):
+                return requirement
             async with gate:
-                return await self._check(named, pod, node)
+                return await self._check(requirement, pod, node)
 
-        return list(await asyncio.gather(*map(one, wanted)))
+        return list(await asyncio.gather(*map(read, requirements)))
 
     async def _check(
-        self, one: RequiredClaim, pod: Object, node: Object | None
+        self, requirement: RequiredClaim, pod: Object, node: Object | None
     ) -> tuple[RequiredClaim, Object] | Status:
-        claim = await self._claims.get(one.key)
+        claim = await self._claims.get(requirement.key)
         if claim is None:
-            return missing_claim(one)
-        against = claim_conflict(claim, one, pod)
-        if against is None:
+            return missing_claim(requirement)
+        conflict = claim_conflict(claim, requirement, pod)
+        if conflict is None:
             # The stored allocation is what the pod gets; the request may have none for a claim that is reserved
             # already.
-            allocation = allocation_of(claim) or one.allocation or {}
-            against = await self._unreachable(one.label, allocation, node)
-        return against or (one, claim)
+            allocation = allocation_of(claim) or requirement.allocation or {}
+            conflict = await self._unreachable(requirement.label, allocation, node)
+        return conflict or (requirement, claim)
 
     async def _unreachable(self, label: str, allocation: Mapping[str, Any], node: Object | None) -> Status | None:
         """Return the failure of devices that are not usable on the node. Node labels are read only if the selector
@@ -137,21 +137,21 @@ class ClaimReserver:
             return _NODE_GONE
         if not reads_labels(allocation.get("nodeSelector")):
             return unreachable(label, allocation, Node(key_of(node).name))
-        labelled = await self._node_labels.get(node)
-        return _NODE_GONE if labelled is None else unreachable(label, allocation, labelled)
+        node_with_labels = await self._node_labels.get(node)
+        return _NODE_GONE if node_with_labels is None else unreachable(label, allocation, node_with_labels)
 
     async def _extended_conflict(
-        self, pod: Object, node: Object | None, extended: ExtendedResourceClaimAllocation
+        self, pod: Object, node: Object | None, decision: ExtendedResourceClaimAllocation
     ) -> Status | None:
         """Return the failure of the request's decision for extended resources; None if they are available."""
-        if extended.allocation:
-            label = required_extended(pod, extended).label
-            return undecided_allocation(extended) or await self._unreachable(label, extended.allocation, node)
-        if not extended.device_requests and not extended.container_mappings:
+        if decision.allocation:
+            label = required_extended(pod, decision).label
+            return undecided_allocation(decision) or await self._unreachable(label, decision.allocation, node)
+        if not decision.device_requests and not decision.container_mappings:
             return None
         try:
             return (
-                resources_not_offered(await self._client.get(NODES, "", key_of(node).name), extended)
+                resources_not_offered(await self._client.get(NODES, "", key_of(node).name), decision)
                 if node
                 else _NODE_GONE
             )
@@ -159,30 +159,30 @@ class ClaimReserver:
             return _NODE_GONE
 
     async def _reserve_extended(
-        self, pod: Object, extended: ExtendedResourceClaimAllocation, state: dict[str, Any]
+        self, pod: Object, decision: ExtendedResourceClaimAllocation, state: dict[str, Any]
     ) -> Status:
         """Create the claim, reserve it, and write it to the pod's status for the kubelet."""
-        wanted = required_extended(pod, extended)
-        claim = await self._claims.get(wanted.key)
+        requirement = required_extended(pod, decision)
+        claim = await self._claims.get(requirement.key)
         if claim is not None and is_deleting(claim):
             # Complete the deletion of an interrupted rollback: no other component would.
-            removed = await self._claims.remove(wanted, uid_of(pod))
-            if removed.code is not Code.OK:
-                return removed
-            claim = await self._claims.get(wanted.key)
+            removal = await self._claims.remove(requirement, uid_of(pod))
+            if removal.code is not Code.OK:
+                return removal
+            claim = await self._claims.get(requirement.key)
         if claim is None:
             await self._leftovers.remove(pod)
-            wanted = new_extended(pod, extended)
-            claim = await self._claims.create(claim_of(pod, extended))
+            requirement = new_extended(pod, decision)
+            claim = await self._claims.create(claim_of(pod, decision))
         if claim is None:
-            return contention_status(wanted)
+            return contention_status(requirement)
         if is_deleting(claim):
-            why = f"{wanted.label} is still being removed"
-            return Status.wait(why, claim_ref(wanted.key, claim), timeout=PREREQUISITE)
-        answer = await self._claims.reserve(claim, wanted, pod)
+            why = f"{requirement.label} is still being removed"
+            return Status.wait(why, claim_ref(requirement.key, claim), timeout=PREREQUISITE)
+        answer = await self._claims.reserve(claim, requirement, pod)
         if answer.code not in (Code.OK, Code.WAIT):
             return answer
-        status = pod_status(wanted.key.name, extended)
+        status = pod_status(requirement.key.name, decision)
         # Compare with this request's own last write: the cached pod may predate a rollback that cleared its status.
         if state.get("pod_status") != status and not await self._patch_pod_status(pod, status):
             return Status.fatal(f"pod {key_of(pod)} no longer exists", Reason.POD_GONE)
@@ -197,17 +197,17 @@ class ClaimReserver:
         if pod is None:
             return Status.ok()
         answers = []
-        extended = spec.extended_resource_claim_allocation
-        if extended is not None and extended.allocation:
-            answers.append(await self._remove_extended(pod, extended))
-        for wanted in required_claims(pod, spec):
-            if isinstance(wanted, RequiredClaim):
-                answers.append(await self._claims.release(wanted, uid_of(pod)))
+        decision = spec.extended_resource_claim_allocation
+        if decision is not None and decision.allocation:
+            answers.append(await self._remove_extended(pod, decision))
+        for requirement in required_claims(pod, spec):
+            if isinstance(requirement, RequiredClaim):
+                answers.append(await self._claims.release(requirement, uid_of(pod)))
         return merge_statuses(answers)
 
-    async def _remove_extended(self, pod: Object, extended: ExtendedResourceClaimAllocation) -> Status:
-        wanted = required_extended(pod, extended)
-        answer = await self._claims.remove(wanted, uid_of(pod))
+    async def _remove_extended(self, pod: Object, decision: ExtendedResourceClaimAllocation) -> Status:
+        requirement = required_extended(pod, decision)
+        answer = await self._claims.remove(requirement, uid_of(pod))
         # The claim first: without the pod's status its name could be lost.
         if answer.code is Code.OK and extended_claim_status(pod):
             await self._patch_pod_status(pod, None)
@@ -257,23 +257,23 @@ class LeftoverClaims:
 
     async def remove(self, pod: Object) -> None:
         """Remove the pod's leftover claims, which frees their devices."""
-        created = parse_time(pod["metadata"].get("creationTimestamp"))
-        if created is None or created >= self._since:
+        creation_time = parse_time(pod["metadata"].get("creationTimestamp"))
+        if creation_time is None or creation_time >= self._since:
             return
         namespace = pod["metadata"]["namespace"]
-        found = await self._lists.get(namespace, lambda: self._list(namespace))
-        for key in found.get(uid_of(pod), ()):
+        claims_by_controller = await self._lists.get(namespace, lambda: self._list(namespace))
+        for key in claims_by_controller.get(uid_of(pod), ()):
             if key.name != claim_name(pod):
                 label = f"the claim of the pod's extended resources ({key.name})"
                 await self._claims.remove(RequiredClaim(label, key, None, of_pod=True), uid_of(pod))
 
     async def _list(self, namespace: str) -> _ByController:
-        found: _ByController = {}
+        claims_by_controller: _ByController = {}
         for claim in await self._client.list_all(RESOURCECLAIMS.as_metadata(), namespace):
             metadata = claim["metadata"]
             if (metadata.get("annotations") or {}).get(names.EXTENDED_RESOURCE_CLAIM) != "true":
                 continue
             for owner in metadata.get("ownerReferences") or ():
                 if owner.get("controller"):
-                    found.setdefault(owner["uid"], []).append(ObjectKey(namespace, metadata["name"]))
-        return found
+                    claims_by_controller.setdefault(owner["uid"], []).append(ObjectKey(namespace, metadata["name"]))
+        return claims_by_controller

@@ -82,7 +82,7 @@ Write = Finalizers | ClaimStatus | Delete
 
 def request_errors(spec: BindRequestSpec) -> list[FieldError]:
     """Return the errors of the allocations themselves, independent of the pod."""
-    given = [allocation.name for allocation in spec.resource_claim_allocations]
+    claim_names = [allocation.name for allocation in spec.resource_claim_allocations]
     return [
         FieldError(
             "dynamic_resources/allocation-duplicate",
@@ -90,8 +90,8 @@ def request_errors(spec: BindRequestSpec) -> list[FieldError]:
             name,
             "a claim has one allocation; leave one of them out",
         )
-        for index, name in enumerate(given)
-        if name in given[:index]
+        for index, name in enumerate(claim_names)
+        if name in claim_names[:index]
     ]
 
 
@@ -105,13 +105,13 @@ def request_warnings(spec: BindRequestSpec) -> list[FieldError]:
         FieldError(
             "dynamic_resources/allocation-missing",
             f"spec.resourceClaimAllocations[{index}].allocation",
-            given.allocation,
-            f"decides no device for claim {given.name}: the request fails unless the claim is allocated already or "
+            entry.allocation,
+            f"decides no device for claim {entry.name}: the request fails unless the claim is allocated already or "
             "requests no device; set devices.results",
             is_warning=True,
         )
-        for index, given in enumerate(spec.resource_claim_allocations)
-        if not results_of(given.allocation)
+        for index, entry in enumerate(spec.resource_claim_allocations)
+        if not results_of(entry.allocation)
     ]
 
 
@@ -120,20 +120,22 @@ def required_claims(pod: Object, spec: BindRequestSpec) -> tuple[RequiredClaim |
     errors = request_errors(spec)
     if errors:
         return (Status.fatal("; ".join(map(str, errors)), Reason.INVALID),)
-    allocations = {given.name: given.allocation or {} for given in spec.resource_claim_allocations}
+    allocations = {decision.name: decision.allocation or {} for decision in spec.resource_claim_allocations}
     entries = pod["spec"].get("resourceClaims") or ()
     unknown = allocations.keys() - {entry["name"] for entry in entries}
     if unknown:
-        listed = ", ".join(sorted(unknown))
-        why = f"spec.resourceClaimAllocations: {listed}: is no entry of the pod's spec.resourceClaims"
+        listing = ", ".join(sorted(unknown))
+        why = f"spec.resourceClaimAllocations: {listing}: is no entry of the pod's spec.resourceClaims"
         return (Status.fatal(why, Reason.INVALID),)
-    made = {entry["name"]: entry for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()}
-    named = [_named(pod, entry, made, allocations.get(entry["name"])) for entry in entries]
-    return tuple(one for one in named if one is not None)
+    statuses_by_name = {
+        entry["name"]: entry for entry in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    requirements = [_requirement(pod, entry, statuses_by_name, allocations.get(entry["name"])) for entry in entries]
+    return tuple(requirement for requirement in requirements if requirement is not None)
 
 
-def _named(
-    pod: Object, entry: Mapping[str, Any], made: Mapping[str, Any], allocation: Mapping[str, Any] | None
+def _requirement(
+    pod: Object, entry: Mapping[str, Any], statuses_by_name: Mapping[str, Any], allocation: Mapping[str, Any] | None
 ) -> RequiredClaim | Status | None:
     """Return one claim of the pod; None if the pod's status records that it needs none."""
     namespace, name = pod["metadata"]["namespace"], entry["name"]
@@ -141,11 +143,11 @@ def _named(
     direct = entry.get("resourceClaimName")
     if direct:
         return RequiredClaim(f"{label} ({direct})", ObjectKey(namespace, direct), allocation, of_pod=False)
-    if name not in made:
+    if name not in statuses_by_name:
         return Status.wait(f"{label} is not created from its template yet", pod_ref(pod), timeout=PREREQUISITE)
-    generated = made[name].get("resourceClaimName")
-    if generated:
-        return RequiredClaim(f"{label} ({generated})", ObjectKey(namespace, generated), allocation, of_pod=True)
+    claim_name = statuses_by_name[name].get("resourceClaimName")
+    if claim_name:
+        return RequiredClaim(f"{label} ({claim_name})", ObjectKey(namespace, claim_name), allocation, of_pod=True)
     if not results_of(allocation):
         return None
     why = f"spec.resourceClaimAllocations: {name}: by the pod's status it needs no such claim"
@@ -156,50 +158,50 @@ def _named(
 
 
 def next_reservation(
-    claim: Object, wanted: RequiredClaim, pod: Object, now: datetime, bind_timeout: timedelta | None = None
+    claim: Object, requirement: RequiredClaim, pod: Object, now: datetime, bind_timeout: timedelta | None = None
 ) -> Write | Status:
     """Return the next write that reserves the claim for the pod; if there is none, the resulting Status.
 
     ``bind_timeout``: how long devices may take to become ready; None: the setting ``binding.waitTimeout``.
     """
-    against = claim_conflict(claim, wanted, pod)
-    if against is not None:
-        return against
-    return next_write(claim, wanted, pod, now) or readiness(claim, wanted, bind_timeout)
+    conflict = claim_conflict(claim, requirement, pod)
+    if conflict is not None:
+        return conflict
+    return next_write(claim, requirement, pod, now) or readiness(claim, requirement, bind_timeout)
 
 
-def missing_claim(wanted: RequiredClaim) -> Status:
+def missing_claim(requirement: RequiredClaim) -> Status:
     """Return the WAIT for a claim that does not exist yet."""
-    return Status.wait(f"{wanted.label} does not exist yet", claim_ref(wanted.key), timeout=PREREQUISITE)
+    return Status.wait(f"{requirement.label} does not exist yet", claim_ref(requirement.key), timeout=PREREQUISITE)
 
 
-def claim_conflict(claim: Object, wanted: RequiredClaim, pod: Object) -> Status | None:
+def claim_conflict(claim: Object, requirement: RequiredClaim, pod: Object) -> Status | None:
     """Return why the pod can never be bound with this claim; None if it can."""
-    if wanted.of_pod and not is_controlled_by(claim, uid_of(pod)):
-        return _conflict(f"{wanted.label} belongs to another owner; delete it, so that it is created again")
+    if requirement.of_pod and not is_controlled_by(claim, uid_of(pod)):
+        return _conflict(f"{requirement.label} belongs to another owner; delete it, so that it is created again")
     if is_deleting(claim):
-        return _conflict(f"{wanted.label} is being deleted")
+        return _conflict(f"{requirement.label} is being deleted")
     consumers = consumers_of(claim)
-    reserved = uid_of(pod) in uids_of(consumers)
-    against = _against_allocation(claim, wanted, reserved=reserved)
-    if against is None and not reserved and len(consumers) >= MAX_CONSUMERS:
-        return _conflict(f"{wanted.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
-    return against
+    is_reserved = uid_of(pod) in uids_of(consumers)
+    conflict = _against_allocation(claim, requirement, is_reserved=is_reserved)
+    if conflict is None and not is_reserved and len(consumers) >= MAX_CONSUMERS:
+        return _conflict(f"{requirement.label} has {len(consumers)} consumers, and Kubernetes allows {MAX_CONSUMERS}")
+    return conflict
 
 
-def _against_allocation(claim: Object, wanted: RequiredClaim, *, reserved: bool) -> Status | None:
+def _against_allocation(claim: Object, requirement: RequiredClaim, *, is_reserved: bool) -> Status | None:
     """Return why the stored and the decided allocation do not give the pod its devices; None if they do."""
-    stored = allocation_of(claim)
-    if stored is not None and not results_of(stored) and requests_devices(claim):
-        return _conflict(f"{wanted.label} is allocated to no device although it requests some; delete the claim")
-    if wanted.allocation is None:
-        return None if reserved and stored is not None else _undecided(claim, wanted)
-    if not results_of(wanted.allocation):
+    allocation = allocation_of(claim)
+    if allocation is not None and not results_of(allocation) and requests_devices(claim):
+        return _conflict(f"{requirement.label} is allocated to no device although it requests some; delete the claim")
+    if requirement.allocation is None:
+        return None if is_reserved and allocation is not None else _no_decision(claim, requirement)
+    if not results_of(requirement.allocation):
         # An allocated claim needs no decision: it is shared as it is.
-        return _undecided(claim, wanted) if stored is None and requests_devices(claim) else None
-    if stored is not None and not same_devices(stored, wanted.allocation):
-        has, wants = shown_devices(stored), shown_devices(wanted.allocation)
-        why = f"{wanted.label} is already allocated to {has}; the request requires {wants}"
+        return _no_decision(claim, requirement) if allocation is None and requests_devices(claim) else None
+    if allocation is not None and not same_devices(allocation, requirement.allocation):
+        has, wants = shown_devices(allocation), shown_devices(requirement.allocation)
+        why = f"{requirement.label} is already allocated to {has}; the request requires {wants}"
         return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
     return None
 
@@ -216,38 +218,38 @@ def unreachable(label: str, allocation: Mapping[str, Any], node: Node) -> Status
     return _conflict(why, Suggestion.RESCHEDULE_ELSEWHERE)
 
 
-def _undecided(claim: Object, wanted: RequiredClaim) -> Status:
+def _no_decision(claim: Object, requirement: RequiredClaim) -> Status:
     has = "is not allocated" if allocation_of(claim) is None else "is not reserved for the pod"
-    if wanted.allocation is None:
-        why = f"{wanted.label} {has}, and spec.resourceClaimAllocations has no entry for it; add one"
+    if requirement.allocation is None:
+        why = f"{requirement.label} {has}, and spec.resourceClaimAllocations has no entry for it; add one"
     else:
         why = (
-            f"{wanted.label} {has}, and its entry in spec.resourceClaimAllocations decides no device; create a "
+            f"{requirement.label} {has}, and its entry in spec.resourceClaimAllocations decides no device; create a "
             "request whose entry has allocation.devices.results"
         )
     return Status.fatal(why, Reason.INVALID)
 
 
-def next_write(claim: Object, wanted: RequiredClaim, pod: Object, now: datetime) -> Write | None:
+def next_write(claim: Object, requirement: RequiredClaim, pod: Object, now: datetime) -> Write | None:
     """Return the next write that reserves the claim; None if it is reserved. Only without a conflict."""
-    if wanted.allocation is None:
+    if requirement.allocation is None:
         return None
     finalizers = finalizers_of(claim)
     if names.RESOURCE_CLAIM_PROTECTION not in finalizers:
         return Finalizers((*finalizers, names.RESOURCE_CLAIM_PROTECTION))
-    stored, consumers = allocation_of(claim), consumers_of(claim)
-    if stored is not None and uid_of(pod) in uids_of(consumers):
+    allocation, consumers = allocation_of(claim), consumers_of(claim)
+    if allocation is not None and uid_of(pod) in uids_of(consumers):
         return None
     # The timestamp is when the preparation of devices begins; a stored allocation is immutable.
-    fresh = {**wanted.allocation, "allocationTimestamp": format_time(now)}
-    allocation = fresh if stored is None else stored
-    others = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
+    if allocation is None:
+        allocation = {**requirement.allocation, "allocationTimestamp": format_time(now)}
+    remaining_consumers = [entry for entry in consumers if entry.get("uid") != uid_of(pod)]
     return ClaimStatus(
-        {**status_of(claim), "allocation": allocation, "reservedFor": [*others, consumer_reference(pod)]}
+        {**status_of(claim), "allocation": allocation, "reservedFor": [*remaining_consumers, consumer_reference(pod)]}
     )
 
 
-def readiness(claim: Object, wanted: RequiredClaim, bind_timeout: timedelta | None = None) -> Status:
+def readiness(claim: Object, requirement: RequiredClaim, bind_timeout: timedelta | None = None) -> Status:
     """Return OK if the allocated devices meet their binding conditions, WAIT if not yet, FATAL if one failed."""
     pending = []
     for result in results_of(allocation_of(claim) or {}):
@@ -256,18 +258,18 @@ def readiness(claim: Object, wanted: RequiredClaim, bind_timeout: timedelta | No
             continue
         true = true_conditions(claim, result)
         device = device_of(result)
-        failed = sorted(true & set(result.get("bindingFailureConditions") or ()))
-        if failed:
+        failures = sorted(true & set(result.get("bindingFailureConditions") or ()))
+        if failures:
             return _conflict(
-                f"{wanted.label}: device {device} reports {', '.join(failed)}", Suggestion.RESCHEDULE_ELSEWHERE
+                f"{requirement.label}: device {device} reports {', '.join(failures)}", Suggestion.RESCHEDULE_ELSEWHERE
             )
-        lacking = [word for word in waits_for if word not in true]
-        if lacking:
-            pending.append(f"{device} to report {', '.join(lacking)}")
+        missing = [word for word in waits_for if word not in true]
+        if missing:
+            pending.append(f"{device} to report {', '.join(missing)}")
     if pending:
         return Status.wait(
-            f"{wanted.label}: waiting for device {'; '.join(pending)}",
-            claim_ref(wanted.key, claim),
+            f"{requirement.label}: waiting for device {'; '.join(pending)}",
+            claim_ref(requirement.key, claim),
             timeout=bind_timeout,
             suggestion=Suggestion.RESCHEDULE_ELSEWHERE,
         )
@@ -286,26 +288,26 @@ def merge_statuses(answers: Iterable[Status]) -> Status:
 # --- release ---
 
 
-def next_release(claim: Object, wanted: RequiredClaim, pod_uid: ObjectUID) -> Write | None:
+def next_release(claim: Object, requirement: RequiredClaim, pod_uid: ObjectUID) -> Write | None:
     """Return the next write that releases the claim of an unbound pod; None if nothing is left to release.
 
     A claim with other devices than the request decided is not touched: it belongs to another decision. With the last
     consumer the allocation is removed and then the finalizer, as Kubernetes does when the last pod ends.
     """
-    stored, consumers = allocation_of(claim), consumers_of(claim)
-    if wanted.allocation is None:
+    allocation, consumers = allocation_of(claim), consumers_of(claim)
+    if requirement.allocation is None:
         return None
-    if stored is None:
-        return None if consumers else _unprotected(claim)
+    if allocation is None:
+        return None if consumers else _unprotect(claim)
     if pod_uid not in uids_of(consumers):
         return None
-    if results_of(wanted.allocation) and not same_devices(stored, wanted.allocation):
+    if results_of(requirement.allocation) and not same_devices(allocation, requirement.allocation):
         return None
-    others = [entry for entry in consumers if entry.get("uid") != pod_uid]
-    if others:
-        return ClaimStatus({**status_of(claim), "reservedFor": others})
-    freed = ("allocation", "reservedFor", "devices")
-    return ClaimStatus({key: value for key, value in status_of(claim).items() if key not in freed})
+    remaining_consumers = [entry for entry in consumers if entry.get("uid") != pod_uid]
+    if remaining_consumers:
+        return ClaimStatus({**status_of(claim), "reservedFor": remaining_consumers})
+    of_allocation = ("allocation", "reservedFor", "devices")
+    return ClaimStatus({key: value for key, value in status_of(claim).items() if key not in of_allocation})
 
 
 def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
@@ -313,13 +315,13 @@ def next_removal(claim: Object, pod_uid: ObjectUID) -> Write | None:
     annotations = claim["metadata"].get("annotations") or {}
     if not is_controlled_by(claim, pod_uid) or annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true":
         return None
-    return _unprotected(claim) if is_deleting(claim) else Delete()
+    return _unprotect(claim) if is_deleting(claim) else Delete()
 
 
 def _conflict(why: str, suggestion: Suggestion | None = None) -> Status:
     return Status.fatal(why, Reason.DEVICE_CONFLICT, suggestion)
 
 
-def _unprotected(claim: Object) -> Finalizers | None:
-    kept = tuple(f for f in finalizers_of(claim) if f != names.RESOURCE_CLAIM_PROTECTION)
-    return Finalizers(kept) if len(kept) < len(finalizers_of(claim)) else None
+def _unprotect(claim: Object) -> Finalizers | None:
+    finalizers = tuple(f for f in finalizers_of(claim) if f != names.RESOURCE_CLAIM_PROTECTION)
+    return Finalizers(finalizers) if len(finalizers) < len(finalizers_of(claim)) else None

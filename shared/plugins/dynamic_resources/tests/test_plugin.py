@@ -141,7 +141,7 @@ def test_only_the_identity_of_awaited_claims_is_cached() -> None:
     assert source.transform is not None
     seen = {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1", "labels": {"much": "more"}}
     assert source.transform({"metadata": seen}) is None
-    plugin._awaited.expect(ObjectKey("ns", "request"), [ObjectKey("ns", "one")])
+    plugin._awaited_claims.expect(ObjectKey("ns", "request"), [ObjectKey("ns", "one")])
     kept = source.transform({"metadata": seen})
     assert kept == {"metadata": {"namespace": "ns", "name": "one", "uid": "u", "resourceVersion": "1"}}
     assert not list(source.keys(kept))
