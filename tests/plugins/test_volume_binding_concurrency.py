@@ -367,7 +367,7 @@ async def test_completed_requests_leave_nothing_in_memory(storage: Storage, clie
     storage.make_volume("v")
     plugin, c = await process(client), context(storage, "pod", "data")
     assert (await result_of(plugin, c)).code is Code.OK
-    assert (len(plugin._storage.assumed), len(plugin._storage.bound_claims)) == (1, 1)
+    assert (len(plugin._storage.assume_cache), len(plugin._storage.bound_claims)) == (1, 1)
     await plugin.forget(c.request.key)
-    assert (len(plugin._storage.assumed), len(plugin._storage.bound_claims)) == (0, 0)
+    assert (len(plugin._storage.assume_cache), len(plugin._storage.bound_claims)) == (0, 0)
     assert names.BIND_COMPLETED in storage.claim()["metadata"]["annotations"]

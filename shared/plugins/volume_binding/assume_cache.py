@@ -34,13 +34,13 @@ class AssumeCache:
 
     def volume_of(self, claim: ObjectUID) -> str | None:
         """Return the volume assumed for the PVC; None if there is none."""
-        assumed = self._by_claim.get(claim)
-        return assumed.volume if assumed is not None else None
+        assumption = self._by_claim.get(claim)
+        return assumption.volume if assumption is not None else None
 
     def holds(self, request: ObjectKey, claim: ObjectUID, volume: str) -> bool:
         """Return whether the request relies on the volume for the PVC."""
-        assumed = self._by_claim.get(claim)
-        return assumed is not None and assumed.volume == volume and request in assumed.requests
+        assumption = self._by_claim.get(claim)
+        return assumption is not None and assumption.volume == volume and request in assumption.requests
 
     def __contains__(self, volume: str) -> bool:
         """Return whether the volume is assumed for a PVC."""
@@ -60,8 +60,8 @@ class AssumeCache:
 
     def withdraw(self, claim: ObjectUID) -> None:
         """Drop the volume assumed for the PVC, for all requests: another PVC has it, or it was deleted."""
-        assumed = self._by_claim.get(claim)
-        for request in list(assumed.requests if assumed is not None else ()):
+        assumption = self._by_claim.get(claim)
+        for request in list(assumption.requests if assumption is not None else ()):
             self._release(request, claim)
 
     def forget(self, request: ObjectKey) -> None:
@@ -78,11 +78,11 @@ class AssumeCache:
             self._on_release(volume)
 
     def _release(self, request: ObjectKey, claim: ObjectUID) -> None:
-        assumed, claims = self._by_claim[claim], self._claims_of[request]
-        assumed.requests.discard(request)
+        assumption, claims = self._by_claim[claim], self._claims_of[request]
+        assumption.requests.discard(request)
         claims.discard(claim)
-        if not assumed.requests:
-            del self._by_claim[claim], self._claim_of[assumed.volume]
-            self._on_release(assumed.volume)
+        if not assumption.requests:
+            del self._by_claim[claim], self._claim_of[assumption.volume]
+            self._on_release(assumption.volume)
         if not claims:
             del self._claims_of[request]

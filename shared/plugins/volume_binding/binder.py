@@ -67,8 +67,10 @@ class BindState:
     hints: dict[str, str] = field(default_factory=dict)  # by PVC name
     usable: set[str] = field(default_factory=set)  # names of volumes that are usable on the node
     # By PVC: STATIC or DYNAMIC, and the time of the write of this process that requested its volume.
-    written: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
-    reserved: dict[ObjectUID, str] = field(default_factory=dict)  # by PVC: the volume whose claimRef was written
+    requests_sent: dict[ObjectUID, tuple[str, float]] = field(default_factory=dict)
+    reserved_volumes: dict[ObjectUID, str] = field(
+        default_factory=dict
+    )  # by PVC: the volume whose claimRef was written
 
 
 class _Retry(Exception):  # noqa: N818 - not an error: another writer was faster
@@ -88,13 +90,13 @@ class VolumeBinder:
         self._client = client
         self._storage = storage
         self._bind_timeout = bind_timeout
-        self._assumed = storage.assumed
+        self._assume_cache = storage.assume_cache
         self._bound_seconds = metrics.histogram(
             "claim_bound_seconds",
             "Time from the write that requests a PVC's volume until the PVC is bound.",
             how=(STATIC, DYNAMIC),
         )
-        self._rejected = metrics.counter(
+        self._rejections = metrics.counter(
             "decisions_handed_back_total", "PVCs whose provisioner could not create a volume on the node."
         )
 
@@ -104,44 +106,46 @@ class VolumeBinder:
         Of the client's errors only InfrastructureError is raised.
         """
         live = False
-        wanted = pod_volumes(pod)
+        volumes = pod_volumes(pod)
         for evaluation in range(MAX_EVALUATIONS):
             try:
-                return await self._evaluate(request, pod, node, wanted, state, live=live)
+                return await self._evaluate(request, pod, node, volumes, state, live=live)
             except _Retry as retry:
                 # The second failure in a row suggests a stale cache, which would offer a taken volume repeatedly.
                 live = live or retry.live or evaluation > 0
             except (Forbidden, Invalid) as error:
                 return denied_status(error.message)
-        return Status.wait("the pod's PVCs or their volumes keep changing", *(one.ref for one in wanted))
+        return Status.wait("the pod's PVCs or their volumes keep changing", *(volume.ref for volume in volumes))
 
     async def _evaluate(
         self,
         request: ObjectKey,
         pod: Object,
         cached_node: Object,
-        wanted: Sequence[PodVolume],
+        volumes: Sequence[PodVolume],
         state: BindState,
         *,
         live: bool,
     ) -> Status:
-        node, claims = await asyncio.gather(self._storage.node(cached_node), self._storage.claims(wanted))
+        node, claims = await asyncio.gather(self._storage.node(cached_node), self._storage.claims(volumes))
         if node is None:
             why = f"node {cached_node['metadata']['name']} no longer exists"
             return Status.fatal(why, Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
-        checked = [await self._check(one, claim, pod, node, state) for one, claim in zip(wanted, claims, strict=True)]
-        bound = [one.claim for one in checked if isinstance(one, Bound)]
+        checks = [
+            await self._check(volume, claim, pod, node, state) for volume, claim in zip(volumes, claims, strict=True)
+        ]
+        bound = [check.claim for check in checks if isinstance(check, Bound)]
         self._observe(bound, state)
         # A terminal failure takes precedence over all waits.
-        statuses = [one for one in checked if isinstance(one, Status)]
-        final = next((one for one in statuses if one.code is not Code.WAIT), None)
+        statuses = [check for check in checks if isinstance(check, Status)]
+        final = next((status for status in statuses if status.code is not Code.WAIT), None)
         final = final or await self._node_conflict(bound, node, state)
         if final is not None:
             return final
         if statuses:
             return replace(merge_waits(statuses), plugin="")
-        provisioning = [one.claim for one in checked if isinstance(one, ProvisioningStarted)]
-        unbound = [one for one in checked if isinstance(one, Unbound)]
+        provisioning = [check.claim for check in checks if isinstance(check, ProvisioningStarted)]
+        unbound = [check for check in checks if isinstance(check, Unbound)]
         choices = await self._choose(request, unbound, node, state, live=live) if unbound else []
         if isinstance(choices, Status):
             return choices
@@ -161,25 +165,25 @@ class VolumeBinder:
         return waits_for_volumes(binding, provisioning, state.hints, self._bind_timeout)
 
     async def _check(
-        self, wanted: PodVolume, claim: PersistentVolumeClaim | None, pod: Object, node: Node, state: BindState
+        self, volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object, node: Node, state: BindState
     ) -> Status | Bound | ProvisioningStarted | Unbound:
-        checked = check_claim(wanted, claim, pod)
-        if not isinstance(checked, PersistentVolumeClaim):
-            return checked
-        cls = await self._storage.class_of(checked)
-        unbound = check_unbound(checked, cls, node, checked.uid in state.requested_at)
-        if isinstance(unbound, ProvisioningRejected):
-            self._rejected.inc()
-            return unbound.status
-        return unbound
+        usable_claim = check_claim(volume, claim, pod)
+        if not isinstance(usable_claim, PersistentVolumeClaim):
+            return usable_claim
+        cls = await self._storage.class_of(usable_claim)
+        result = check_unbound(usable_claim, cls, node, usable_claim.uid in state.requested_at)
+        if isinstance(result, ProvisioningRejected):
+            self._rejections.inc()
+            return result.status
+        return result
 
     async def _node_conflict(
         self, bound: Iterable[PersistentVolumeClaim], node: Node, state: BindState
     ) -> Status | None:
         """Return the failure of a bound PVC whose volume cannot be used on the node; None if there is none."""
-        unchecked = [claim for claim in bound if claim.volume_name not in state.usable]
-        volumes = await self._storage.volumes([claim.volume_name for claim in unchecked])
-        for claim, volume in zip(unchecked, volumes, strict=True):
+        claims = [claim for claim in bound if claim.volume_name not in state.usable]
+        volumes = await self._storage.volumes([claim.volume_name for claim in claims])
+        for claim, volume in zip(claims, volumes, strict=True):
             status = check_volume(claim, volume, node)
             if status.code is not Code.OK:
                 return status
@@ -191,26 +195,28 @@ class VolumeBinder:
     async def _choose(
         self, request: ObjectKey, unbound: Sequence[Unbound], node: Node, state: BindState, *, live: bool
     ) -> list[Choice] | Status:
-        chosen = await self._assumed_volumes(unbound, state)
-        if isinstance(chosen, Status):
+        assumed_volumes = await self._assumed_volumes(unbound, state)
+        if isinstance(assumed_volumes, Status):
             if not live:
                 # The PVC was read before the volume: it may have been bound to another volume in between.
                 raise _Retry(live=True)
-            return chosen
-        claims = [one.claim for one in unbound]
-        cached = None if live else self._storage.cached_volumes(claims, node)
-        volumes = cached if cached is not None else await self._storage.volumes_for([c.key for c in claims])
+            return assumed_volumes
+        claims = [entry.claim for entry in unbound]
+        cached_volumes = None if live else self._storage.cached_volumes(claims, node)
+        volumes = cached_volumes
+        if volumes is None:
+            volumes = await self._storage.volumes_for([claim.key for claim in claims])
         # No await from here until the choices are in the assume cache.
-        candidates = {volume.name: volume for volume in (*volumes, *chosen)}
+        candidates = {volume.name: volume for volume in (*volumes, *assumed_volumes)}
         choices = choose(unbound, node, candidates.values(), self._is_taken)
         if isinstance(choices, Status):
-            if choices.code is Code.FATAL and cached is not None:
+            if choices.code is Code.FATAL and cached_volumes is not None:
                 # The cache may lack a volume, and this failure would be terminal.
                 raise _Retry(live=True)
             return choices
         for choice in choices:
             if isinstance(choice, BindVolume):
-                self._assumed.assume(request, choice.claim.uid, choice.volume.name)
+                self._assume_cache.assume(request, choice.claim.uid, choice.volume.name)
                 state.usable.add(choice.volume.name)
         return choices
 
@@ -219,24 +225,24 @@ class VolumeBinder:
 
         A Status reports that a volume which this request had reserved was withdrawn since.
         """
-        claims = [(one.claim, self._assumed.volume_of(one.claim.uid)) for one in unbound]
+        claims = [(entry.claim, self._assume_cache.volume_of(entry.claim.uid)) for entry in unbound]
         named = [(claim, name) for claim, name in claims if name is not None]
         volumes = await self._storage.volumes([name for _, name in named])
         existing = []
         for (claim, name), volume in zip(named, volumes, strict=True):
             if volume is not None:
-                withdrawn = check_reserved(claim, volume) if state.reserved.get(claim.uid) == name else None
+                withdrawn = check_reserved(claim, volume) if state.reserved_volumes.get(claim.uid) == name else None
                 if withdrawn is not None:
                     return withdrawn
                 existing.append(volume)
             unusable = volume is None or volume.deleting or not (volume.claim is None or volume.is_for(claim))
-            if unusable and self._assumed.volume_of(claim.uid) == name:
-                self._assumed.withdraw(claim.uid)
+            if unusable and self._assume_cache.volume_of(claim.uid) == name:
+                self._assume_cache.withdraw(claim.uid)
         return existing
 
     def _is_taken(self, volume: Volume, claim: PersistentVolumeClaim) -> bool:
-        assumed = self._assumed.volume_of(claim.uid)
-        return self._assumed.is_taken(volume.name, claim.uid) or assumed not in (None, volume.name)
+        assumed_volume = self._assume_cache.volume_of(claim.uid)
+        return self._assume_cache.is_taken(volume.name, claim.uid) or assumed_volume not in (None, volume.name)
 
     # --- write ---
 
@@ -246,17 +252,17 @@ class VolumeBinder:
         if patch is None:
             return choice.volume
         since = self._client.clock.monotonic()
-        stored = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
-        state.written[choice.claim.uid] = (STATIC, since)
-        state.reserved[choice.claim.uid] = choice.volume.name
-        return read_volume(stored)
+        volume = await self._patch(PERSISTENTVOLUMES, ObjectKey("", choice.volume.name), patch)
+        state.requests_sent[choice.claim.uid] = (STATIC, since)
+        state.reserved_volumes[choice.claim.uid] = choice.volume.name
+        return read_volume(volume)
 
     async def _provision(self, claim: PersistentVolumeClaim, node: Node, state: BindState) -> PersistentVolumeClaim:
         """Request provisioning for the PVC on the node; returns the PVC as stored."""
         since = self._client.clock.monotonic()
-        stored = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
-        state.written[claim.uid] = (DYNAMIC, since)
-        return read_claim(stored)
+        updated_claim = await self._patch(PERSISTENTVOLUMECLAIMS, claim.key, selected_node_patch(claim, node))
+        state.requests_sent[claim.uid] = (DYNAMIC, since)
+        return read_claim(updated_claim)
 
     async def _patch(self, resource: Resource, key: ObjectKey, patch: Object) -> dict[str, object]:
         try:
@@ -269,7 +275,7 @@ class VolumeBinder:
     def _observe(self, bound: Iterable[PersistentVolumeClaim], state: BindState) -> None:
         """Observe the time until PVCs were bound whose volumes this process had requested."""
         for claim in bound:
-            how, since = state.written.pop(claim.uid, ("", 0.0))
+            how, since = state.requests_sent.pop(claim.uid, ("", 0.0))
             if how:
                 self._bound_seconds.labels(how).observe(self._client.clock.monotonic() - since)
 

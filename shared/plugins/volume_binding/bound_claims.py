@@ -26,43 +26,43 @@ class BoundClaimCache:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._awaited: dict[ObjectKey, _Awaited] = {}
+        self._entries: dict[ObjectKey, _Awaited] = {}
         self._by_request: dict[ObjectKey, set[ObjectKey]] = {}
 
     def __len__(self) -> int:
-        return len(self._awaited)
+        return len(self._entries)
 
     def __contains__(self, key: ObjectKey) -> bool:
         """Return whether the PVC is awaited."""
-        return key in self._awaited
+        return key in self._entries
 
     def expect(self, request: ObjectKey, claims: Iterable[PersistentVolumeClaim]) -> None:
         """Register the PVCs that the request waits for to be bound."""
         for claim in claims:
-            self._awaited[claim.key] = _Awaited(claim.uid)
+            self._entries[claim.key] = _Awaited(claim.uid)
             self._by_request.setdefault(request, set()).add(claim.key)
 
     def record(self, claim: PersistentVolumeClaim) -> None:
         """Record the state of a PVC from a watch event."""
-        awaited = self._awaited.get(claim.key)
-        if awaited is not None:
-            is_bound = claim.bound and not claim.deleting and claim.uid == awaited.uid
-            awaited.bound, awaited.at = (claim, self._now()) if is_bound else (None, 0.0)
+        entry = self._entries.get(claim.key)
+        if entry is not None:
+            is_bound = claim.bound and not claim.deleting and claim.uid == entry.uid
+            entry.bound, entry.at = (claim, self._now()) if is_bound else (None, 0.0)
 
     def pop(self, key: ObjectKey) -> PersistentVolumeClaim | None:
         """Return the PVC if an event has just reported it bound, once; it is not awaited any more."""
-        awaited = self._awaited.get(key)
-        if awaited is None or awaited.bound is None:
+        entry = self._entries.get(key)
+        if entry is None or entry.bound is None:
             return None
-        del self._awaited[key]
-        return awaited.bound if self._now() - awaited.at <= FRESH_S else None
+        del self._entries[key]
+        return entry.bound if self._now() - entry.at <= FRESH_S else None
 
     def forget(self, request: ObjectKey) -> None:
         """Remove the request. Another request that waits for the same PVC will read it live."""
         for key in self._by_request.pop(request, ()):
-            self._awaited.pop(key, None)
+            self._entries.pop(key, None)
 
     def clear(self) -> None:
         """Remove everything: another process may bind from now on."""
-        self._awaited.clear()
+        self._entries.clear()
         self._by_request.clear()

@@ -32,9 +32,9 @@ class Match:
 
 
 def find_volume(
-    claim: PersistentVolumeClaim, node: Node, volumes: Iterable[Volume], taken: Callable[[Volume], bool]
+    claim: PersistentVolumeClaim, node: Node, volumes: Iterable[Volume], is_taken: Callable[[Volume], bool]
 ) -> Match:
-    """Return the volume for the PVC. ``taken``: assumed for another PVC, whatever the API object shows."""
+    """Return the volume for the PVC. ``is_taken``: assumed for another PVC, whatever the API object shows."""
     best: Volume | None = None
     soon: Volume | None = None
     for volume in volumes:
@@ -47,7 +47,7 @@ def find_volume(
             continue
         if best is not None and (best.size, best.name) <= (volume.size, volume.name):
             continue
-        if not _fits(claim, node, volume) or taken(volume):
+        if not _fits(claim, node, volume) or is_taken(volume):
             continue
         if volume.phase == AVAILABLE:
             best = volume

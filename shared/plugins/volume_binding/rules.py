@@ -93,15 +93,15 @@ def waits(
 
 
 def check_claim(
-    wanted: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
+    volume: PodVolume, claim: PersistentVolumeClaim | None, pod: Object
 ) -> Status | Bound | PersistentVolumeClaim:
     """Check a PVC without class and node. Returns the PVC itself if those are to be checked next."""
-    name = wanted.claim.name
+    name = volume.claim.name
     if claim is None:
-        made = f" for the pod's ephemeral volume {wanted.volume}" if wanted.ephemeral else ""
-        return waits([f"claim {name}{made} does not exist yet"], [wanted.ref])
-    if wanted.ephemeral:
-        foreign = _owner_conflict(wanted, claim, pod)
+        purpose = f" for the pod's ephemeral volume {volume.volume}" if volume.ephemeral else ""
+        return waits([f"claim {name}{purpose} does not exist yet"], [volume.ref])
+    if volume.ephemeral:
+        foreign = _owner_conflict(volume, claim, pod)
         if foreign is not None:
             return foreign
     if claim.deleting:
@@ -113,16 +113,16 @@ def check_claim(
     return Bound(claim) if claim.bound else claim
 
 
-def _owner_conflict(wanted: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
+def _owner_conflict(volume: PodVolume, claim: PersistentVolumeClaim, pod: Object) -> Status | None:
     """Return the failure of a PVC with an ephemeral volume's name that the pod does not own; None if it does."""
-    owner, name = claim.owner or {}, wanted.claim.name
+    owner, name = claim.owner or {}, volume.claim.name
     if owner.get("kind") == "Pod" and owner.get("uid") == uid_of(pod):
         return None
     if owner.get("kind") == "Pod" and owner.get("name") == pod["metadata"]["name"]:
         # Normal after each restart of a StatefulSet's pod: the garbage collector soon deletes the old PVC.
         return waits([f"claim {name} still belongs to an earlier pod of this name"], [claim.ref])
     why = (
-        f"claim {name} was not made for the pod's ephemeral volume {wanted.volume} but has its name, and its "
+        f"claim {name} was not made for the pod's ephemeral volume {volume.volume} but has its name, and its "
         "data may belong to another workload; rename the pod or the volume, or delete the claim"
     )
     return Status.fatal(why, Reason.VOLUME_CONFLICT, Suggestion.DELETE_POD)
@@ -212,11 +212,11 @@ def choose(
     unbound: Sequence[Unbound],
     node: Node,
     volumes: Iterable[Volume],
-    taken: Callable[[Volume, PersistentVolumeClaim], bool],
+    is_taken: Callable[[Volume, PersistentVolumeClaim], bool],
 ) -> list[Choice] | Status:
     """Choose for all the PVCs or for none: a write for only some of them would serve no bind.
 
-    ``taken``: whether another request is about to write the volume for another PVC.
+    ``is_taken``: whether another request is about to write the volume for another PVC.
     """
     volumes = list(volumes)
     mine: set[str] = set()
@@ -224,18 +224,18 @@ def choose(
     # Smallest first, so that a small PVC does not take the only volume that is large enough for another.
     for wants in sorted(unbound, key=lambda u: (u.claim.size, u.claim.key)):
         claim, cls = wants.claim, wants.cls
-        found = find_volume(claim, node, volumes, lambda v, c=claim: v.name in mine or taken(v, c))  # type: ignore[misc]
-        if found.volume is not None:
-            mine.add(found.volume.name)
-            choices.append(BindVolume(claim, found.volume))
+        match = find_volume(claim, node, volumes, lambda v, c=claim: v.name in mine or is_taken(v, c))  # type: ignore[misc]
+        if match.volume is not None:
+            mine.add(match.volume.name)
+            choices.append(BindVolume(claim, match.volume))
         elif cls.provisions:
-            against = _provisioning_error(claim, cls, node)
-            if against is not None:
-                return against
+            conflict = _provisioning_error(claim, cls, node)
+            if conflict is not None:
+                return conflict
             choices.append(Provision(claim))
-        elif found.soon is not None:
-            why = f"volume {found.soon.name} matches claim {claim.key.name} but is not Available yet"
-            return waits([why], [found.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
+        elif match.soon is not None:
+            why = f"volume {match.soon.name} matches claim {claim.key.name} but is not Available yet"
+            return waits([why], [match.soon.ref, claim.ref], suggestion=Suggestion.RESCHEDULE_ELSEWHERE)
         else:
             return node_conflict(_no_volume(claim, node))
     return choices

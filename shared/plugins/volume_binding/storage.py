@@ -60,7 +60,7 @@ class Storage:
         self._volumes: Reflector | None = None
         self.free_volumes = FreeVolumes()
         self.bound_claims = BoundClaimCache(clock.monotonic)
-        self.assumed = AssumeCache(self._discard)
+        self.assume_cache = AssumeCache(self._discard)
         self._classes: Reflector | None = None
         self._node_labels = NodeLabels(client)
         self._publishes: SharedReads[str, bool] = SharedReads(CAPACITIES_TTL_S, clock.monotonic)
@@ -80,15 +80,15 @@ class Storage:
     def transform_volume(self, raw: dict[str, Any]) -> Object | None:
         """Transform: keep free volumes, and those that are being bound for a request."""
         volume = read_volume(raw)
-        is_kept = is_free(volume) or volume.name in self.assumed
+        is_kept = is_free(volume) or volume.name in self.assume_cache
         return {"metadata": _identity(raw), "volume": volume} if is_kept else None
 
-    def may_end_wait(self, request: ObjectKey, seen: Object) -> bool:
+    def may_end_wait(self, request: ObjectKey, cached_volume: Object) -> bool:
         """Queueing hint of a volume: while it is being bound as the request has reserved it, only the PVC's event
         ends the wait.
         """
-        volume: Volume = seen["volume"]
-        return volume.deleting or not self.assumed.holds(request, volume.claim_uid, volume.name)
+        volume: Volume = cached_volume["volume"]
+        return volume.deleting or not self.assume_cache.holds(request, volume.claim_uid, volume.name)
 
     def attach_volumes(self, reflector: Reflector) -> None:
         """Use this reflector to determine whether all free volumes have been listed."""
@@ -100,28 +100,28 @@ class Storage:
 
     def clear(self) -> None:
         """Remove all requests and cached lists: another process binds from here on."""
-        self.assumed.clear()
+        self.assume_cache.clear()
         self.bound_claims.clear()
         self._publishes.clear()
         self._capacities.clear()
 
     def forget(self, request: ObjectKey) -> None:
         """Remove a request that no longer exists."""
-        self.assumed.forget(request)
+        self.assume_cache.forget(request)
         self.bound_claims.forget(request)
 
     def _discard(self, name: str) -> None:
         """Remove a volume from the cache that was kept only for the requests that relied on it."""
         key = ObjectKey("", name)
-        kept = self._volumes.store.get(key) if self._volumes is not None else None
-        if self._volumes is not None and kept is not None and not is_free(kept["volume"]):
+        cached_volume = self._volumes.store.get(key) if self._volumes is not None else None
+        if self._volumes is not None and cached_volume is not None and not is_free(cached_volume["volume"]):
             self._volumes.discard(key)
 
     # --- reads ---
 
-    async def claims(self, wanted: Collection[PodVolume]) -> list[PersistentVolumeClaim | None]:
+    async def claims(self, volumes: Collection[PodVolume]) -> list[PersistentVolumeClaim | None]:
         """Return the PVCs from live reads, or from the event that has just reported them bound."""
-        return list(await asyncio.gather(*(self._claim(one.claim) for one in wanted)))
+        return list(await asyncio.gather(*(self._claim(volume.claim) for volume in volumes)))
 
     async def volumes(self, volumes: Collection[str]) -> list[Volume | None]:
         """Return the volumes from live reads."""
@@ -138,26 +138,26 @@ class Storage:
 
         It lists all volumes, so it is used only where the result decides.
         """
-        found = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
-        return [volume for volume in found if is_free(volume) or volume.claim in claims]
+        volumes = map(read_volume, await self._client.list_all(PERSISTENTVOLUMES))
+        return [volume for volume in volumes if is_free(volume) or volume.claim in claims]
 
     async def class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """Return the PVC's class, cached or else live."""
         name = claim.spec.class_name
         if not name:
             return None
-        cached = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
-        if cached is not None:
-            found: StorageClass = cached["class"]
-            return found
+        cached_class = self._classes.store.get(ObjectKey("", name)) if self._classes is not None else None
+        if cached_class is not None:
+            storage_class: StorageClass = cached_class["class"]
+            return storage_class
         try:
             return read_class(await self._client.get(STORAGECLASSES, "", name))
         except NotFound:
             return None
 
-    async def node(self, cached: Object) -> Node | None:
-        """Return the node with all its labels; ``cached`` is the reduced object in the reconciler's cache."""
-        return await self._node_labels.get(cached)
+    async def node(self, cached_node: Object) -> Node | None:
+        """Return the node with all its labels; ``cached_node`` is the reduced object in the reconciler's cache."""
+        return await self._node_labels.get(cached_node)
 
     async def capacities(self, provisioner: str) -> list[dict[str, Any]] | None:
         """Return the capacities that the driver publishes; None if it publishes none or they cannot be read.
@@ -179,9 +179,9 @@ class Storage:
         return bool((driver.get("spec") or {}).get("storageCapacity"))
 
     async def _claim(self, key: ObjectKey) -> PersistentVolumeClaim | None:
-        arrived = self.bound_claims.pop(key)
-        if arrived is not None:
-            return arrived
+        bound_claim = self.bound_claims.pop(key)
+        if bound_claim is not None:
+            return bound_claim
         try:
             return read_claim(await self._client.get(PERSISTENTVOLUMECLAIMS, key.namespace, key.name))
         except NotFound:

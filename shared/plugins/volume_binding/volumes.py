@@ -127,7 +127,7 @@ def pod_volumes(pod: Object) -> list[PodVolume]:
     metadata = pod["metadata"]
     namespace, pod_name = metadata.get("namespace", ""), metadata["name"]
     volumes: dict[ObjectKey, PodVolume] = {}
-    for volume, claim, ephemeral in _mounted(pod):
+    for volume, claim, ephemeral in _mounts(pod):
         key = ObjectKey(namespace, f"{pod_name}-{volume}" if ephemeral else claim)
         # A PVC that is mounted both ways is treated as the ephemeral volume's: it must be owned by the pod.
         if ephemeral or key not in volumes:
@@ -135,7 +135,7 @@ def pod_volumes(pod: Object) -> list[PodVolume]:
     return list(volumes.values())
 
 
-def _mounted(pod: Object) -> Iterator[tuple[str, str, bool]]:
+def _mounts(pod: Object) -> Iterator[tuple[str, str, bool]]:
     for volume in (pod.get("spec") or {}).get("volumes") or ():
         if volume.get("ephemeral") is not None:
             yield volume["name"], "", True
