@@ -16,6 +16,8 @@ from benchmarks.costs import QUICK as QUICK_COSTS
 from benchmarks.costs import CostSizes, bench_costs
 from benchmarks.isolation import IsolationSizes, bench_isolation
 from benchmarks.many_claims import ManySizes, bench_many_claims
+from benchmarks.policies import QUICK as QUICK_POLICIES
+from benchmarks.policies import PolicySizes, bench_policies
 from benchmarks.report import Report, as_json, as_text
 from benchmarks.review_cpu import QUICK as QUICK_REVIEWS
 from benchmarks.review_cpu import ReviewSizes, bench_reviews
@@ -55,6 +57,10 @@ def _parser() -> argparse.ArgumentParser:
             QUICK_WEBHOOKS if options.size == "quick" else WebhookSizes(), options.checkout
         )
     )
+    policies = commands.add_parser("policies", help="the cost of the chart's policies for a write of a large pod")
+    policies.set_defaults(
+        run=lambda options: bench_policies(QUICK_POLICIES if options.size == "quick" else PolicySizes())
+    )
     reviews = commands.add_parser("reviews", help="CPU time of a review by itself")
     reviews.set_defaults(
         run=lambda options: bench_reviews(QUICK_REVIEWS if options.size == "quick" else ReviewSizes())
@@ -87,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         claims,
         admission,
         webhooks,
+        policies,
         reviews,
         costs,
         memory,

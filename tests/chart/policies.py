@@ -102,6 +102,7 @@ def _until_in_force(policies: Policies, rendered: Rendered) -> None:
         "reconciler-configmaps": (reconciler, "POST", f"{core}/configmaps{DRY}", share),
         "reconciler-claims": (reconciler, "POST", f"{claims}{DRY}", {"metadata": {"name": "x"}, "spec": {}}),
         "reconciler-volumes": (reconciler, "PATCH", f"/api/v1/persistentvolumes/probe{DRY}", other),
+        "reconciler-bindings": (reconciler, "POST", f"{core}/pods/probe/binding{DRY}", _binding()),
         "reconciler-volume-claims": (reconciler, "PATCH", f"{core}/persistentvolumeclaims/probe{DRY}", other),
         "agent": (agent, "PATCH", f"{RESERVATIONS}/probe{DRY}", other),
     }
@@ -136,6 +137,11 @@ def _is_denied(policies: Policies, client: ApiClient, method: str, path: str, bo
 def _pod(name: str, **metadata: Any) -> dict[str, Any]:
     spec = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
     return {"metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def _binding() -> dict[str, Any]:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node"}
+    return {"metadata": {"name": "probe", "labels": {"x": "y"}}, "target": target}
 
 
 def _volume_claim() -> dict[str, Any]:

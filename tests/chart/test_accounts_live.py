@@ -4,14 +4,19 @@ RBAC allows each request; a policy of the account denies it, or none does.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from localcluster.cluster import Cluster
 from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.gpu_sharing.reservation import DeviceRequest
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
 from tests.chart.policies import AGENT, DRY, RECONCILER, RESERVATIONS, Policies, installed, remove
 from tests.chart.rendering import Chart
+from tests.waiting import wait_until
 
 CORE, SYSTEM = "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"
 EXCLUDED = "/api/v1/namespaces/kube-public"
@@ -20,9 +25,15 @@ GROUP, SHARING = names.LABEL_GPU_GROUP, names.LABEL_GPU_SHARING
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "share", "uid": "11111111-2222-4333-8444-555555555555"}
 IMAGE = "registry.example/bowline:0.1.0"
 CONFIG = {"namespaces": {"exclude": ["kube-public"]}}
-VALUES = {"image": {"registry": "registry.example"}, "config": CONFIG}
+LISTED = ["mirror.example:5000/registry.example/bowline", "rewritten.example/"]
+VALUES = {
+    "image": {"registry": "registry.example"},
+    "config": CONFIG,
+    "policy": {"agentImages": LISTED, "bindingAnnotations": ["own.example/x"]},
+}
 DEVICES = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}]}}
 EXTENDED = {names.EXTENDED_RESOURCE_CLAIM: "true"}
+PSA = "pod-security.kubernetes.io/enforce"
 
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
@@ -35,10 +46,17 @@ def configmap(name: str, *, labelled: bool = True, owned: bool = True) -> dict[s
     return {"metadata": {"name": name, "labels": labels, "ownerReferences": [OWNER] if owned else []}}
 
 
-def reservation(**spec: Any) -> dict[str, Any]:
-    container = {"name": names.RESERVATION_CONTAINER, "image": IMAGE, **spec.pop("container", {})}
-    wanted = {"serviceAccountName": names.RESERVATION_SERVICE_ACCOUNT, "containers": [container], **spec}
-    return {"metadata": {"name": "new", "labels": {"app": names.RESERVATION_APP, GROUP: "g"}}, "spec": wanted}
+def reservation(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """The manifest of a reservation pod, with these fields of its container and its spec."""
+    request = DeviceRequest(ObjectKey("default", "r"), ObjectUID("u"), ObjectKey("default", "share"), "node", "g")
+    body = reservation_object(request, ReservationSpec("kai-resource-reservation", IMAGE, fake=True), name="new")
+    body["spec"]["containers"][0].update(container or {})
+    body["spec"].update(spec)
+    return body
+
+
+def beside_the_agent(**container: Any) -> list[dict[str, Any]]:
+    return [*reservation()["spec"]["containers"], {"name": "x", "image": IMAGE, **container}]
 
 
 def claim(name: str, *, extended: bool = True, owned: bool = True) -> dict[str, Any]:
@@ -80,15 +98,15 @@ STORED = [
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         },
     ),
-    (
-        RESERVATIONS,
-        {**reservation(), "metadata": {"name": "own", "labels": {"app": names.RESERVATION_APP, GROUP: "g"}}},
-    ),
-    (
-        RESERVATIONS,
-        {**reservation(), "metadata": {"name": "next", "labels": {"app": names.RESERVATION_APP, GROUP: "h"}}},
+    *(
+        (
+            RESERVATIONS,
+            {**reservation(), "metadata": {"name": name, "labels": {"app": names.RESERVATION_APP, GROUP: "g"}}},
+        )
+        for name in ("own", "next")
     ),
     (RESERVATIONS, pod("foreign")),
+    ("/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "x"}, "handler": "x"}),
 ]
 
 
@@ -117,8 +135,53 @@ CONDITION = {"type": names.CONDITION_POD_BOUND, "status": "False", "lastTransiti
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": None}
 REFERENCE = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": "default", "uid": "u"}
 SELECTED = metadata(annotations={names.SELECTED_NODE: "n"})
-HOST_PATH = [{"name": "h", "hostPath": {"path": "/"}}]
-PRIVILEGED = {"securityContext": {"privileged": True}}
+OTHER_IMAGE = "the image registry.example/bowline-x:1 is none of the agent: registry.example/bowline, "
+CONTEXT = reservation()["spec"]["containers"][0]["securityContext"]
+CHANGES: dict[str, dict[str, Any]] = {
+    "another command": {"command": ["sh"]},
+    "no command": {"command": None},
+    "other arguments": {"args": ["-c", "evil"]},
+    "a variable with a value": {"env": [{"name": "NODE_NAME", "value": "all"}]},
+    "another variable": {"env": [{"name": names.VISIBLE_DEVICES, "value": "all"}]},
+    "variables of a Secret": {"envFrom": [{"secretRef": {"name": "s"}}]},
+    "a port of the node": {"ports": [{"containerPort": 8080, "hostPort": 8080}]},
+    "a probe that runs a command": {"livenessProbe": {"exec": {"command": ["evil"]}}},
+    "a hook that runs a command": {"lifecycle": {"preStop": {"exec": {"command": ["evil"]}}}},
+}
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "privileged": {"privileged": True, "allowPrivilegeEscalation": True},
+    "escalation": {"allowPrivilegeEscalation": True},
+    "added capabilities": {"capabilities": {"add": ["NET_BIND_SERVICE"]}},
+    "every capability": {"capabilities": {"add": ["ALL"]}},
+    "root": {"runAsUser": 0},
+    "unconfined seccomp": {"seccompProfile": {"type": "Unconfined"}},
+    "unconfined AppArmor": {"appArmorProfile": {"type": "Unconfined"}},
+}
+VOLUMES: dict[str, dict[str, Any]] = {
+    "hostPath": {"path": "/"},
+    "secret": {"secretName": "s"},
+    "configMap": {"name": "c"},
+    "emptyDir": {},
+    "nfs": {"server": "s", "path": "/"},
+    "persistentVolumeClaim": {"claimName": "c"},
+    "csi": {"driver": "d"},
+    "image": {"reference": "evil"},
+    "ephemeral": {
+        "volumeClaimTemplate": {
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        }
+    },
+    "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "vault"}}]},
+}
+
+
+def binding(annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    target = {"apiVersion": "v1", "kind": "Node", "name": "node"}
+    metadata = {"name": "share", "annotations": annotations or {}, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+OF_PLUGINS = {names.PREPARED_FOR: "u", names.RECEIVED_RESOURCE_TYPE: "Fraction", names.NUMA_PLACEMENT_PREDICTED: "[]"}
 RECONCILER_MAY = [
     pytest.param("PATCH", POD, LABELLED, id="label a sharing pod"),
     pytest.param("PATCH", STATUS, {"status": {"conditions": [CONDITION]}}, id="write the condition PodBound"),
@@ -126,6 +189,18 @@ RECONCILER_MAY = [
     pytest.param("DELETE", f"{CORE}/configmaps/share-0", None, id="delete a share's ConfigMap"),
     pytest.param("DELETE", f"{CORE}/configmaps/older-i0-evar", None, id="delete one of an earlier version"),
     pytest.param("POST", RESERVATIONS, reservation(), id="create a reservation pod"),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation({"image": image}), id=f"create one with {why}")
+        for image, why in [
+            ("registry.example/bowline:0.2.0", "another tag"),
+            ("registry.example/bowline@sha256:" + "a" * 64, "a digest"),
+            ("registry.example/bowline", "no tag"),
+            ("mirror.example:5000/registry.example/bowline:0.1.0", "an image that is listed"),
+            ("rewritten.example/any/bowline:1", "an image below a listed prefix"),
+        ]
+    ),
+    pytest.param("POST", f"{CORE}/pods/share/binding", binding(OF_PLUGINS), id="bind with the plugins' annotations"),
+    pytest.param("POST", f"{CORE}/pods/share/binding", binding({"own.example/x": "y"}), id="bind with a listed one"),
     pytest.param("DELETE", f"{RESERVATIONS}/own", None, id="delete a reservation pod"),
     pytest.param("POST", CLAIMS, claim("new"), id="create the claim of extended resources"),
     pytest.param("DELETE", f"{CLAIMS}/extended", None, id="delete the claim of extended resources"),
@@ -174,15 +249,83 @@ RECONCILER_MAY_NOT = [
     pytest.param("DELETE", f"{CORE}/configmaps/spark-driver", None, "owned", id="delete another pod's ConfigMap"),
     pytest.param("POST", RESERVATIONS, pod("n"), "only reservation", id="run any pod beside reservations"),
     pytest.param(
-        "POST", RESERVATIONS, reservation(hostPID=True), "only reservation", id="run in the node's namespaces"
+        "POST", RESERVATIONS, reservation({"image": "registry.example/bowline-x:1"}), OTHER_IMAGE, id="image"
+    ),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation({"image": image}), "is none of the agent", id=f"image {image}")
+        for image in ("evil", "registry.example/bowline/evil", "mirror.example:5000/registry.example/bowline2:1")
+    ),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation(None, **{field: True}), f"no spec.{field}", id=field)
+        for field in ("hostPID", "hostNetwork", "hostIPC", "shareProcessNamespace")
+    ),
+    *(
+        pytest.param(
+            "POST",
+            RESERVATIONS,
+            reservation(volumes=[{"name": "v", kind: source}]),
+            "only volume",
+            id=f"volume {kind}",
+        )
+        for kind, source in VOLUMES.items()
     ),
     pytest.param(
-        "POST", RESERVATIONS, reservation(volumes=HOST_PATH), "only reservation", id="mount the node's files"
+        "POST", RESERVATIONS, reservation(containers=beside_the_agent()), "only container", id="a second container"
     ),
-    pytest.param("POST", RESERVATIONS, reservation(container=PRIVILEGED), "only reservation", id="run privileged"),
     pytest.param(
-        "POST", RESERVATIONS, reservation(container={"image": "evil"}), "only reservation", id="run another image"
+        "POST",
+        RESERVATIONS,
+        reservation(initContainers=beside_the_agent()[1:]),
+        "no spec.initContainers",
+        id="an init container",
     ),
+    pytest.param(
+        "POST",
+        RESERVATIONS,
+        reservation(resourceClaims=[{"name": "c", "resourceClaimName": "c"}]),
+        "no spec.resourceClaims",
+        id="a claim of devices",
+    ),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation(change), "only container runs the agent", id=why)
+        for why, change in CHANGES.items()
+    ),
+    *(
+        pytest.param(
+            "POST", RESERVATIONS, reservation({"securityContext": {**CONTEXT, **change}}), "security context", id=why
+        )
+        for why, change in CONTEXTS.items()
+    ),
+    pytest.param(
+        "POST", RESERVATIONS, reservation(securityContext={"runAsUser": 0}), "security context", id="root by the pod"
+    ),
+    *(
+        pytest.param("POST", RESERVATIONS, reservation(priorityClassName=name), "priority class", id=name)
+        for name in ("system-node-critical", "system-cluster-critical")
+    ),
+    pytest.param(
+        "POST", RESERVATIONS, reservation(runtimeClassName="x"), "runtime class", id="run by another runtime class"
+    ),
+    *(
+        pytest.param(
+            "POST",
+            RESERVATIONS,
+            {**reservation(), "metadata": {**reservation()["metadata"], "annotations": {key: "x"}}},
+            "container runtime",
+            id=f"annotation {key}",
+        )
+        for key in ("cdi.k8s.io/x", "io.kubernetes.cri-o.userns-mode")
+    ),
+    pytest.param(
+        "POST", f"{CORE}/pods/share/binding", binding(labels={"app": "evil"}), "no label", id="bind with a label"
+    ),
+    pytest.param(
+        "POST", f"{CORE}/pods/share/binding", binding(labels={GROUP: "g"}), "no label", id="bind with a group"
+    ),
+    pytest.param(
+        "POST", f"{CORE}/pods/share/binding", binding({"x": "y"}), "other annotation", id="bind with any annotation"
+    ),
+    pytest.param("POST", f"{SYSTEM}/pods/share/binding", binding(), "binds no pod", id="bind in kube-system"),
     pytest.param("DELETE", f"{RESERVATIONS}/foreign", None, "only reservation", id="delete what is no reservation"),
     pytest.param("PATCH", f"{RESERVATIONS}/own", IMAGE_CHANGED, "spec", id="change the agent's image"),
     pytest.param("POST", CLAIMS, claim("n", extended=False), "extended", id="create any claim"),
@@ -257,3 +400,76 @@ def test_an_agent_cannot_change(policies: Policies, own_uid: str, path: str, bod
 
 def test_an_agents_token_without_a_pod_has_no_rights(policies: Policies) -> None:
     assert "issued to that pod" in policies.denial(policies.as_user(AGENT), "PATCH", OWN + DRY, DEVICE)
+
+
+@contextmanager
+def images_rewritten(policies: Policies, mirror: str) -> Iterator[None]:
+    """Every new pod gets images of a mirror, as by a cluster's own admission policies."""
+    expression = f"""Object{{spec: Object.spec{{containers: object.spec.containers.map(c,
+        Object.spec.containers{{name: c.name, image: '{mirror}' + c.image}})}}}}"""
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
+    policy = {
+        "metadata": {"name": "mirror"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": {"resourceRules": rules},
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+        },
+    }
+    group, api = "/apis/admissionregistration.k8s.io/v1", policies.cluster.api
+    api.post(f"{group}/mutatingadmissionpolicies", policy)
+    bound = {"metadata": {"name": "mirror"}, "spec": {"policyName": "mirror"}}
+    api.post(f"{group}/mutatingadmissionpolicybindings", bound)
+    try:
+        wait_until(
+            lambda: api.post(f"{CORE}/pods{DRY}", pod("probe"))["spec"]["containers"][0]["image"].startswith(mirror),
+            "the image of a new pod to be rewritten",
+        )
+        yield
+    finally:
+        remove(api, f"{group}/mutatingadmissionpolicybindings/mirror")
+        remove(api, f"{group}/mutatingadmissionpolicies/mirror")
+        wait_until(
+            lambda: (
+                not api.post(f"{CORE}/pods{DRY}", pod("probe"))["spec"]["containers"][0]["image"].startswith(mirror)
+            ),
+            "the images to be left as they are",
+        )
+
+
+@pytest.mark.parametrize(
+    ("mirror", "named"),
+    [
+        pytest.param("mirror.example:5000/", "", id="a listed mirror"),
+        pytest.param("other.example/", f"the image other.example/{IMAGE} is none of the agent", id="another mirror"),
+    ],
+)
+def test_reservation_pods_whose_image_the_cluster_rewrites(policies: Policies, mirror: str, named: str) -> None:
+    with images_rewritten(policies, mirror):
+        denial = policies.denial(policies.as_user(RECONCILER), "POST", RESERVATIONS + DRY, reservation())
+    assert named in denial
+    assert bool(denial) is bool(named)
+    assert "list it in policy.agentImages" in denial or not named
+
+
+def test_the_labels_that_the_api_server_adds_to_a_binding_are_accepted(policies: Policies) -> None:
+    """The admission plugin PodTopologyLabels copies them from the node."""
+    zone = {"topology.kubernetes.io/zone": "a", "topology.kubernetes.io/region": "r"}
+    policies.cluster.api.post("/api/v1/nodes", {"metadata": {"name": "node", "labels": zone}})
+    try:
+        path = f"{CORE}/pods/share/binding{DRY}"
+        assert policies.denial(policies.as_user(RECONCILER), "POST", path, binding(OF_PLUGINS)) == ""
+    finally:
+        remove(policies.cluster.api, "/api/v1/nodes/node")
+
+
+def test_under_the_restricted_standard_the_agent_still_runs_alone(policies: Policies) -> None:
+    api, reconciler = policies.cluster.api, policies.as_user(RECONCILER)
+    api.patch(RESERVATIONS.rpartition("/")[0], {"metadata": {"labels": {PSA: "restricted"}}})
+    try:
+        assert policies.denial(reconciler, "POST", RESERVATIONS + DRY, reservation()) == ""
+        second = reservation(containers=beside_the_agent(securityContext=CONTEXT))
+        assert "only container" in policies.denial(reconciler, "POST", RESERVATIONS + DRY, second)
+    finally:
+        api.patch(RESERVATIONS.rpartition("/")[0], {"metadata": {"labels": {PSA: None}}})

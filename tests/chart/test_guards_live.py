@@ -16,6 +16,8 @@ COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
 NAMESPACES = "system:serviceaccount:kube-system:namespace-controller"
 GROUP, GROUPS, SHARING = names.LABEL_GPU_GROUP, f"{names.LABEL_GPU_GROUP}/g", names.LABEL_GPU_SHARING
 HELD = {GROUP: "g", GROUPS: "g", SHARING: "true", "app": "mine"}
+# More than the policy compares.
+MANY = {f"example.com/{number}": "x" for number in range(300)}
 
 
 def pod(name: str, labels: dict[str, str], annotations: dict[str, str] | None = None) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def share_map(name: str, **metadata: Any) -> dict[str, Any]:
 def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     """The policies in force, with a sharing pod, its ConfigMap and its reservation."""
     api = chart_cluster.api
-    rules = ["--verb=get,create,update,patch,delete", "--resource=pods,pods/status,configmaps"]
+    rules = ["--verb=get,create,update,patch,delete", "--resource=pods,pods/status,pods/binding,configmaps"]
     chart_cluster.kubectl("create", "clusterrole", "tenants", *rules)
     for user in (TENANT, BINDER, AGENT):
         name = user.replace(":", "-")
@@ -42,12 +44,13 @@ def policies(chart: Chart, chart_cluster: Cluster) -> Iterator[Policies]:
     ) as made:
         api.post(f"{CORE}/pods", pod("held", HELD))
         api.post(f"{CORE}/pods", pod("plain", {"app": "mine"}))
+        api.post(f"{CORE}/pods", pod("large", MANY | HELD))
         api.post(f"{CORE}/configmaps", share_map("held-0"))
         api.post(f"{CORE}/configmaps", {"metadata": {"name": "plain"}})
         labels = {"app": names.RESERVATION_APP, GROUP: "g"}
         api.post(RESERVATIONS, pod("reservation", labels, {names.RESERVED_DEVICE: "GPU-1", "other": "x"}))
         yield made
-    for path in (POD, PLAIN, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
+    for path in (POD, PLAIN, LARGE, RESERVATION, MAP, f"{CORE}/configmaps/plain"):
         remove(api, path)
     bindings = [f"clusterrolebinding/{user.replace(':', '-')}" for user in (TENANT, BINDER, AGENT)]
     chart_cluster.kubectl("delete", "clusterrole/tenants", *bindings)
@@ -59,6 +62,13 @@ def labels(changes: dict[str, str | None]) -> dict[str, Any]:
 
 POD, STATUS, PLAIN = f"{CORE}/pods/held", f"{CORE}/pods/held/status", f"{CORE}/pods/plain"
 MAP, RESERVATION = f"{CORE}/configmaps/held-0", f"{RESERVATIONS}/reservation"
+LARGE = f"{CORE}/pods/large"
+
+
+def binding(**metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "plain", **metadata}, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}}
+
+
 DEVICE = {"metadata": {"annotations": {names.RESERVED_DEVICE: "GPU-2"}}}
 DENIED = [
     pytest.param(TENANT, "POST", f"{CORE}/pods", pod("new", {GROUP: "g"}), GROUP, id="a new pod of a group"),
@@ -74,6 +84,7 @@ DENIED = [
     pytest.param(TENANT, "PATCH", POD, labels({GROUP: "other"}), GROUP, id="changing to another group"),
     pytest.param(TENANT, "PATCH", PLAIN, labels({f"{GROUP}/x": "x"}), f"{GROUP}/x", id="joining a group"),
     pytest.param(TENANT, "PATCH", STATUS, labels({GROUP: None}), GROUP, id="leaving by the status"),
+    pytest.param(TENANT, "POST", f"{PLAIN}/binding", binding(labels={GROUP: "g"}), GROUP, id="a group by a Binding"),
     pytest.param(TENANT, "POST", f"{CORE}/configmaps", share_map("new-0"), SHARING, id="a ConfigMap like a share's"),
     pytest.param(TENANT, "PATCH", MAP, {"data": {names.VISIBLE_DEVICES: "all"}}, SHARING, id="another device"),
     pytest.param(TENANT, "PATCH", MAP, labels({SHARING: None}), SHARING, id="a share's ConfigMap without its label"),
@@ -93,6 +104,12 @@ ALLOWED = [
     pytest.param(TENANT, "PATCH", POD, labels({"app": "other", "new": "x"}), id="other labels of a sharing pod"),
     pytest.param(TENANT, "PATCH", STATUS, {"status": {"message": "x"}}, id="the status of a sharing pod"),
     pytest.param(TENANT, "DELETE", POD, None, id="deleting a sharing pod"),
+    pytest.param(TENANT, "POST", f"{PLAIN}/binding", binding(labels={"a": "b"}), id="other labels by a Binding"),
+    pytest.param(
+        TENANT, "PATCH", LARGE, {"metadata": {"annotations": {"a": "b"}}}, id="an annotation beside many labels"
+    ),
+    pytest.param(TENANT, "PATCH", f"{LARGE}/status", {"status": {"message": "x"}}, id="a status beside many labels"),
+    pytest.param(BINDER, "PATCH", LARGE, labels({GROUP: "h"}), id="a trusted user changes one of many labels"),
     pytest.param(
         TENANT, "PATCH", f"{CORE}/configmaps/plain", {"data": {"a": "b"}}, id="a ConfigMap of the tenant's own"
     ),
@@ -122,3 +139,18 @@ def test_objects_that_hold_a_device_cannot_be_changed_by(
 def test_the_guards_allow(policies: Policies, user: str, method: str, path: str, body: Any) -> None:
     client = policies.as_user(user) if user else policies.cluster.api
     assert policies.denial(client, method, path + DRY, body) == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        pytest.param("POST", f"{CORE}/pods", pod("new", MANY), id="a new pod"),
+        pytest.param("PATCH", LARGE, labels({GROUP: "other"}), id="a guarded label"),
+        pytest.param("PATCH", LARGE, labels({"example.com/0": "y"}), id="any label"),
+        pytest.param("PATCH", PLAIN, labels(dict(MANY)), id="labels of a small pod"),
+    ],
+)
+def test_above_the_limit_labels_cannot_be_changed(policies: Policies, method: str, path: str, body: Any) -> None:
+    denial = policies.denial(policies.as_user(TENANT), method, path + DRY, body)
+    assert "a pod has at most 256" in denial
+    assert "remove labels, or leave those of an existing pod as they are" in denial

@@ -1,5 +1,6 @@
 """When the policies are rendered, for which accounts and with which settings."""
 
+import re
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ PODS = "bowline-pods"
 GUARDS = {"bowline-devices", "bowline-share-configmaps"}
 OF_SHARES = {"bowline-reconciler-pods", "bowline-reconciler-configmaps", "bowline-agent"}
 OF_VOLUMES = {"bowline-reconciler-volumes", "bowline-reconciler-volume-claims"}
-ACCOUNTS = OF_SHARES | OF_VOLUMES | {"bowline-reconciler-pod-status", "bowline-reconciler-claims"}
+OF_BINDS = {"bowline-reconciler-bindings", "bowline-reconciler-pod-status"}
+ACCOUNTS = OF_SHARES | OF_VOLUMES | OF_BINDS | {"bowline-reconciler-claims"}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,21 @@ def test_every_policy_has_one_binding_fails_closed_and_denies(rendered: Rendered
     assert len(rendered.of_kind(BINDING)) == len(policies(rendered))
 
 
+def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered) -> None:
+    """The owner of an object chooses how many it has; a loop over them costs the API server."""
+    loops = re.compile(r"(?:metadata|variables)\.(?:labels|annotations)(?:Before)?\.(?:all|exists|filter|map)\(")
+    for name in policies(rendered):
+        spec = rendered.get(POLICY, name)["spec"]
+        for variable in spec.get("variables", ()):
+            if loops.search(variable["expression"]):
+                assert re.match(
+                    r"variables\.(\w+) == variables\.\1Before \? \[\]"
+                    r" : size\(variables\.\1\) > \d{3} \|\| size\(variables\.\1Before\) > \d{3} \? \['\*'\]",
+                    variable["expression"],
+                ), (name, variable)
+        assert not [v for v in spec["validations"] if loops.search(v["expression"])], name
+
+
 def test_an_accounts_policy_applies_only_to_that_account(rendered: Rendered) -> None:
     accounts = {"reconciler": f"{NAMESPACE}:bowline-reconciler", "agent": "kai-resource-reservation:" * 2}
     for name in ACCOUNTS:
@@ -105,7 +122,9 @@ def test_the_guards_name_the_labels_and_annotations_of_the_code(rendered: Render
     (guarded,) = [v["expression"] for v in guard["variables"] if v["name"] == "guarded"]
     assert f"k == '{names.LABEL_GPU_GROUP}' || k.startsWith('{names.LABEL_GPU_GROUP}/')" in guarded
     assert f"k == '{names.LABEL_GPU_SHARING}'" in guarded
-    assert f"'{names.RESERVED_DEVICE}' in variables.annotationsChanged" in guard["validations"][1]["expression"]
+    devices = [v["expression"] for v in guard["variables"] if v["name"] in ("device", "deviceBefore")]
+    assert all(expression.count(f"'{names.RESERVED_DEVICE}'") == 2 for expression in devices)
+    assert "variables.device == variables.deviceBefore" in guard["validations"][2]["expression"]
     maps = rendered.get(POLICY, "bowline-share-configmaps")["spec"]["matchConditions"][0]["expression"]
     assert maps.count(f"'{names.LABEL_GPU_SHARING}' in") == 2
 

@@ -61,16 +61,28 @@ spec:
   validationActions: {{ .actions }}
 {{- end }}
 
-{{/* Variables NAME, oldNAME and NAMEChanged of a map in the metadata. Takes its field: labels or annotations. */}}
+{{/*
+Variables NAME, NAMEBefore and NAMEChanged of a map in the metadata. Takes dict "field" (labels or annotations) and "limit".
+The owner of an object chooses the size of its maps, so their entries are compared only up to the limit. Above it equal
+maps have no change, and others have the one change '*'.
+*/}}
 {{- define "bowline.policy.changes" -}}
-- name: {{ . }}
-  expression: 'object != null && has(object.metadata.{{ . }}) ? object.metadata.{{ . }} : {}'
-- name: {{ . }}Before
-  expression: 'oldObject != null && has(oldObject.metadata.{{ . }}) ? oldObject.metadata.{{ . }} : {}'
-- name: {{ . }}Changed
+- name: {{ .field }}
+  expression: 'object != null && has(object.metadata.{{ .field }}) ? object.metadata.{{ .field }} : {}'
+- name: {{ .field }}Before
+  expression: 'oldObject != null && has(oldObject.metadata.{{ .field }}) ? oldObject.metadata.{{ .field }} : {}'
+- name: {{ .field }}Changed
   expression: >-
-    variables.{{ . }}.filter(k, !(k in variables.{{ . }}Before) || variables.{{ . }}[k] != variables.{{ . }}Before[k])
-    + variables.{{ . }}Before.filter(k, !(k in variables.{{ . }}))
+    variables.{{ .field }} == variables.{{ .field }}Before ? []
+    : size(variables.{{ .field }}) > {{ .limit }} || size(variables.{{ .field }}Before) > {{ .limit }} ? ['*']
+    : variables.{{ .field }}.filter(k, !(k in variables.{{ .field }}Before) || variables.{{ .field }}[k] != variables.{{ .field }}Before[k])
+    + variables.{{ .field }}Before.filter(k, !(k in variables.{{ .field }}))
+{{- end }}
+
+{{/* Labels and annotations of what Bowline's own accounts write; the limit is above the one for users' pods. */}}
+{{- define "bowline.policy.ownChanges" -}}
+{{ include "bowline.policy.changes" (dict "field" "labels" "limit" 512) }}
+{{ include "bowline.policy.changes" (dict "field" "annotations" "limit" 512) }}
 {{- end }}
 
 {{/* Whether the label k records which pod shares which device. Held equal to shared/api/names.py by a test. */}}
@@ -89,4 +101,109 @@ spec:
 {{/* Whether a field of the object (path in words separated by dots, without object) is as it was. Takes the path. */}}
 {{- define "bowline.cel.unchanged" -}}
 has(object.{{ . }}) == has(oldObject.{{ . }}) && (!has(object.{{ . }}) || object.{{ . }} == oldObject.{{ . }})
+{{- end }}
+
+{{/* An argument of plugin gpu_sharing that is a map, as CEL; "null" if it is not configured. Takes dict "root" and "name". */}}
+{{- define "bowline.sharingObject" -}}
+{{- $value := "null" }}
+{{- $name := .name }}
+{{- range .root.Values.config.plugins }}
+{{- if and (eq .name "gpu_sharing") (hasKey (.args | default dict) $name) }}{{ $value = get .args $name | toJson }}{{ end }}
+{{- end }}
+{{- $value }}
+{{- end }}
+
+{{/*
+The agent's images: those of the configured repository, whatever the tag or digest, because an upgrade replaces the policy
+before the reconciler; and what policy.agentImages lists. A JSON array, which is also CEL.
+*/}}
+{{- define "bowline.policy.agentImages" -}}
+{{- $image := dig "gpuSharing" "agentImage" (include "bowline.image" .) .Values.config }}
+{{- prepend .Values.policy.agentImages (regexReplaceAll ":[^:/]*$" ($image | splitList "@" | first) "") | uniq | toJson }}
+{{- end }}
+
+{{/*
+Validations of a new reservation pod: the whole pod is compared, so that a stolen token runs nothing but the agent. What API
+servers, admission plugins and mutating webhooks add without giving the pod more rights is accepted.
+*/}}
+{{- define "bowline.policy.reservationPod" -}}
+{{- $isCreate := "request.operation != 'CREATE' || " -}}
+{{- $spec := list "containers" "nodeName" "serviceAccountName" "serviceAccount" "automountServiceAccountToken" "tolerations" "restartPolicy" "dnsPolicy" "dnsConfig" "terminationGracePeriodSeconds" "activeDeadlineSeconds" "securityContext" "schedulerName" "enableServiceLinks" "preemptionPolicy" "priority" "priorityClassName" "runtimeClassName" "overhead" "imagePullSecrets" "volumes" "nodeSelector" "affinity" "topologySpreadConstraints" "os" "hostUsers" }}
+{{- $container := list "name" "image" "imagePullPolicy" "command" "args" "env" "resources" "ports" "livenessProbe" "readinessProbe" "terminationMessagePath" "terminationMessagePolicy" "securityContext" "volumeMounts" }}
+{{- $token := list "serviceAccountToken" "configMap" "downwardAPI" }}
+{{- $podContext := include "bowline.sharingObject" (dict "root" . "name" "reservationPodSecurityContext") }}
+{{- $containerContext := include "bowline.sharingObject" (dict "root" . "name" "reservationContainerSecurityContext") }}
+{{- $runtimeClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationRuntimeClassName" "default" "") }}
+{{- $priorityClass := include "bowline.sharingArgument" (dict "root" . "name" "reservationPriorityClassName" "default" "") }}
+- expression: >-
+    {{ $isCreate }}object.spec.all(k, k in {{ toJson $spec }})
+  messageExpression: >-
+    'the reconciler creates only reservation pods, and they have no ' + object.spec.filter(k, !(k in {{ toJson $spec }})).map(k, 'spec.' + k).join(', ')
+  message: the reconciler creates only reservation pods, and they have no such field
+  reason: Forbidden
+- expression: >-
+    {{ $isCreate }}(size(object.spec.containers) == 1 && object.spec.containers[0].name == 'resource-reservation'
+    && object.spec.containers[0].all(k, k in {{ toJson $container }})
+    && has(object.spec.containers[0].command) && object.spec.containers[0].command == ['python', '-m', 'shared.plugins.gpu_sharing.agent']
+    && has(object.spec.containers[0].args) && object.spec.containers[0].args.all(a, a in ['--fake', '--listen=:8080'])
+    && (!has(object.spec.containers[0].env) || object.spec.containers[0].env.all(e, e.name in ['POD_NAME', 'POD_NAMESPACE', 'NODE_NAME']
+    && has(e.valueFrom) && has(e.valueFrom.fieldRef)))
+    && (!has(object.spec.containers[0].ports) || object.spec.containers[0].ports.all(p, !has(p.hostPort) || p.hostPort == 0))
+    && (!has(object.spec.containers[0].livenessProbe) || has(object.spec.containers[0].livenessProbe.httpGet))
+    && (!has(object.spec.containers[0].readinessProbe) || has(object.spec.containers[0].readinessProbe.httpGet))
+    && (!has(object.spec.containers[0].resources) || !has(object.spec.containers[0].resources.claims)))
+  message: the reconciler creates only reservation pods, whose only container runs the agent's command
+  reason: Forbidden
+- expression: >-
+    {{ $isCreate }}{{ include "bowline.policy.agentImages" . }}.exists(p, object.spec.containers[0].image == p
+    || object.spec.containers[0].image.startsWith(p.endsWith('/') ? p : p + ':') || object.spec.containers[0].image.startsWith(p + '@'))
+  messageExpression: >-
+    'the reconciler creates only reservation pods, and the image ' + object.spec.containers[0].image + ' is none of the agent: '
+    + {{ include "bowline.policy.agentImages" . }}.join(', ') + ' (with any tag or digest); list it in policy.agentImages if the cluster rewrites images'
+  message: the reconciler creates only reservation pods, with the agent's image
+  reason: Forbidden
+- expression: {{ $isCreate }}!has(object.spec.runtimeClassName) || object.spec.runtimeClassName == {{ squote $runtimeClass }}
+  message: the reconciler creates only reservation pods, with the configured runtime class
+  reason: Forbidden
+# By these a runtime gives a container devices or takes its confinement away.
+- expression: >-
+    {{ $isCreate }}variables.annotationsChanged.all(k, !(['*', 'cdi.k8s.io/', 'container.apparmor.security.beta.kubernetes.io/',
+    'io.katacontainers.', 'io.kubernetes.cri-o.', 'nvidia.com/'].exists(p, k.startsWith(p))))
+  message: the reconciler creates only reservation pods, without annotations for the container runtime
+  reason: Forbidden
+# The token that the API server mounts is the only volume.
+- expression: >-
+    {{ $isCreate }}!has(object.spec.volumes) || object.spec.volumes.all(v, has(v.projected) && v.projected.sources.all(s,
+    s.all(k, k in {{ toJson $token }}) && (!has(s.serviceAccountToken) || !has(s.serviceAccountToken.audience))
+    && (!has(s.configMap) || s.configMap.name in ['kube-root-ca.crt', 'openshift-service-ca.crt'])))
+  message: the reconciler creates only reservation pods, and their only volume is the token of their ServiceAccount
+  reason: Forbidden
+- expression: >-
+    {{ $isCreate }}((!has(object.spec.priority) || object.spec.priority <= 1000000000)
+    {{- with $priorityClass }} && has(object.spec.priorityClassName) && object.spec.priorityClassName == {{ . | squote }}{{ end }})
+  message: the reconciler creates only reservation pods, with the configured priority class and never one of the system's
+  reason: Forbidden
+{{- /* The configured context, or one that gives no more than the restricted Pod Security Standard does. */}}
+- expression: >-
+    {{ $isCreate }}{{ include "bowline.cel.restrictedContext" (dict "path" "object.spec" "configured" $podContext) | nindent 4 | trim }}
+    && {{ include "bowline.cel.restrictedContext" (dict "path" "object.spec.containers[0]" "configured" $containerContext) | nindent 4 | trim }}
+  message: the reconciler creates only reservation pods, with the configured security context or a restricted one
+  reason: Forbidden
+{{- end }}
+
+{{/* Whether a security context is the configured one or adds no rights. Takes dict "path" of its owner and "configured". */}}
+{{- define "bowline.cel.restrictedContext" -}}
+{{- $context := printf "%s.securityContext" .path }}
+(!has({{ $context }}){{ if ne .configured "null" }} || {{ $context }} == {{ .configured }}{{ end }}
+|| ({{ $context }}.all(k, k in ['runAsNonRoot', 'runAsUser', 'runAsGroup', 'fsGroup', 'fsGroupChangePolicy', 'supplementalGroups', 'supplementalGroupsPolicy', 'seccompProfile', 'seLinuxOptions', 'allowPrivilegeEscalation', 'privileged', 'capabilities', 'readOnlyRootFilesystem'])
+{{- range list "allowPrivilegeEscalation" "privileged" }}
+&& (!has({{ $context }}.{{ . }}) || !{{ $context }}.{{ . }})
+{{- end }}
+{{- range list "runAsUser" "runAsGroup" "fsGroup" }}
+&& (!has({{ $context }}.{{ . }}) || {{ $context }}.{{ . }} != 0)
+{{- end }}
+&& (!has({{ $context }}.runAsNonRoot) || {{ $context }}.runAsNonRoot)
+&& (!has({{ $context }}.capabilities) || !has({{ $context }}.capabilities.add) || size({{ $context }}.capabilities.add) == 0)
+&& (!has({{ $context }}.seccompProfile) || {{ $context }}.seccompProfile.type == 'RuntimeDefault')
+&& (!has({{ $context }}.seLinuxOptions) || {{ $context }}.seLinuxOptions.all(k, k == 'level'))))
 {{- end }}
