@@ -1,7 +1,7 @@
 """Command line options common to both processes: files, addresses, gates, logs.
 
 An invalid command line, or an invalid configuration, is reported completely and ends the process with 2 before
-anything starts. ``--check`` ends there also if both are valid, for the chart's hook (decision 165).
+anything starts. ``--check`` ends there also if both are valid, for the Job of the chart (decision 165).
 """
 
 import argparse
