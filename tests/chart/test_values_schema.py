@@ -12,6 +12,7 @@ from cli.main import main
 from localcluster.chart import ChartRelease
 from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
+from shared.api.label_selector import parse_label_selector
 from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
 from shared.framework.gates import GATES
 from shared.framework.workloads import TEMPLATE_PATH
@@ -245,6 +246,7 @@ def test_the_feature_gates_are_those_of_the_code() -> None:
     assert set(gates["patternProperties"]) == {f"^{gate.name}$" for gate in GATES}
 
 
+SELECTORS = ("", "pool", "!pool", "pool=a", "pool == a", "pool!=a,!b", "x.example/pool in (a, b),c notin ()")
 NARROW = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}]}
 ACCEPTED = [
     pytest.param({"image": {"registry": "", "digest": "sha256:" + "a" * 64}}, id="a digest without a registry"),
@@ -253,10 +255,7 @@ ACCEPTED = [
     pytest.param({"webhook": {"replicas": 0, "url": "https://a"}}, id="a webhook elsewhere"),
     pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Off"}}, id="no webhook and nothing that denies"),
     pytest.param({"webhook": {"replicas": None}, "reconciler": {"replicas": None}}, id="replicas of autoscalers"),
-    *(
-        pytest.param({"reconciler": {"shardLabelSelector": value}}, id=f"selector {value}")
-        for value in ("", "pool", "!pool", "pool=a", "pool == a", "pool!=a,!b", "x.example/pool in (a, b),c notin ()")
-    ),
+    *(pytest.param({"reconciler": {"shardLabelSelector": value}}, id=f"selector {value}") for value in SELECTORS),
     *(
         pytest.param({"reconciler": {"resources": {"limits": {"memory": value}}}}, id=f"quantity {value}")
         for value in ("512Mi", "1e9", "0.5Gi", ".5G", "+1G", 1000000000, "1000M")
@@ -272,6 +271,11 @@ ACCEPTED = [
 @pytest.mark.parametrize("values", ACCEPTED)
 def test_values_that_block_no_cluster_are_accepted(chart: Chart, values: dict[str, Any]) -> None:
     assert chart.render(values).objects
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_the_reconciler_parses_the_selectors_that_the_schema_accepts(selector: str) -> None:
+    assert parse_label_selector(str(parse_label_selector(selector))) == parse_label_selector(selector)
 
 
 def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
