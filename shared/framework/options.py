@@ -1,7 +1,7 @@
 """Command line options common to both processes: files, addresses, gates, logs.
 
 An invalid command line, or an invalid configuration, is reported completely and ends the process with 2 before
-anything starts.
+anything starts. ``--check`` ends there also if both are valid, for the Job of the chart (decision 165).
 """
 
 import argparse
@@ -36,6 +36,7 @@ class CommonOptions:
     feature_gates: Mapping[str, bool]
     log_format: LogFormat
     log_level: str
+    check: bool = False
 
 
 def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] = os.environ) -> None:
@@ -68,6 +69,11 @@ def add_common(parser: argparse.ArgumentParser, environment: Mapping[str, str] =
         default={},
         help="switches of alpha and beta behaviour, over those of the configuration",
     )
+    add(
+        "--check",
+        action="store_true",
+        help="check the command line and the configuration, then exit: 0 if they are valid, else 2 with every error",
+    )
     add("--log-format", choices=("json", "text"), default="json", help="(%(default)s)")
     add("--log-level", choices=("debug", "info", "warning", "error"), default="info", help="(%(default)s)")
 
@@ -82,6 +88,7 @@ def common_options(given: argparse.Namespace) -> CommonOptions:
         feature_gates=given.feature_gates,
         log_format=cast(LogFormat, given.log_format),
         log_level=given.log_level,
+        check=given.check,
     )
 
 
@@ -90,7 +97,7 @@ def load_configuration(
 ) -> tuple[Settings, tuple[Plugin, ...]]:
     """Return the settings and the enabled plugins, and configure logging.
 
-    Prints all errors of an invalid configuration and exits with 2.
+    Prints all errors of an invalid configuration and exits with 2; with ``--check`` exits with 0 if it is valid.
     """
     try:
         settings = load_settings(options.config, options.feature_gates)
@@ -100,6 +107,8 @@ def load_configuration(
         number = len(error.errors)
         sys.stderr.write(f"{program}: {where}: {number} error{'s' if number != 1 else ''}:\n{error}\n")
         sys.exit(2)
+    if options.check:
+        sys.exit(0)
     configure_logging(options.log_format, options.log_level)
     return settings, plugins
 

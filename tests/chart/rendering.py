@@ -31,6 +31,21 @@ class Rendered:
         """Return the object; a KeyError contains the missing name."""
         return self.by_kind[kind, name]
 
+    def configuration(self) -> str:
+        """Return the name of the ConfigMap that both processes mount."""
+        (volume,) = (
+            volume
+            for volume in self.get("Deployment", f"{RELEASE}-reconciler")["spec"]["template"]["spec"]["volumes"]
+            if volume["name"] == "config"
+        )
+        name: str = volume["configMap"]["name"]
+        return name
+
+    def config_text(self) -> str:
+        """Return the configuration document that both processes mount."""
+        text: str = self.get("ConfigMap", self.configuration())["data"]["config.yaml"]
+        return text
+
     def of_kind(self, *kinds: str) -> list[Any]:
         """Return the objects of these kinds."""
         return [obj for obj in self.objects if obj["kind"] in kinds]

@@ -108,7 +108,9 @@ def test_an_upgrade_keeps_the_ca_that_the_webhook_wrote(release: Release) -> Non
 def test_an_upgrade_changes_the_configuration_and_the_hooks_with_it(release: Release) -> None:
     release.install()
     release.install(config={"schedulerNames": ["other"]})
-    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/bowline-config"
+    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/bowline-reconciler"
+    (volume,) = release.cluster.api.get(deployment)["spec"]["template"]["spec"]["volumes"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{volume['configMap']['name']}"
     assert "- other\n" in release.cluster.api.get(path)["data"]["config.yaml"]
     (gate, *_) = release.cluster.api.get(f"{HOOKS}/bowline-webhook")["webhooks"]
     assert '"other"' in {c["name"]: c["expression"] for c in gate["matchConditions"]}["ours"]

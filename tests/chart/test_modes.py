@@ -17,7 +17,7 @@ OF_USERS = ("bowline-pods", "bowline-devices", "bowline-share-configmaps")
 
 
 def settings(rendered: Rendered) -> Any:
-    return parse_settings(rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"])
+    return parse_settings(rendered.config_text())
 
 
 def test_enforce_is_the_default_and_fails_closed_for_pods(chart: Chart) -> None:

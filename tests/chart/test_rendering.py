@@ -27,6 +27,10 @@ def workloads(rendered: Rendered) -> list[Any]:
     return rendered.of_kind("Deployment")
 
 
+def pods(rendered: Rendered) -> list[Any]:
+    return [workload["spec"]["template"]["spec"] for workload in rendered.of_kind("Deployment", "Job")]
+
+
 def container(rendered: Rendered, name: str) -> Any:
     (found,) = rendered.get("Deployment", name)["spec"]["template"]["spec"]["containers"]
     return found
@@ -46,8 +50,9 @@ def test_names_follow_the_release_and_fit(chart: Chart, release: str, values: di
     assert names["ValidatingWebhookConfiguration"] == names["PodDisruptionBudget"] == [f"{base}-webhook"]
     parts = ("agent", "reconciler", "shares", "webhook")
     assert names["Role"] == names["RoleBinding"] == [f"{base}-{part}" for part in parts]
-    # Only an object of the same kind refers to a policy's name, so it may have any length.
-    short = {kind: found for kind, found in names.items() if not kind.startswith("ValidatingAdmissionPolicy")}
+    # Names of policies and ConfigMaps may be longer: neither is a label, nor the name of a Service or of a pod.
+    long = ("ValidatingAdmissionPolicy", "ConfigMap")
+    short = {kind: found for kind, found in names.items() if not kind.startswith(long)}
     assert all(len(name) <= 63 for found in short.values() for name in found)
     assert f"--lease-name={base}-reconciler" in container(rendered, f"{base}-reconciler")["args"]
 
@@ -77,7 +82,9 @@ def test_a_name_that_yaml_would_parse_as_another_type_is_a_string(chart: Chart, 
 def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> None:
     assert set(rendered.by_kind) == {
         ("CustomResourceDefinition", "bindrequests.scheduling.run.ai"),
-        ("ConfigMap", "bowline-config"),
+        ("ConfigMap", rendered.configuration()),
+        ("ConfigMap", "bowline-check"),
+        ("Job", "bowline-check"),
         ("ServiceAccount", "bowline-webhook"),
         ("ServiceAccount", "bowline-reconciler"),
         ("ServiceAccount", "kai-resource-reservation"),
@@ -118,8 +125,7 @@ def test_objects_found_by_name_have_the_expected_names(rendered: Rendered) -> No
 
 @pytest.mark.parametrize("values", PRESETS)
 def test_every_pod_meets_the_restricted_standard(chart: Chart, values: dict[str, Any]) -> None:
-    for deployment in workloads(chart.render(values)):
-        pod = deployment["spec"]["template"]["spec"]
+    for pod in pods(chart.render(values)):
         assert pod["securityContext"] == {
             "runAsNonRoot": True,
             "runAsUser": 10000,
@@ -128,12 +134,12 @@ def test_every_pod_meets_the_restricted_standard(chart: Chart, values: dict[str,
         }
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(pod)
         assert {next(iter(set(volume) - {"name"})) for volume in pod["volumes"]} <= {"configMap", "secret"}
-        (only,) = pod["containers"]
-        assert only["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
 
 
 @pytest.mark.parametrize("values", PRESETS)
@@ -178,28 +184,29 @@ def test_pods_are_matched_by_their_own_selectors_only(chart: Chart, values: dict
 @pytest.mark.parametrize("values", PRESETS)
 def test_the_mounted_configuration_is_one_that_the_processes_read(chart: Chart, values: dict[str, Any]) -> None:
     rendered = chart.render(values)
-    text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    text = rendered.config_text()
     settings = parse_settings(text)
     expected = merged(yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8")), values)["config"]
     assert list(settings.scheduler_names) == expected["schedulerNames"]
     for deployment in workloads(rendered):
         pod = deployment["spec"]["template"]
-        checksum = pod["metadata"]["annotations"]["checksum/config"]
-        assert checksum == hashlib.sha256(text.strip().encode()).hexdigest()
         (mount,) = [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "config"]
         assert f"--config={mount['mountPath']}/config.yaml" in pod["spec"]["containers"][0]["args"]
-        assert {"name": "config", "configMap": {"name": "bowline-config"}} in pod["spec"]["volumes"]
+        assert {"name": "config", "configMap": {"name": rendered.configuration()}} in pod["spec"]["volumes"]
 
 
 def test_a_changed_configuration_restarts_both_processes(chart: Chart, rendered: Rendered) -> None:
     changed = chart.render({"config": {"binding": {"workers": 8}}})
+    assert changed.configuration() != rendered.configuration()
     for before, after in zip(workloads(rendered), workloads(changed), strict=True):
-        old, new = (o["spec"]["template"]["metadata"]["annotations"] for o in (before, after))
-        assert old["checksum/config"] != new["checksum/config"]
-        del old["checksum/config"], new["checksum/config"]
-    unchanged = chart.render({"log": {"level": "debug"}})
-    checksums = [o["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for o in workloads(unchanged)]
-    assert len(set(checksums)) == 1
+        assert before["spec"]["template"] != after["spec"]["template"]
+    assert chart.render({"log": {"level": "debug"}}).configuration() == rendered.configuration()
+    name, digest = rendered.configuration().rsplit("-", 1)
+    assert (name, digest) == (
+        "bowline-config",
+        hashlib.sha256(rendered.config_text().strip().encode()).hexdigest()[:10],
+    )
+    assert rendered.get("ConfigMap", rendered.configuration())["immutable"] is True
 
 
 # --- single values ---

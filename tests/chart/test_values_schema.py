@@ -12,6 +12,7 @@ from cli.main import main
 from localcluster.chart import ChartRelease
 from localcluster.errors import CommandError
 from localcluster.helm import HelmCli
+from shared.api.label_selector import parse_label_selector
 from shared.framework.config import GpuSharing, Settings, WorkloadEntry, parse_settings
 from shared.framework.workloads import TEMPLATE_PATH
 from tests.chart.rendering import CHART, NAMESPACE, RELEASE, REQUIRED, Chart, Rendered
@@ -25,7 +26,6 @@ REFUSED = [
     pytest.param({"reconciler": {"port": 1}}, "/reconciler", "port", id="a key of the other process"),
     pytest.param({"fullnameOverride": "2nd"}, "/fullnameOverride", "pattern", id="not a valid name of a Service"),
     pytest.param({"webhook": {"replicas": -1}}, "/webhook/replicas", "minimum", id="replicas are not negative"),
-    pytest.param({"webhook": {"replicas": None}}, "/webhook", "replicas", id="no number of replicas at all"),
     pytest.param({"admission": {"mode": "warn"}}, "/admission/mode", "Warn", id="an unknown admission mode"),
     pytest.param(
         {"policy": {"trusted": {"users": ["a'] || true"]}}},
@@ -116,6 +116,58 @@ REFUSED = [
     pytest.param(
         {"config": {"plugins": [{"enabled": True}]}}, "/config/plugins/0", "name", id="a plugin without a name"
     ),
+    *(
+        pytest.param(
+            {process: {"resources": {"limits": {"memory": value}}}}, f"/{process}/resources/limits/memory", word
+        )
+        for process in ("webhook", "reconciler")
+        for value, word in (("lots", "1.5Gi"), ("-1", "1.5Gi"), (-1, "minimum"), ("1 Gi", "1.5Gi"), ("", "1.5Gi"))
+    ),
+    *(
+        pytest.param(
+            {"reconciler": {"shardLabelSelector": value}}, "/reconciler/shardLabelSelector", "key notin (a,b)"
+        )
+        for value in (
+            "pool==",
+            "pool=",
+            "a b",
+            "pool in (a",
+            "pool in",
+            "pool,",
+            "a=b=c",
+            "-a",
+            " pool=a",
+            "pool=a b",
+        )
+    ),
+    *(
+        pytest.param(
+            {"webhook": {"namespaceSelector": {"matchExpressions": [{"key": "a", **expression}]}}},
+            f"/webhook/namespaceSelector/matchExpressions/0{place}",
+            word,
+        )
+        for expression, place, word in (
+            ({"operator": "NotIn"}, "", "values"),
+            ({"operator": "In", "values": []}, "/values", "minItems"),
+            ({"operator": "Exists", "values": ["a"]}, "/values", "maxItems"),
+            ({"operator": "In", "values": ["a b"]}, "/values/0", "label"),
+            ({"operator": "Exists", "key": "a b"}, "/key", "qualified name"),
+        )
+    ),
+    *(
+        pytest.param(values, place, "lower-case letters")
+        for values, place in (
+            ({"webhook": {"priorityClassName": "A b"}}, "/webhook/priorityClassName"),
+            ({"reconciler": {"priorityClassName": "A b"}}, "/reconciler/priorityClassName"),
+            ({"image": {"pullSecrets": [{"name": "A b"}]}}, "/image/pullSecrets/0/name"),
+            ({"webhook": {"tls": {"mode": "secret", "secretName": "A b"}}}, "/webhook/tls/secretName"),
+            ({"webhook": {"tls": {"clientCASecret": "A b"}}}, "/webhook/tls/clientCASecret"),
+            ({"webhook": {"tls": {"issuerRef": {"name": "A b"}}}}, "/webhook/tls/issuerRef/name"),
+        )
+    ),
+    pytest.param(
+        {"reconciler": {"nodeSelector": {"a b": "c"}}}, "/reconciler/nodeSelector", "a b", id="a label's key"
+    ),
     pytest.param({"webhook": {"extraArgs": ["x"]}}, "/webhook/extraArgs/0", "pattern", id="an argument is a flag"),
     pytest.param({"webhook": {"extraEnv": [{"value": "x"}]}}, "/webhook/extraEnv/0", "name", id="env without a name"),
     pytest.param(
@@ -180,13 +232,14 @@ FOUND_BY_LINT = [
 def test_lint_finds_in_the_rendered_configuration_what_helm_accepts(
     chart: Chart, tmp_path: Path, capsys: pytest.CaptureFixture[str], config: dict[str, Any], named: str
 ) -> None:
-    text = chart.render({"config": config}).get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    text = chart.render({"config": config}).config_text()
     (tmp_path / "config.yaml").write_text(text)
     pods = CHART.parents[1] / "examples" / "manifests" / "good"
     assert main(["lint", f"--config={tmp_path / 'config.yaml'}", *map(str, sorted(pods.glob("*.yaml")))]) == 2
     assert named in capsys.readouterr().err
 
 
+SELECTORS = ("", "pool", "!pool", "pool=a", "pool == a", "pool!=a,!b", "x.example/pool in (a, b),c notin ()")
 NARROW = {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["infra"]}]}
 ACCEPTED = [
     pytest.param({"image": {"registry": "", "digest": "sha256:" + "a" * 64}}, id="a digest without a registry"),
@@ -194,6 +247,12 @@ ACCEPTED = [
     pytest.param({"image": {"registry": "", "repository": "r.example/bowline"}}, id="a registry in the repository"),
     pytest.param({"webhook": {"replicas": 0, "url": "https://a"}}, id="a webhook elsewhere"),
     pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Off"}}, id="no webhook and nothing that denies"),
+    pytest.param({"webhook": {"replicas": None}, "reconciler": {"replicas": None}}, id="replicas of autoscalers"),
+    *(pytest.param({"reconciler": {"shardLabelSelector": value}}, id=f"selector {value}") for value in SELECTORS),
+    *(
+        pytest.param({"reconciler": {"resources": {"limits": {"memory": value}}}}, id=f"quantity {value}")
+        for value in ("512Mi", "1e9", "0.5Gi", ".5G", "+1G", 1000000000, "1000M")
+    ),
     pytest.param({"webhook": {"replicas": 0}, "admission": {"mode": "Warn"}}, id="no webhook, hooks that fail open"),
     pytest.param({"webhook": {"replicas": 0, "enabled": False}}, id="another release's webhook"),
     pytest.param({**STAR, "admission": {"mode": "Warn"}}, id="every pod, warned about"),
@@ -205,6 +264,11 @@ ACCEPTED = [
 @pytest.mark.parametrize("values", ACCEPTED)
 def test_values_that_block_no_cluster_are_accepted(chart: Chart, values: dict[str, Any]) -> None:
     assert chart.render(values).objects
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_the_reconciler_parses_the_selectors_that_the_schema_accepts(selector: str) -> None:
+    assert parse_label_selector(str(parse_label_selector(selector))) == parse_label_selector(selector)
 
 
 def test_two_servers_cannot_have_one_port(chart: Chart) -> None:
@@ -269,14 +333,14 @@ def test_the_patterns_of_workloads_are_those_of_the_processes() -> None:
 
 
 def test_the_configuration_given_by_the_chart_is_the_processes_default(rendered: Rendered) -> None:
-    text = rendered.get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    text = rendered.config_text()
     # Reservation pods run the release's own image, which only the chart knows.
     assert parse_settings(text) == Settings(gpu_sharing=GpuSharing(agent_image="registry.example/bowline:0.1.0"))
 
 
 def test_the_default_configuration_passes_the_schema_and_round_trips(chart: Chart) -> None:
     document = Settings().model_dump(mode="json", by_alias=True)
-    text = chart.render({"config": document}).get("ConfigMap", "bowline-config")["data"]["config.yaml"]
+    text = chart.render({"config": document}).config_text()
     assert parse_settings(text) == Settings()
 
 

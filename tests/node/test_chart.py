@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from localcluster.assets.recipes import Tool
+from localcluster.errors import CommandError
 from localcluster.node.cluster import NAMESPACE, NodeCluster, install_chart
 from localcluster.node.settings import PAUSE_IMAGE
 from localcluster.ports import free_port
@@ -132,6 +133,29 @@ def test_debug_pages_are_reached_by_a_port_forward_only(node: NodeCluster) -> No
     pods = cluster.api.get(f"{path}/pods?labelSelector=app.kubernetes.io/component=reconciler")["items"]
     connect = f"import socket; print(socket.socket().connect_ex(({pods[0]['status']['podIP']!r}, 6060)))"
     assert int(exec_python(node, "webhook", connect)) == errno.ECONNREFUSED
+
+
+def test_upgrade_to_an_invalid_configuration_is_refused_by_the_image(node: NodeCluster) -> None:
+    """The hook's Job runs on the kubelet; the release's own pods go on with their configuration."""
+
+    def objects() -> str:
+        command = (
+            "get",
+            "configmaps,deployments",
+            f"--namespace={NAMESPACE}",
+            "-l",
+            "app.kubernetes.io/name=bowline",
+        )
+        return node.cluster.kubectl(*command, "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec}{end}").stdout
+
+    before = objects()
+    with pytest.raises(CommandError, match=r"no_such_plugin.*is no plugin") as refused:
+        install_chart(node, {"config.plugins": [{"name": "no_such_plugin"}]})
+    assert refused.value.args[0].count("no_such_plugin") >= 3, "in the command, and from both processes"
+    assert objects().replace("bowline-check ", "") == before
+    install_chart(node)
+    jobs = node.cluster.kubectl("get", "jobs", f"--namespace={NAMESPACE}", "-o", "name").stdout
+    assert jobs == "", "a succeeded Job is deleted"
 
 
 def test_image_is_at_most_250_megabytes(node: NodeCluster) -> None:

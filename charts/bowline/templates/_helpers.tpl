@@ -58,6 +58,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- merge $fixed (deepCopy .Values.config) $filled | toYaml }}
 {{- end }}
 
+{{/* The name of the configuration's ConfigMap, which follows from its content (decision 165). */}}
+{{- define "bowline.configName" -}}
+{{ include "bowline.fullname" . }}-config-{{ include "bowline.config" . | sha256sum | trunc 10 }}
+{{- end }}
+
 {{/* Whether GPUs are shared: "true" or nothing. */}}
 {{- define "bowline.gpuSharing" -}}
 {{- if dig "gpuSharing" "enabled" true .Values.config }}

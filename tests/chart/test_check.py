@@ -1,0 +1,90 @@
+"""The Job that checks the configuration, as rendered; test_check_live.py runs it."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localcluster.helm import HelmCli
+from tests.chart.presets import EVERYTHING
+from tests.chart.rendering import CHART, Chart, Rendered
+
+
+def job_pod(rendered: Rendered) -> Any:
+    return rendered.get("Job", "bowline-check")["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("values", [pytest.param({}, id="default"), pytest.param(EVERYTHING, id="every value")])
+def test_the_job_runs_the_command_lines_of_the_processes(chart: Chart, values: dict[str, Any]) -> None:
+    rendered = chart.render(values)
+    pod = job_pod(rendered)
+    assert [container["name"] for container in pod["containers"]] == ["webhook", "reconciler"]
+    for container in pod["containers"]:
+        template = rendered.get("Deployment", f"bowline-{container['name']}")["spec"]["template"]["spec"]
+        (process,) = template["containers"]
+        assert container["args"] == [*process["args"], "--check"]
+        for field in ("image", "imagePullPolicy", "command", "env", "resources", "securityContext"):
+            assert container[field] == process[field]
+        assert template.get("imagePullSecrets") == pod.get("imagePullSecrets")
+
+
+def test_the_job_needs_no_object_that_is_installed_after_it(chart: Chart) -> None:
+    rendered = chart.render({"webhook": {"tls": {"mode": "cert-manager", "clientCASecret": "callers"}}})
+    pod = job_pod(rendered)
+    assert pod["volumes"] == [{"name": "config", "configMap": {"name": "bowline-check"}}]
+    assert {mount["name"] for container in pod["containers"] for mount in container["volumeMounts"]} == {"config"}
+    document = rendered.get("ConfigMap", "bowline-check")
+    assert document["data"]["config.yaml"].strip() == rendered.config_text().strip()
+    weights = [
+        int(obj["metadata"]["annotations"].get("helm.sh/hook-weight", 0))
+        for obj in (document, rendered.get("Job", "bowline-check"))
+    ]
+    assert weights == sorted(set(weights)), "the ConfigMap precedes the Job"
+
+
+def test_the_job_has_no_access_to_the_api_server(rendered: Rendered) -> None:
+    pod = job_pod(rendered)
+    assert pod["serviceAccountName"] == "default"
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_job_is_part_of_no_release(rendered: Rendered) -> None:
+    """An object with the hook annotation is neither upgraded nor uninstalled with the release."""
+    for kind in ("Job", "ConfigMap"):
+        annotations = rendered.get(kind, "bowline-check")["metadata"]["annotations"]
+        assert annotations["helm.sh/hook"] == "pre-install,pre-upgrade"
+        assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+    labels = rendered.get("Job", "bowline-check")["spec"]["template"]["metadata"]["labels"]
+    for deployment in rendered.of_kind("Deployment"):
+        assert not deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_job_checks_the_processes_that_the_release_has(chart: Chart) -> None:
+    assert not chart.render({"hooks": {"check": False}}).of_kind("Job")
+    (only,) = job_pod(chart.render({"webhook": {"enabled": False}}))["containers"]
+    assert only["name"] == "reconciler"
+
+
+def test_replicas_of_an_autoscaler_are_not_rendered(chart: Chart) -> None:
+    for mode in ("Enforce", "Off"):
+        values = {"webhook": {"replicas": None}, "reconciler": {"replicas": None}, "admission": {"mode": mode}}
+        rendered = chart.render(values)
+        assert ["replicas" in deployment["spec"] for deployment in rendered.of_kind("Deployment")] == [False, False]
+    assert chart.render({"webhook": {"replicas": None}}).of_kind("PodDisruptionBudget")
+
+
+def test_the_values_of_the_local_cluster_are_not_packaged(helm_command: HelmCli, tmp_path: Path) -> None:
+    helm_command.run(["package", str(CHART), f"--destination={tmp_path}"])
+    (package,) = tmp_path.iterdir()
+    with tarfile.open(package) as archive:
+        files = archive.getnames()
+    assert "bowline/values.yaml" in files
+    assert "bowline/values-local.yaml" not in files
+
+
+def test_annotations_of_pods_are_those_of_the_values(helm_command: HelmCli) -> None:
+    """Rendered as text: a duplicate key would be lost in a parsed object."""
+    given = ["--set=image.registry=r.example", '--set-json=webhook.podAnnotations={"checksum/config":"mine"}']
+    text = helm_command.run(["template", "bowline", str(CHART), *given])
+    assert text.count("checksum/config") == 1

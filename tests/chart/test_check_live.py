@@ -1,0 +1,212 @@
+"""Installs and upgrades whose configuration is checked first, by the processes' own code, and what becomes of a
+configuration that running pods use.
+
+The hook's Job is created by Helm, its pod by the Job controller; only the kubelet is replaced (`localcluster.jobs`).
+"""
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.chart import ChartRelease
+from localcluster.cluster import Cluster
+from localcluster.errors import CommandError
+from localcluster.helm import HelmCli
+from localcluster.jobs import running_jobs
+from localcluster.spec import ClusterSpec
+from tests.chart.presets import LOCAL
+from tests.chart.rendering import CHART, NAMESPACE, RELEASE, merged
+from tests.waiting import wait_until
+
+CHECKED = merged(LOCAL, {"hooks": {"check": True}})
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+INVALID = {
+    "plugins": [{"name": "no_such_plugin"}, {"name": "node_fit", "args": {"x": 1}}],
+    "pluginOrder": ["node_fit"],
+    "workloads": [],
+}
+LEASE = {"leaderElection": {"leaseDuration": "5s"}, "binding": {"backoff": {"base": "2s", "max": "1s"}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The release on its cluster."""
+
+    helm: HelmCli
+    cluster: Cluster
+
+    def upgrade(self, *layers: dict[str, Any]) -> str:
+        """Install or upgrade with these values over the local ones; CommandError with Helm's message."""
+        release = ChartRelease(RELEASE, CHART, NAMESPACE, set_values=merged(CHECKED, *layers))
+        return self.helm.upgrade_install(release, self.cluster.kubeconfig)
+
+    def objects(self, kinds: str) -> dict[str, Any]:
+        """Return the chart's objects of these kinds by name."""
+        command = ("get", kinds, "-n", NAMESPACE, "-l", "app.kubernetes.io/name=bowline", "-o", "yaml")
+        items = yaml.safe_load(self.cluster.kubectl(*command).stdout)["items"]
+        return {obj["metadata"]["name"]: obj for obj in items}
+
+    def configurations(self) -> list[str]:
+        """Return the names of the ConfigMaps."""
+        return sorted(self.objects("configmaps"))
+
+    def mounted(self, deployment: str = "bowline-reconciler") -> str:
+        """Return the ConfigMap of a Deployment's pods."""
+        name: str = self.objects("deployments")[deployment]["spec"]["template"]["spec"]["volumes"][0]["configMap"][
+            "name"
+        ]
+        return name
+
+    def pods(self, configuration: str) -> list[str]:
+        """Return the names of the pods that mount a ConfigMap."""
+        pods = self.objects("pods").items()
+        return [name for name, pod in pods if pod["spec"]["volumes"][0]["configMap"]["name"] == configuration]
+
+    def set_ready(self, *pods: str) -> None:
+        """Report the pods as Ready, as a kubelet would."""
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        for pod in pods:
+            self.cluster.api.patch(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status", {"status": status})
+
+    def errors(self) -> str:
+        """Return what the containers of the failed check reported."""
+        (pod,) = self.objects("pods").values()
+        return "\n".join(one["state"]["terminated"]["message"] for one in pod["status"]["containerStatuses"])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec(kwok=False)) as started:
+        yield started
+
+
+@pytest.fixture
+def installed(helm_command: HelmCli, cluster: Cluster) -> Iterator[Installed]:
+    """The release, installed with a valid configuration in a namespace that only admits restricted pods."""
+    release = Installed(helm_command, cluster)
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    cluster.kubectl("label", "namespace", NAMESPACE, *(f"{key}={value}" for key, value in RESTRICTED.items()))
+    try:
+        with running_jobs(cluster, NAMESPACE):
+            release.upgrade()
+            yield release
+            helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
+    finally:
+        cluster.kubectl("delete", "namespace", NAMESPACE)
+
+
+def test_an_invalid_configuration_is_not_installed(helm_command: HelmCli, cluster: Cluster) -> None:
+    """The namespace does not exist before: Helm creates it."""
+    release = Installed(helm_command, cluster)
+    with running_jobs(cluster, NAMESPACE):
+        with pytest.raises(CommandError, match="bowline-check"):
+            release.upgrade({"config": INVALID})
+        assert "no_such_plugin" in release.errors()
+        assert not release.objects("deployments,serviceaccounts,services,crds,validatingwebhookconfigurations")
+        # The same command with a valid configuration.
+        release.upgrade()
+        assert set(release.objects("deployments")) == {"bowline-webhook", "bowline-reconciler"}
+        assert not release.objects("jobs,pods")
+    helm_command.uninstall(RELEASE, NAMESPACE, cluster.kubeconfig)
+    cluster.kubectl("delete", "namespace", NAMESPACE)
+
+
+def test_a_refused_upgrade_changes_nothing_and_lists_every_error(installed: Installed) -> None:
+    kinds = "configmaps,deployments,services,clusterroles,validatingwebhookconfigurations"
+    before = installed.objects(kinds)
+    refused: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+        ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
+        ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
+        ({"config": {"plugins": [{"name": "binding_guard"}]}}, ("featureGates.BindingGuard",)),
+        ({"reconciler": {"shardLabelSelector": "pool=a,pool=b"}}, ("no object can fulfil", "pool")),
+        ({"webhook": {"extraArgs": ["--no-such-flag"]}}, ("--no-such-flag",)),
+    ]
+    for values, expected in refused:
+        with pytest.raises(CommandError, match="bowline-check"):
+            installed.upgrade(values)
+        errors = installed.errors()
+        assert [words for words in expected if words not in errors] == []
+        after = {name: obj for name, obj in installed.objects(kinds).items() if name != "bowline-check"}
+        assert after == before
+    # What is left of a refused upgrade ends with the next one.
+    installed.upgrade({"config": {"binding": {"workers": 8}}})
+    assert not installed.objects("jobs,pods")
+    assert installed.configurations() == [installed.mounted()]
+    assert installed.mounted() not in before
+
+
+def test_a_configuration_stays_while_pods_that_use_it_can_be_started(installed: Installed) -> None:
+    """No node runs a new pod, so the rollout lasts until the test ends it; the old ReplicaSet keeps its replica."""
+    running = {"webhook": {"replicas": 1}}
+    installed.upgrade(running)
+    first = installed.mounted()
+    wait_until(lambda: installed.pods(first), "a pod")
+    installed.set_ready(*installed.pods(first))
+    installed.upgrade(running, {"config": {"binding": {"workers": 8}}})
+    second = installed.mounted()
+    wait_until(lambda: installed.pods(second), "a pod of the new revision")
+    # An upgrade in the middle of a rollout, and the same upgrade again.
+    for _ in range(2):
+        installed.upgrade(running, {"config": {"binding": {"workers": 9}}})
+        third = installed.mounted()
+        wait_until(lambda: len(installed.objects("pods")) == 2, "a pod of the newest revision, and the old one")
+        assert installed.pods(first)
+        assert {first, third} <= set(installed.configurations())
+    # A rollback starts pods with their own configuration.
+    installed.helm.run(["rollback", RELEASE, f"--namespace={NAMESPACE}", "3"], installed.cluster.kubeconfig)
+    assert installed.mounted() == second
+    assert {first, second} <= set(installed.configurations())
+    # When no pod uses one any more, the next upgrade removes it.
+    installed.upgrade({"config": {"binding": {"workers": 9}}})
+    sets = ("get", "replicasets", "-n", NAMESPACE, "-o", "jsonpath={.items[*].spec.replicas}")
+    wait_until(lambda: set(installed.cluster.kubectl(*sets).stdout.split()) == {"0"}, "no replicas")
+    installed.upgrade({"config": {"binding": {"workers": 9}}})
+    assert installed.configurations() == [third]
+
+
+def test_replicas_of_an_autoscaler_survive_an_upgrade(installed: Installed) -> None:
+    cluster, scaled = installed.cluster, {"webhook": {"replicas": None}, "reconciler": {"replicas": None}}
+    for values in ({}, {"log": {"level": "debug"}}, {"config": {"binding": {"workers": 8}}}):
+        for deployment in ("bowline-webhook", "bowline-reconciler"):
+            cluster.kubectl("scale", "-n", NAMESPACE, f"deployment/{deployment}", "--replicas=3")
+        installed.upgrade(scaled, values)
+        assert [obj["spec"]["replicas"] for obj in installed.objects("deployments").values()] == [3, 3]
+    with pytest.raises(CommandError, match=r"conflict.*\.spec\.replicas"):
+        installed.upgrade({"reconciler": {"replicas": 2}})
+
+
+PAGES = [CHART.parents[1] / "docs" / "emergency.md", CHART / "templates" / "NOTES.txt"]
+
+
+def test_documented_upgrades_work_with_a_chart_that_is_newer_than_the_release(
+    installed: Installed, tmp_path: Path
+) -> None:
+    """The older chart is this one without a section that it has gained."""
+    older = tmp_path / "bowline"
+    shutil.copytree(CHART, older)
+    (older / "templates" / "check-job.yaml").unlink()
+    values, schema = (older / name for name in ("values.yaml", "values.schema.json"))
+    document = yaml.safe_load(values.read_text(encoding="utf-8"))
+    del document["hooks"]
+    values.write_text(yaml.safe_dump(document), encoding="utf-8")
+    document = json.loads(schema.read_text(encoding="utf-8"))
+    del document["properties"]["hooks"]
+    schema.write_text(json.dumps(document), encoding="utf-8")
+    release = ChartRelease(RELEASE, older, NAMESPACE, set_values={k: v for k, v in LOCAL.items() if k != "hooks"})
+    page = PAGES[0].read_text(encoding="utf-8")
+    commands = re.findall(r"helm (upgrade bowline CHART (?:[^`\n\\]|\\\n)+)", page)
+    assert len(commands) == 4
+    for command in commands:
+        installed.helm.upgrade_install(release, installed.cluster.kubeconfig)
+        words = shlex.split(command.replace("CHART", str(CHART)).replace("\\\n", " "))
+        installed.helm.run(words, installed.cluster.kubeconfig)
+    for path in PAGES:
+        assert not re.search(r"--reuse-values", path.read_text(encoding="utf-8"))

@@ -1,0 +1,50 @@
+"""``--check``: both processes check their command line and configuration, and exit before they do anything."""
+
+from pathlib import Path
+
+import pytest
+
+import reconciler.app
+import webhook.app
+
+HEAD = "apiVersion: config.bowline.dev/v1alpha1\nkind: BowlineConfiguration\n"
+INVALID = f"""{HEAD}
+plugins: [{{name: no_such_plugin}}, {{name: node_fit, args: {{x: 1}}}}]
+pluginOrder: [node_fit]
+"""
+PROGRAMS = [pytest.param(webhook.app.main, id="webhook"), pytest.param(reconciler.app.main, id="reconciler")]
+
+
+def check(monkeypatch: pytest.MonkeyPatch, main: object, config: Path, *flags: str) -> object:
+    """Run the program with ``--check`` and without access to a cluster; return its exit status."""
+    monkeypatch.setattr("sys.argv", ["program", f"--config={config}", "--kubeconfig=/nonexistent", "--check", *flags])
+    assert callable(main)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize("main", PROGRAMS)
+def test_a_valid_configuration_exits_with_0(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], main: object
+) -> None:
+    (tmp_path / "config.yaml").write_text(HEAD)
+    assert check(monkeypatch, main, tmp_path / "config.yaml") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("main", PROGRAMS)
+def test_an_invalid_configuration_exits_with_2_and_every_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], main: object
+) -> None:
+    (tmp_path / "config.yaml").write_text(INVALID)
+    assert check(monkeypatch, main, tmp_path / "config.yaml") == 2
+    errors = capsys.readouterr().err
+    paths = ("plugins[0].name", "no_such_plugin", "plugins[1].args.x", "pluginOrder")
+    assert [path for path in paths if path not in errors] == []
+
+
+@pytest.mark.parametrize("main", PROGRAMS)
+def test_an_invalid_command_line_exits_with_2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, main: object) -> None:
+    (tmp_path / "config.yaml").write_text(HEAD)
+    assert check(monkeypatch, main, tmp_path / "config.yaml", "--no-such-flag") == 2
