@@ -118,3 +118,11 @@ NODE_HOSTNAME: Final = "kubernetes.io/hostname"
 NODE_GPU_COUNT: Final = "nvidia.com/gpu.count"
 NODE_GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
+
+# --- Policies of the chart that may deny a write of the reconciler; a policy's name ends with one of these -----
+POLICIES: Final = (
+    *("reconciler-pods", "reconciler-pod-status", "reconciler-bindings", "reconciler-configmaps"),
+    *("reconciler-claims", "reconciler-volumes", "reconciler-volume-claims"),
+    # Those of another release that does not trust this one's reconciler.
+    *("devices", "share-configmaps"),
+)

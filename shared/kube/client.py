@@ -28,11 +28,13 @@ from shared.kube.config import ClusterAccess
 from shared.kube.errors import (
     ConnectionFailed,
     Expired,
+    Forbidden,
     InfrastructureError,
     NoResponse,
     decode_status,
     from_response,
     from_status,
+    own_policy,
 )
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import EVENTS, LEASES, SELF_SUBJECT_REVIEWS, Resource, Selection
@@ -349,6 +351,9 @@ class KubeClient:
         if not 200 <= answer.code < 300:
             failure = from_response(answer.code, answer.headers, answer.body)
             self.availability.observe(failure)
+            policy = own_policy(str(failure)) if isinstance(failure, Forbidden) else ""
+            if policy and options.metrics is not None:
+                options.metrics.denied_by_policy(policy)
             raise failure
         found = parse_json(answer.body)
         self.availability.observe(None)

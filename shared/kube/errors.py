@@ -39,6 +39,8 @@ from typing import Any
 
 import orjson
 
+from shared.api import names
+
 # Maximum length of a message in an object's status; an Invalid repeats whole values and can be 100 KiB.
 MAX_MESSAGE = 1024
 # API servers ask for seconds; a proxy under maintenance may ask for hours and recover sooner.
@@ -47,6 +49,9 @@ MAX_RETRY_AFTER = timedelta(minutes=1)
 MAX_TEXT = 256
 # Admission precedes storage: a webhook that cannot be called, and one that denies with a 5xx code.
 _AT_ADMISSION = re.compile(r'failed calling webhook "|admission webhook "[^"]*" denied the request')
+
+# The chart names its policies after the release, whose name is free.
+_OWN_POLICY = re.compile(rf"ValidatingAdmissionPolicy '[^']*-(?P<role>{'|'.join(names.POLICIES)})'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +259,12 @@ def from_response(code: int, headers: Mapping[str, str], body: bytes) -> ApiErro
         # The API server's own overload filters answer these codes in plain text.
         return from_status(status)
     return UnrecognizedReply(str(status), status)
+
+
+def own_policy(message: str) -> str:
+    """Return which of Bowline's own policies denied a request, without the release's name; empty if none did."""
+    match = _OWN_POLICY.search(message)
+    return match["role"] if match is not None else ""
 
 
 def decode_status(raw: Mapping[str, Any], code: int = 0) -> ApiStatus:

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from shared.api import names
 from shared.runtime.metrics import init_series
 
 # A write takes 1 to 5 ms on an idle API server.
@@ -49,6 +50,13 @@ class KubeMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        self._policy_denials = Counter(
+            "bowline_own_policy_denials_total",
+            "Writes that a policy of Bowline itself denied; policy is its name without the release's.",
+            ("policy",),
+            registry=registry,
+        )
+        init_series(self._policy_denials, policy=names.POLICIES)
         # labels() costs more than the increment, and the same few combinations recur.
         self._counters: dict[tuple[str, str, str], Counter] = {}
         self._histograms: dict[tuple[str, str], Histogram] = {}
@@ -121,6 +129,10 @@ class KubeMetrics:
         if histogram is None:
             histogram = self._histograms[key[:2]] = self._seconds.labels(*key[:2])
         histogram.observe(seconds)
+
+    def denied_by_policy(self, policy: str) -> None:
+        """Count one write that one of Bowline's own policies denied."""
+        self._policy_denials.labels(policy).inc()
 
     def follow(self, resource: str, reflector: Followed) -> None:
         """Report a reflector's state while it exists; evaluated at each scrape."""

@@ -125,7 +125,6 @@ def test_a_refused_upgrade_changes_nothing_and_lists_every_error(installed: Inst
     refused: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         ({"config": INVALID}, ("no_such_plugin", "is no plugin; known:", "plugins[1].args.x", "pluginOrder")),
         ({"config": LEASE}, ("leaderElection", "renewDeadline", "binding.backoff.max")),
-        ({"config": {"plugins": [{"name": "binding_guard"}]}}, ("featureGates.BindingGuard",)),
         ({"reconciler": {"shardLabelSelector": "pool=a,pool=b"}}, ("no object can fulfil", "pool")),
         ({"webhook": {"extraArgs": ["--no-such-flag"]}}, ("--no-such-flag",)),
     ]

@@ -94,6 +94,13 @@ def test_every_policy_has_one_binding_fails_closed_and_denies(rendered: Rendered
     assert len(rendered.of_kind(BINDING)) == len(policies(rendered))
 
 
+def test_the_reconciler_recognizes_the_policies_that_may_deny_its_writes(chart: Chart) -> None:
+    names_by_release = [policies(chart.render({"fullnameOverride": name})) for name in ("bowline", "gpu-team")]
+    for names_of_release, release in zip(names_by_release, ("bowline", "gpu-team"), strict=True):
+        roles = {name.removeprefix(f"{release}-") for name in names_of_release}
+        assert roles - {"pods", "agent"} == set(names.POLICIES)
+
+
 def test_the_entries_of_a_map_are_compared_only_up_to_a_limit(rendered: Rendered) -> None:
     """The owner of an object chooses how many it has; a loop over them costs the API server."""
     loops = re.compile(r"(?:metadata|variables)\.(?:labels|annotations)(?:Before)?\.(?:all|exists|filter|map)\(")

@@ -18,7 +18,6 @@ TABLE: dict[tuple[str, str], dict[tuple[str, str, str], set[str]]] = {
     },
     ("Role", "bowline-webhook"): {
         ("", "secrets", "bowline-ca"): {"get", "list", "watch", "update"},
-        ("", "secrets", "bowline-webhook-ca"): {"get"},
     },
     ("ClusterRole", "bowline-reconciler"): {
         ("scheduling.run.ai", "bindrequests", ""): {"get", "list", "watch", "patch", "delete"},

@@ -1,5 +1,9 @@
 """Shared GPUs with errors in the cluster: ended reservations, foreign objects, no leader."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+
 import pytest
 
 from shared.api import names
@@ -271,3 +275,45 @@ def test_a_pod_that_was_not_prepared_is_rejected(shares: Shares) -> None:
     refused = shares.live.kubectl("create", "-f", "-", objects=admitted, check=False)
     assert refused.returncode != 0
     assert "must be the beginning of a ConfigMap's name" in refused.stderr
+
+
+@contextmanager
+def denying(shares: Shares, policy: str) -> Iterator[None]:
+    """One of the release's own policies denies every write, as one of another version may."""
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/bowline-{policy}"
+    validations = shares.api.get(path)["spec"]["validations"]
+    denial = {"expression": "false", "message": "of another version", "reason": "Forbidden"}
+    shares.api.patch(path, {"spec": {"validations": [denial]}})
+    try:
+        yield
+    finally:
+        shares.api.patch(path, {"spec": {"validations": validations}})
+
+
+def first_delayed(shares: Shares) -> str:
+    """Create shares until one is not bound, because the policy is in force; returns its name."""
+    for number in count():
+        name = f"delayed-{number}"
+        shares.share(name, name, backoffLimit=0)
+        shares.live.until(
+            f"{name} is bound or delayed",
+            lambda name=name: shares.live.events(name) or shares.live.pod(name)["spec"].get("nodeName"),  # type: ignore[misc]
+        )
+        if not shares.live.pod(name)["spec"].get("nodeName"):
+            return name
+    raise AssertionError
+
+
+@pytest.mark.parametrize("policy", ["reconciler-pods", "reconciler-configmaps", "reconciler-bindings"])
+def test_a_denial_by_an_own_policy_delays_a_share_and_never_fails_it(shares: Shares, policy: str) -> None:
+    series = Series(shares.live)
+    with denying(shares, policy):
+        name = first_delayed(shares)
+        note = shares.live.event(name, "BindingWaiting")
+        assert f"ValidatingAdmissionPolicy 'bowline-{policy}'" in note
+        assert "use one version of the chart and the reconciler" in note
+        assert shares.live.request(name)["status"]["phase"] == "Pending"
+    status = shares.live.phase(name, "Succeeded", "Failed")["status"]
+    assert status["phase"] == "Succeeded", status
+    assert "failedAttempts" not in status
+    assert series.grown("own_policy_denials_total", policy=policy) >= 1

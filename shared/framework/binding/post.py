@@ -3,16 +3,23 @@
 import asyncio
 import re
 from dataclasses import replace
+from datetime import timedelta
 
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
+from shared.kube.errors import own_policy
 
 # The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
 
 # The API server's message for an exceeded ResourceQuota: a retry may succeed.
 _QUOTA = "exceeded quota: "
+
+# A release's policies and its processes are not replaced at the same moment: a denial by one of them is not about the
+# request. A poll, because no watch reports a policy that has changed.
+_POLICY_POLL = timedelta(seconds=10)
+_UNLIMITED = timedelta(days=36500)
 
 
 async def bind_by_post(ctx: BindContext) -> Status:
@@ -71,9 +78,12 @@ def binding_status(result: BindingResult) -> Status:
 
 
 def denied_status(message: str) -> Status:
-    """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota is
-    not.
+    """Return the Status for a rejected write: a missing permission or a policy is terminal, an exceeded quota and a
+    policy of Bowline itself are not. Decision 163.
     """
+    if own_policy(message):
+        why = f"a policy of Bowline itself denies a write; use one version of the chart and the reconciler: {message}"
+        return Status.wait(why, retry_after=_POLICY_POLL, timeout=_UNLIMITED)
     if _QUOTA in message:
         return Status.retry(message)
     missing = _MISSING_RIGHT.search(message)

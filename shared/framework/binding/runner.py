@@ -26,10 +26,11 @@ from shared.api.meta import ObjectKey, ObjectUID
 from shared.framework.binding.context import BindContext
 from shared.framework.binding.groups import Group, merge_failures, merge_waits, pre_bind_groups
 from shared.framework.binding.handle import Route
+from shared.framework.binding.post import denied_status
 from shared.framework.plugin import Plugin, Preflight, overrides
 from shared.framework.status import Code, Reason, Status
 from shared.kube.accounting import Budget
-from shared.kube.errors import InfrastructureError
+from shared.kube.errors import Forbidden, InfrastructureError, own_policy
 from shared.runtime.tasks import all_done, raise_foreign_cancellation
 
 T = TypeVar("T")
@@ -301,6 +302,8 @@ class Runner:
         if isinstance(error, SystemExit):
             # A plugin that exits the process would end the work of all others.
             error = RuntimeError(f"called sys.exit({error.code!r})")
+        if isinstance(error, Forbidden) and own_policy(error.message):
+            return denied_status(error.message).from_plugin(plugin.name)
         self._observer.plugin_raised(plugin.name, point, ctx, error)
         if isinstance(error, InvalidResult):
             return Status.fatal(f"{point} {error}; this is a defect of the plugin").from_plugin(plugin.name)

@@ -2,6 +2,7 @@
 
 It sets nodeName, bypassing schedulers: the decision is made already. It has the sharing pod's tolerations, because it
 must run on the same node, and no owner, because it outlives the first pod as long as others share the device.
+The chart's policy compares the whole pod: a field that is added here needs an entry there. Decision 160.
 """
 
 from collections.abc import Collection

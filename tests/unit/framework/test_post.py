@@ -70,17 +70,24 @@ async def test_a_binding_that_was_never_sent_is_not_one_without_a_reply() -> Non
     assert status.code is Code.TRANSIENT
 
 
+DENIED = "pods \"p\" is forbidden: ValidatingAdmissionPolicy '{}' with binding 'b' denied request: no"
+
+
 @pytest.mark.parametrize(
     ("message", "code", "reason"),
     [
         pytest.param('pods "p" is forbidden: exceeded quota: q, requested: pods=1', Code.RETRY, None, id="quota"),
         pytest.param('pods "p" is forbidden: denied by policy x', Code.FATAL, Reason.REJECTED, id="policy"),
+        pytest.param(DENIED.format("bowline-reconciler-pods"), Code.WAIT, None, id="a policy of the release"),
+        pytest.param(DENIED.format("team-b-devices"), Code.WAIT, None, id="a guard of another release"),
+        pytest.param(DENIED.format("own-pods"), Code.FATAL, Reason.REJECTED, id="a policy of the cluster"),
+        pytest.param(DENIED.format("reconciler-pods-x"), Code.FATAL, Reason.REJECTED, id="a similar name"),
         pytest.param(
             'User "u" cannot create resource "pods" in API group ""', Code.FATAL, Reason.RBAC_MISSING, id="right"
         ),
     ],
 )
-def test_a_rejected_write_is_terminal_unless_a_quota_rejects_it(
+def test_a_rejected_write_is_terminal_unless_a_quota_or_an_own_policy_rejects_it(
     message: str, code: Code, reason: Reason | None
 ) -> None:
     status = denied_status(message)

@@ -29,7 +29,7 @@ _ROW = re.compile(
 )
 # The values of these are closed lists, or names of plugins, kinds and codes. Consider the cardinality of a new one.
 LABELS = {
-    *("outcome", "reason", "plugin", "point", "code", "step", "change", "write_class"),
+    *("outcome", "reason", "plugin", "point", "code", "step", "change", "policy"),
     *("verb", "resource", "cause", "callback", "hook", "allowed", "certificate"),
     # Of plugins.
     *("worker", "state", "how"),
