@@ -39,6 +39,7 @@ from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
 from shared.runtime.tracing import configured_tracing
+from shared.runtime.workqueue import CAPACITY
 
 log = logging.getLogger(__name__)
 
@@ -128,8 +129,11 @@ def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
 
 
 def connections(workers: int) -> int:
-    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average."""
-    return max(128, 2 * workers)
+    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average.
+
+    Hanging calls keep their connections, so the slow reconciles count as well.
+    """
+    return max(128, 2 * CAPACITY * workers)
 
 
 def write_limiters(limits: Client) -> dict[WriteClass, Limiter]:
