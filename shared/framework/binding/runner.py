@@ -37,6 +37,7 @@ T = TypeVar("T")
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 # The result of a call that was cancelled together with its attempt.
 _CANCELLED = Status(Code.CANCELLED)
+_ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 RESULTS = FAILURES | {Code.OK, Code.SKIP}
@@ -276,12 +277,14 @@ class Runner:
     ) -> Status:
         """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
+
+        def abandoned() -> None:
+            self._observer.plugin_raised(plugin.name, point.name, ctx, RuntimeError(_ABANDONED))
+
         try:
-            async with budget:
-                method = getattr(plugin, point.name)
-                status: Status | None = point.check(
-                    await raise_foreign_cancellation(as_awaitable(method(*arguments)))
-                )
+            call = _without_exit(as_awaitable(getattr(plugin, point.name)(*arguments)))
+            running = budget.run(call, f"{plugin.name}.{point.name}", abandoned)
+            status: Status | None = point.check(await raise_foreign_cancellation(running))
         except TimeoutError as error:
             if not budget.is_out:
                 return self._failed(plugin, point.name, ctx, error)
@@ -305,6 +308,14 @@ class Runner:
         if isinstance(error, InvalidResult):
             return Status.fatal(f"{point} {error}; this is a defect of the plugin").from_plugin(plugin.name)
         return Status.retry(f"{point} raised {type(error).__name__}: {error}").from_plugin(plugin.name)
+
+
+async def _without_exit(call: Awaitable[T]) -> T:
+    """Await a call in a task of its own: a SystemExit that leaves a task ends the event loop."""
+    try:
+        return await call
+    except SystemExit as error:
+        raise RuntimeError(f"called sys.exit({error.code!r})") from error
 
 
 async def _cancellable(pre_bind: Coroutine[Any, Any, Status], withdrawn: asyncio.Event) -> Status:

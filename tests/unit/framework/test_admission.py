@@ -245,7 +245,7 @@ class TestPluginsThatFail:
     def recorded(self, *plugins: type[Plugin]) -> tuple[AdmissionChain, list[tuple[str, str, str]]]:
         calls: list[tuple[str, str, str]] = []
 
-        def record(plugin: str, point: str, error: Exception) -> None:
+        def record(plugin: str, point: str, error: BaseException) -> None:
             calls.append((plugin, point, type(error).__name__))
 
         return AdmissionChain([p(PluginConfig(), Settings()) for p in plugins], Settings(), on_error=record), calls
