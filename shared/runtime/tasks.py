@@ -218,7 +218,7 @@ async def _with_signals(main: Callable[[ShutdownSignal], Coroutine[Any, Any, Non
 
 
 async def _end_tasks() -> None:
-    """Cancel the tasks that are left; if one ignores that, exit: the event loop's own end waits for it for ever."""
+    """Cancel the tasks that are left; if one ignores that, exit: the event loop's own end would wait for it."""
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
         task.cancel()

@@ -69,3 +69,27 @@ def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(cluster
     assert "lease released" in log
     assert "exiting: tasks ignore their cancellation" in log
     assert "pair_mistakes.pre_bind" in log
+
+
+def test_a_plugin_that_blocks_is_named_counted_and_does_not_stop_others(cluster: Cluster, tmp_path: Path) -> None:
+    live = LiveCluster(cluster, "default")
+    first = reconciler(cluster, tmp_path, "first")
+    second = reconciler(cluster, tmp_path, "second")
+    live.create(mistaken("blocks", "block"))
+    live.request_bind("blocks", backoffLimit=1)
+    live.until("a process ends", lambda: not (first.process.alive and second.process.alive) or None)
+    ended = "first" if not first.process.alive else "second"
+    log = (cluster.layout.logs / f"{ended}.log").read_text()
+    assert "the event loop is blocked" in log
+    assert "time.sleep(25)" in log
+    assert '"plugin":"pair_mistakes"' in log.replace(" ", "")
+    # The other replica leads because the Lease has been released; the blocked request is delayed by its backoff.
+    live.create(pod("healthy"))
+    live.request_bind("healthy")
+    live.phase("healthy", "Succeeded")
+    status = live.request("blocks")["status"]
+    assert status["failedAttempts"] >= 1
+    assert "pair_mistakes: pre_bind blocked the event loop" in status["reason"]
+    reconciler(cluster, tmp_path, "third")
+    status = live.phase("blocks", "Failed")["status"]
+    assert "pair_mistakes: pre_bind blocked the event loop" in status["reason"]
