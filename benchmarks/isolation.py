@@ -1,4 +1,4 @@
-"""Healthy requests beside others, in a namespace whose webhook on pods/binding is down, and in 3 and 8 where it hangs.
+"""Healthy requests beside others: in a namespace whose webhook on pods/binding is down; in 3 and 8 where it hangs.
 
 The webhooks are real configurations. One endpoint refuses connections, the other accepts them and never replies, so
 that the API server waits for 30 s. Each batch of healthy requests is measured alone first; then beside the rejected
