@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     isolation = commands.add_parser("isolation", help="healthy requests beside rejected ones of another namespace")
     isolation.set_defaults(
         run=lambda options: bench_isolation(
-            IsolationSizes(10, 10, 1) if options.size == "quick" else IsolationSizes()
+            IsolationSizes(10, healthy=10, batches=1) if options.size == "quick" else IsolationSizes()
         )
     )
     many = commands.add_parser("many-claims", help="what claims without work cost")

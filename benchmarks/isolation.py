@@ -1,7 +1,9 @@
-"""Healthy requests beside others that are rejected: 80 in one namespace whose webhook on pods/binding is down.
+"""Healthy requests beside others: in a namespace whose webhook on pods/binding is down; in 3 and 8 where it hangs.
 
-The webhook is a real configuration whose endpoint refuses connections. Each batch of healthy requests is measured
-alone first, then beside the rejected ones, when each of those has been rejected at least once.
+The webhooks are real configurations. One endpoint refuses connections, the other accepts them and never replies, so
+that the API server waits for 30 s. Each batch of healthy requests is measured alone first; then beside the rejected
+ones, when each of those has been rejected at least once; then beside namespaces whose calls hang, which arrive one
+after another.
 """
 
 import asyncio
@@ -26,9 +28,10 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class IsolationSizes:
-    """How many requests are rejected, how many are healthy, and the repetitions."""
+    """How many requests are rejected, and hang in each namespace, how many are healthy, and the repetitions."""
 
     rejected: int = 80
+    hanging: tuple[int, ...] = (3, 8)
     healthy: int = 80
     batches: int = 3
 
@@ -46,10 +49,14 @@ async def bench_isolation(sizes: IsolationSizes) -> Report:
                 await _reject(client, process, sizes.rejected)
                 beside = tuple([await _batch(client, f"beside-{n}", sizes.healthy) for n in range(sizes.batches)])
                 rejected = await _count(process)
+                hanging = await _beside_hanging(client, sizes)
     name = f"{sizes.healthy} healthy requests"
     report.add(Figure(f"{name}: all bound after", "s", alone))
     report.add(Figure(f"{name} beside {sizes.rejected} rejected ones: all bound after", "s", beside, "", "<= 3"))
     report.add(Figure(f"{name}: beside/alone", "x", beside, f"{name}: all bound after", "<= 2"))
+    for number, batches in hanging.items():
+        report.add(Figure(f"{name} beside {number} namespaces whose calls hang: all bound after", "s", batches))
+        report.add(Figure(f"{name}: beside {number} hanging/alone", "x", batches, f"{name}: all bound after", "<= 2"))
     report.add(Figure("POSTs rejected meanwhile", "", (rejected,)))
     return report
 
@@ -85,31 +92,57 @@ async def _batch(client: KubeClient, prefix: str, count: int) -> float:
 
 async def _reject(client: KubeClient, process: LocalProcess, count: int) -> None:
     """Create requests that are rejected, and wait until each has been."""
-    labels = {"bench": BROKEN}
-    await client.create(NAMESPACES, "", {"metadata": {"name": BROKEN, "labels": labels}})
+    await _requests_behind(client, BROKEN, "https://127.0.0.1:1/", count)
+    async with asyncio.timeout(READY_S):
+        while await _count(process) < count:  # noqa: ASYNC110 - another process's counter
+            await asyncio.sleep(POLL_S)
+
+
+async def _beside_hanging(client: KubeClient, sizes: IsolationSizes) -> dict[int, tuple[float, ...]]:
+    """Return the durations of the batches beside each number of namespaces whose calls hang."""
+
+    async def never_reply(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    silent = await asyncio.start_server(never_reply, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"
+    durations: dict[int, tuple[float, ...]] = {}
+    try:
+        for number in range(1, max(sizes.hanging) + 1):
+            await _requests_behind(client, f"bench-hanging-{number}", url, sizes.rejected)
+            if number in sizes.hanging:
+                batches = [await _batch(client, f"hang-{number}-{n}", sizes.healthy) for n in range(sizes.batches)]
+                durations[number] = tuple(batches)
+    finally:
+        silent.close()
+    return durations
+
+
+async def _requests_behind(client: KubeClient, namespace: str, url: str, count: int) -> None:
+    """Create requests in a namespace with a webhook on pods/binding."""
+    labels = {"bench": namespace}
+    await client.create(NAMESPACES, "", {"metadata": {"name": namespace, "labels": labels}})
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/binding"]}
     hook = {
         "name": "guard.bench.bowline.dev",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "clientConfig": {"url": url},
         "rules": [rule],
         "namespaceSelector": {"matchLabels": labels},
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 30,
     }
-    await client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": BROKEN}, "webhooks": [hook]})
+    await client.create(VALIDATING_WEBHOOKS, "", {"metadata": {"name": namespace}, "webhooks": [hook]})
     # The API server watches the configurations.
     await asyncio.sleep(2)
 
     async def create(number: int) -> None:
         name = f"broken-{number}"
-        made = await client.create(PODS, BROKEN, pod(name, BROKEN))
-        body = bind_request(name, f"gpu-node-{number % NODES}", BROKEN, made["metadata"]["uid"])
-        await client.create(BINDREQUESTS, BROKEN, body)
+        made = await client.create(PODS, namespace, pod(name, namespace))
+        body = bind_request(name, f"gpu-node-{number % NODES}", namespace, made["metadata"]["uid"])
+        await client.create(BINDREQUESTS, namespace, body)
 
     await each(count, create)
-    async with asyncio.timeout(READY_S):
-        while await _count(process) < count:  # noqa: ASYNC110 - another process's counter
-            await asyncio.sleep(POLL_S)
 
 
 async def _count(process: LocalProcess) -> float:

@@ -159,6 +159,6 @@ def _read_all(files: Sequence[str]) -> tuple[list[Manifest], list[str]]:
     return manifests, unreadable
 
 
-def _report_plugin_error(plugin: str, point: str, error: Exception) -> None:
+def _report_plugin_error(plugin: str, point: str, error: BaseException) -> None:
     print(f"plugin {plugin} failed in {point}:", file=sys.stderr)
     traceback.print_exception(error, file=sys.stderr)

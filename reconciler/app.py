@@ -15,8 +15,9 @@ from reconciler.debug import WorkPages, configuration_pages
 from reconciler.leader import run_while_leader
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
+from reconciler.observe.watchdog import Watchdog
 from reconciler.options import Options, parse_options
-from reconciler.wiring import Components, build
+from reconciler.wiring import Components, build, new_watchdog
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.runner import order_by_point
@@ -37,6 +38,7 @@ from shared.runtime.metrics import new_registry
 from shared.runtime.probes import Check, ProbeServer
 from shared.runtime.tasks import RootTasks, ShutdownSignal, ShutdownStep, run_process, shut_down, wait_done
 from shared.runtime.tracing import configured_tracing
+from shared.runtime.workqueue import CAPACITY
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,8 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
                 log.info("plugins are set up", extra={"order": order_by_point(plugins)})
                 debug.add(*WorkPages(parts, client.clock).pages())
                 lease = ObjectKey(options.lease_namespace, options.lease_name)
-                await _work(parts, lease, settings.leader_election, checks, stop)
+                watchdog = new_watchdog(parts, access, lease, settings.binding)
+                await _work(parts, lease, settings.leader_election, checks, watchdog, stop)
     finally:
         await debug.stop()
         await probes.stop()
@@ -87,7 +90,12 @@ async def run(options: Options, settings: Settings, plugins: Sequence[Plugin], s
 
 
 async def _work(
-    parts: Components, lease: ObjectKey, election: LeaderElection, checks: dict[str, Check], stop: ShutdownSignal
+    parts: Components,
+    lease: ObjectKey,
+    election: LeaderElection,
+    checks: dict[str, Check],
+    watchdog: Watchdog,
+    stop: ShutdownSignal,
 ) -> None:
     timings = LeaseTimings(election.lease_duration, election.renew_deadline, election.retry_period)
     client = parts.client
@@ -98,8 +106,11 @@ async def _work(
         watching = [tasks.start(f"reflector {name}", reflector.run()) for name, reflector in parts.reflectors.items()]
         events = tasks.start("events", parts.recorder.run())
         tasks.start("overdue", parts.observation.overdue.run())
+        tasks.start("watchdog", watchdog.run())
         tasks.start("contact", contact.run())
-        leading = tasks.start("leading", run_while_leader(lease, timings, parts, stop, freeze_startup_objects))
+        leading = tasks.start(
+            "leading", run_while_leader(lease, timings, parts, stop, freeze_startup_objects, watchdog.holding)
+        )
         await stop.wait()
         log.info("stopping", extra={"reason": stop.reason})
         _set_not_ready(checks, "stopping")
@@ -125,5 +136,8 @@ def problem_of(reflectors: Mapping[str, Reflector]) -> str | None:
 
 
 def connections(workers: int) -> int:
-    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average."""
-    return max(128, 2 * workers)
+    """Return how many calls may be in flight: the plugins of one attempt write concurrently, two on average.
+
+    Hanging calls keep their connections, so the slow reconciles count as well.
+    """
+    return max(128, 2 * CAPACITY * workers)

@@ -2,8 +2,8 @@
 
 Watches run on every replica, so that a new leader starts with synced caches; their events enqueue keys only on the
 leader. An event handler only records and enqueues. Keys enqueued by watches have priority over keys requeued by a
-timer: thousands of polling requests do not delay a new one. Namespaces take turns, so that one namespace's hanging or
-failing requests do not delay another's.
+timer: thousands of polling requests do not delay a new one. Namespaces take turns, and a reconcile that lasts gives
+its worker back, so that one namespace's hanging or failing requests do not delay another's.
 """
 
 import asyncio
@@ -122,7 +122,7 @@ class Controller:
             self.queue.add(key)
         workers = [
             asyncio.create_task(run_worker(self.queue, self._reconcile, self._on_error), name=f"worker {number}")
-            for number in range(self._workers)
+            for number in range(self.queue.capacity)
         ]
         log.info("working", extra={"workers": self._workers, "unfinished": self.queue.depth})
         probing = asyncio.create_task(

@@ -9,7 +9,7 @@ nevertheless, every write has a UID or resourceVersion precondition, so none is 
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 
 from reconciler.controller import Term
 from reconciler.wiring import Components
@@ -33,11 +33,12 @@ async def run_while_leader(
     parts: Components,
     stop: asyncio.Event,
     on_synced: Callable[[], None] = lambda: None,
+    holding: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> None:
     """Take part in the leader election and work during each term, until ``stop``. Raises a plugin start's error.
 
     ``on_synced`` is called once, when every watch has been listed. Before that the process does not try to acquire
-    the Lease.
+    the Lease. ``holding`` is entered with the identity for each term.
     """
     await wait_first(parts.wait_for_sync(), stop.wait())
     on_synced()
@@ -52,7 +53,8 @@ async def run_while_leader(
             await wait_first(elector.is_leader.wait(), stop.wait(), wait_done(electing))
             leads = elector.is_leader.is_set() and not stop.is_set()
             if leads and not await parts.shards.outranked(lease):
-                await _lead(parts, elector, lease, stop)
+                with holding(elector.identity):
+                    await _lead(parts, elector, lease, stop)
         finally:
             release.set()
             await electing

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reconciler.binding.attempt import AttemptRunner
 from reconciler.binding.complete import Completer
 from reconciler.binding.deferred import DeferredCompletions
+from reconciler.binding.hand_over import hand_over
 from reconciler.binding.pod_conditions import PodConditions
 from reconciler.binding.read import StateReader
 from reconciler.binding.requeue import TransientFailures
@@ -23,15 +24,18 @@ from reconciler.controller import Controller, new_queue
 from reconciler.informers import Informers
 from reconciler.observe.metrics import ReconcilerMetrics
 from reconciler.observe.tracker import Observation
+from reconciler.observe.watchdog import Watchdog
 from reconciler.reconciler import Reconciler
 from reconciler.shards import CLUSTER, Shards
 from reconciler.ttl import TTLController
+from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.framework.binding.lifecycle import PluginLifecycle
-from shared.framework.binding.runner import Runner
-from shared.framework.config import Settings
+from shared.framework.binding.runner import PluginCall, Runner
+from shared.framework.config import Binding, Settings
 from shared.framework.plugin import Plugin
-from shared.kube.client import KubeClient
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
 from shared.kube.events import EventRecorder
 from shared.kube.reflector import Reflector
 from shared.kube.resources import Resource
@@ -129,6 +133,17 @@ async def build(
         Shards(client, informers, observation.metrics, shard, controller.on_change, registry),
         observation.metrics,
     )
+
+
+def new_watchdog(parts: Components, access: ClusterAccess, lease: ObjectKey, limits: Binding) -> Watchdog:
+    """Return the watchdog of the event loop that the components run in."""
+
+    async def fence_and_hand_over(call: PluginCall, why: str, identity: str) -> None:
+        parts.client.read_only = True
+        options = ClientOptions(names.FIELD_MANAGER_RECONCILER)
+        await hand_over(access, options, lease, limits, call, why, identity)
+
+    return Watchdog(parts.reconciler.runner.current_call, parts.metrics.plugin_errors, fence_and_hand_over)
 
 
 def _reconciler(

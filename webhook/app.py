@@ -165,8 +165,8 @@ def _stop_steps(drain: timedelta, server: AdmissionServer) -> tuple[ShutdownStep
     )
 
 
-def _reporter(metrics: WebhookMetrics) -> Callable[[str, str, Exception], None]:
-    def report(plugin: str, point: str, error: Exception) -> None:
+def _reporter(metrics: WebhookMetrics) -> Callable[[str, str, BaseException], None]:
+    def report(plugin: str, point: str, error: BaseException) -> None:
         metrics.plugin_errors.labels(plugin=plugin, point=point).inc()
         log.error("plugin failed", extra={"plugin": plugin, "point": point}, exc_info=error)
 

@@ -25,7 +25,7 @@ WORKERS = 4
 TRIES = 3
 # Before the second try; twice that before the third.
 PAUSE = timedelta(seconds=1)
-# The API server waits up to 30 s for a webhook; four such calls would stop the reports of all other pods.
+# The API server waits up to 30 s for a webhook: many such calls would stop the reports of all other pods.
 TRY_TIMEOUT_S = 5.0
 # A report is an object reference and a sentence. More than this are pending only while no write succeeds.
 MAX_PENDING = 2_000
@@ -53,10 +53,10 @@ class PodConditions:
 
     def start(self) -> None:
         """Start the writing tasks; called in the event loop, once per leadership term."""
-        queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace)
+        queue = self._queue = WorkQueue[ObjectKey](group=lambda key: key.namespace, workers=WORKERS)
         self._workers = [
             asyncio.create_task(run_worker(queue, self._write, self._on_error), name=f"pod conditions {number}")
-            for number in range(WORKERS)
+            for number in range(queue.capacity)
         ]
 
     async def stop(self) -> None:

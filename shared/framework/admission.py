@@ -23,7 +23,7 @@ from shared.framework.workloads import resolve_workloads
 
 DEFAULT_SCHEDULER = "default-scheduler"
 # (plugin, extension point, exception): the caller logs and counts it; the chain itself stays pure.
-OnPluginError = Callable[[str, str, Exception], None]
+OnPluginError = Callable[[str, str, BaseException], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ MORE = FieldError(
 )
 
 
-def _ignore(plugin: str, point: str, error: Exception) -> None:
+def _ignore(plugin: str, point: str, error: BaseException) -> None:
     """The default error handler: nowhere to report to."""
 
 
@@ -247,7 +247,7 @@ class AdmissionChain:
     def _has_side_effects(self, plugin: Plugin, request: BindRequest) -> bool:
         try:
             return plugin.has_side_effects(request)
-        except Exception as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; a finalizer too many costs a write, one too few a leak
             self._on_error(plugin.name, "has_side_effects", error)
             return True
 
@@ -257,7 +257,7 @@ class AdmissionChain:
         mark = target.checkpoint()
         try:
             getattr(plugin, point)(target, *old, info)
-        except Exception as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; its changes are reverted
             target.revert(mark)
             self._on_error(plugin.name, point, error)
 
@@ -267,7 +267,7 @@ class AdmissionChain:
             strangers = [error for error in errors if not isinstance(error, FieldError)]
             if strangers:
                 raise TypeError(f"returned {type(strangers[0]).__name__}, must return FieldErrors")  # noqa: TRY301
-        except Exception as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported through on_error; what cannot be validated is denied
             self._on_error(plugin.name, point, error)
             message = (
                 f"plugin {plugin.name} failed while reviewing this object ({type(error).__name__}); "

@@ -97,7 +97,7 @@ class Registry:
                 # None: invalid, and reported.
                 if args[found.name] is not None:
                     plugins.append(found(args[found.name], effective))
-            except Exception as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
                 chosen.error(found.name, f"cannot be created: {type(error).__name__}: {error}")
         if chosen.errors:
             raise ConfigurationError(chosen.errors)
@@ -142,7 +142,7 @@ class Registry:
             return None
         try:
             found = installed[name]()
-        except Exception as error:  # noqa: BLE001 - foreign code at import; reported, and the process does not start
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - foreign code; reported, and the process does not start
             chosen.errors.append(FieldError("config/plugin", path, name, f"cannot be loaded: {error!r}"))
             return None
         invalid = class_error(found, name)

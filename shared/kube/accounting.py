@@ -6,17 +6,21 @@ reports to it. A slow API server and an exhausted connection pool are not the ca
 The account is a context variable: tasks that the caller creates inherit it. Work that another task does for the
 caller is attributed with ``api_time``. A ``Budget`` is a number of seconds of the caller's own, and the same of
 waiting for the API server: what exceeds its own seconds has failed by itself, what has waited as long for the API
-server has not. Decision 126.
+server has not. A call that ignores its cancellation is abandoned. Decisions 126 and 171.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # Minimum interval between two checks: a call in a queue may have no time left for long.
 _CHECK_S = 0.1
+# A cancelled call may spend this much time of its own until it ends.
+GRACE_S = 3.0
 
 
 class TimeAccount:
@@ -109,37 +113,47 @@ def api_time() -> Iterator[None]:
 
 
 class Budget:
-    """``async with Budget(seconds) as budget``: raises TimeoutError when exhausted, with ``is_out`` true."""
+    """A limit of a call's time: ``await Budget(seconds).run(...)``."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._loop = asyncio.get_running_loop()
-        self._account = TimeAccount(self._loop.time)
-        self._accounting = accounting(self._account)
-        self._timeout = asyncio.timeout(None)
-        self._timer: asyncio.TimerHandle | None = None
+        self._account = TimeAccount(asyncio.get_running_loop().time)
         self.is_out = False
         self.is_api_time = False  # with is_out: the API server's seconds are exhausted, not the caller's
 
-    async def __aenter__(self) -> "Budget":
-        await self._timeout.__aenter__()
-        self._accounting.__enter__()
-        self._timer = self._loop.call_later(self._seconds, self._check)
-        return self
+    async def run(self, call: Coroutine[Any, Any, T], name: str, on_abandoned: Callable[[], None]) -> T:
+        """Run a call in a task of its own; return or raise its result.
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._accounting.__exit__(kind, error, trace)
-        await self._timeout.__aexit__(kind, error, trace)
+        If the budget is exhausted, the call is cancelled and TimeoutError raised, with ``is_out`` true. If the caller
+        is cancelled, so is the call. Either way this method returns only after the call has ended, or has spent
+        another ``GRACE_S`` of its own: then ``on_abandoned`` is called, and the call's task continues without a
+        caller. A request to the API server that is in flight is always awaited.
+        """
+        with accounting(self._account):
+            task = asyncio.create_task(call, name=name)
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            while not task.done() and (left := self._seconds - max(self._account.own, self._account.api)) > 0:
+                await asyncio.wait({task}, timeout=max(left, _CHECK_S))
+        except asyncio.CancelledError as error:
+            cancelled = error
+        if not task.done() or cancelled is not None:
+            own, api = self._account.own, self._account.api
+            self.is_out, self.is_api_time = cancelled is None, api > own
+            task.add_done_callback(_retrieved)
+            task.cancel()
+            while not task.done() and (left := own + GRACE_S - self._account.own) > 0:
+                try:
+                    await asyncio.wait({task}, timeout=max(left, _CHECK_S))
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            if not task.done():
+                on_abandoned()
+            raise cancelled or TimeoutError
+        return task.result()
 
-    def _check(self) -> None:
-        own, api = self._account.own, self._account.api
-        left = self._seconds - max(own, api)
-        if left > 0:
-            self._timer = self._loop.call_later(max(left, _CHECK_S), self._check)
-            return
-        self.is_out, self.is_api_time = True, api > own
-        self._timeout.reschedule(self._loop.time())
+
+def _retrieved(task: "asyncio.Task[Any]") -> None:
+    """Retrieve the error of a cancelled call, so that asyncio does not log it as lost."""
+    if not task.cancelled():
+        task.exception()

@@ -49,11 +49,11 @@ class Callbacks:
         """Return the result of ``call``; ``default`` if it raises."""
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - reported; other objects and other owners go on
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - reported; other objects and other owners go on
             self.failed(callback, key, error)
             return default
 
-    def failed(self, callback: Callback, key: ObjectKey, error: Exception) -> None:
+    def failed(self, callback: Callback, key: ObjectKey, error: BaseException) -> None:
         """Count an exception, and log it with its traceback unless one was logged within the last minute."""
         if self._metrics is not None:
             self._metrics.callback_errors.labels(self._owner, self._resource, callback).inc()

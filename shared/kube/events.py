@@ -11,14 +11,13 @@ import logging
 import random
 import secrets
 from collections import OrderedDict
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from shared.api import names
-from shared.api.meta import ObjectRef, format_micro_time
+from shared.api.meta import ObjectKey, ObjectRef, format_micro_time
 from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, Forbidden, InfrastructureError, KubeError, NotFound
 from shared.kube.resources import EVENTS
@@ -26,6 +25,9 @@ from shared.runtime.backoff import full_jitter
 from shared.runtime.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
+
+# The identity of a series of events; the first value is the object's key.
+Series = tuple[ObjectKey, *tuple[str, ...]]
 
 # The API server's limits.
 MAX_NOTE_BYTES = 1024
@@ -55,7 +57,7 @@ class EventNote:
     action: str = "Binding"
 
     @property
-    def series(self) -> Hashable:
+    def series(self) -> Series:
         """The identity of the series: events with the same value are repeats. Object versions are not part of it."""
         return (self.regarding.key, self.regarding.uid, self.reason, self.action, self.note, self.type)
 
@@ -133,9 +135,9 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._capacity = capacity
-        self._queue: WorkQueue[Hashable] = WorkQueue()
-        self._waiting: dict[Hashable, _Waiting] = {}
-        self._stored: OrderedDict[Hashable, _Series] = OrderedDict()
+        self._queue: WorkQueue[Series] = WorkQueue(group=lambda series: series[0].namespace, workers=_WORKERS)
+        self._waiting: dict[Series, _Waiting] = {}
+        self._stored: OrderedDict[Series, _Series] = OrderedDict()
         self._writing = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -171,7 +173,7 @@ class EventRecorder:
     async def run(self) -> None:
         """Write events until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number in range(_WORKERS):
+            for number in range(self._queue.capacity):
                 group.create_task(self._work(), name=f"events {number}")
 
     async def _work(self) -> None:
@@ -187,7 +189,7 @@ class EventRecorder:
                 if not self._waiting and not self._writing:
                     self._idle.set()
 
-    async def _write(self, key: Hashable, waiting: _Waiting) -> None:
+    async def _write(self, key: Series, waiting: _Waiting) -> None:
         """Write one event or drop it; the queue prevents concurrent writes of its repeats."""
         for attempt in range(1, _TRIES + 1):
             try:
@@ -206,7 +208,7 @@ class EventRecorder:
                 self._count("written")
                 return
 
-    async def _store(self, key: Hashable, waiting: _Waiting) -> None:
+    async def _store(self, key: Series, waiting: _Waiting) -> None:
         event = waiting.event
         stored = self._stored.get(key)
         if stored is not None:

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# For tasks that are left when the process ends.
+END_S = 2.0
+
 
 class ShutdownSignal(asyncio.Event):
     """The shutdown signal, set once; ``reason`` is for the log."""
@@ -208,4 +211,20 @@ async def _with_signals(main: Callable[[ShutdownSignal], Coroutine[Any, Any, Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
-    await main(stop)
+    try:
+        await main(stop)
+    finally:
+        await _end_tasks()
+
+
+async def _end_tasks() -> None:
+    """Cancel the tasks that are left; if one ignores that, exit: the event loop's own end would wait for it."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    stuck = (await asyncio.wait(left, timeout=END_S))[1] if left else ()
+    if stuck:
+        names = sorted(task.get_name() for task in stuck)
+        log.error("exiting: tasks ignore their cancellation", extra={"tasks": names}, exc_info=True)
+        logging.shutdown()
+        os._exit(1)

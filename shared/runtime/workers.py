@@ -36,7 +36,7 @@ async def run_worker(
                 if again is not None:
                     queue.add_after(key, again)
                 queue.forget(key)
-            except Exception:  # noqa: BLE001 - ``on_error`` reports every exception
+            except (Exception, SystemExit):  # noqa: BLE001 - ``on_error`` reports every exception
                 on_error(key)
                 queue.add_rate_limited(key)
         finally:

@@ -16,9 +16,11 @@ processed at a time, so that thousands of delays that end together do not hold u
 processed at any time, alternating with normal ones, so that neither priority starves the other.
 
 Within a priority, *groups* of keys (``group`` returns a key's group, its namespace for example) take turns, however
-many keys each has. With ``workers``, no group occupies all of them: a group gets another worker only while it has
-fewer than ``_SHARE`` times the number of free ones. A single group can occupy 7 of 8 workers; the rest serves the
-other groups immediately, even while every key of the group hangs.
+many keys each has. With ``workers``, that many keys are processed at a time, and no group occupies all of them. A key
+that is processed for ``SLOW_S`` is *slow*: it gives its worker back, and another key is processed in its place, up to
+``capacity`` keys in all. What a group may have in progress is limited so that a group whose keys hang leaves room for
+any that comes later: half of the workers are for everyone; beyond those, a few per group and one more for each key
+that the group has completed before it was slow, and always less than a share of what is left.
 
 One heap and one timer serve all delays: 100,000 delayed keys need no tasks. Nothing is persisted; the next process
 finds the keys by listing. Decisions 13, 82 and 110.
@@ -39,6 +41,10 @@ K = TypeVar("K", bound=Hashable)
 
 # Superseded heap entries are dropped when they outnumber the live ones by more than a few.
 _SLACK = 64
+# A key that is processed for this long no longer counts as one of the workers.
+SLOW_S = 1.0
+# Keys in progress, slow ones included, per worker.
+CAPACITY = 3
 # A group's workers per free one: a single group leaves an eighth of them free, two leave a fifteenth, and so on.
 _SHARE = 7
 # For a failing key: short at first, then every few minutes.
@@ -59,7 +65,10 @@ class QueueView(Generic[K]):
 
 
 class _Lane(Generic[K]):
-    """The keys of one priority: those ready, as a FIFO per group and the turns of the groups, and those processed."""
+    """The keys of one priority: those ready, as a FIFO per group and the turns of the groups, and those processed.
+
+    Slow keys are not counted as processed.
+    """
 
     def __init__(self, group: Callable[[K], Hashable]) -> None:
         self._group = group
@@ -128,8 +137,8 @@ class _Lane(Generic[K]):
 class WorkQueue(Generic[K]):
     """A de-duplicating queue of keys with delays, priorities, fairness between groups and rate limiting.
 
-    Not thread-safe. ``workers`` is how many keys are processed at a time at most; without it no group is limited. A
-    queue that is not open, as on a standby, accepts no keys.
+    Not thread-safe. ``workers`` is how many keys that are not slow are processed at a time at most; without it no
+    group is limited, and no key is slow. A queue that is not open, as on a standby, accepts no keys.
     """
 
     def __init__(
@@ -150,6 +159,13 @@ class WorkQueue(Generic[K]):
         self._normal: _Lane[K] = _Lane(group)
         self._low: _Lane[K] = _Lane(group)
         self._low_was_last = False
+        # Since when each key that is not slow has been processed, in that order.
+        self._started: dict[K, float] = {}
+        self._slow: set[K] = set()
+        self._in_progress: Counter[Hashable] = Counter()
+        # Keys that a group has completed since it was last idle or slow.
+        self._completed: Counter[Hashable] = Counter()
+        self._slow_timer: asyncio.TimerHandle | None = None
         # Keys added while processing, and when.
         self._again: dict[K, float] = {}
         self._delayed: dict[K, tuple[float, int]] = {}
@@ -175,7 +191,12 @@ class WorkQueue(Generic[K]):
     @property
     def processing(self) -> int:
         """The number of keys handed out and not yet done."""
-        return len(self._normal.processing) + len(self._low.processing)
+        return len(self._started) + len(self._slow)
+
+    @property
+    def capacity(self) -> int:
+        """The number of keys that can be processed at a time, slow ones included; so many tasks may call ``get``."""
+        return CAPACITY * (self._workers or 1)
 
     @property
     def delayed(self) -> int:
@@ -196,7 +217,7 @@ class WorkQueue(Generic[K]):
         ready = tuple((key, now - since) for key, since in islice(self._ready.items(), limit))
         soonest = heapq.nsmallest(limit, self._delayed.items(), key=lambda item: item[1])
         delayed = tuple((key, due - now) for key, (due, _) in soonest)
-        return QueueView(ready, tuple(islice((*self._normal.processing, *self._low.processing), limit)), delayed)
+        return QueueView(ready, tuple(islice((*self._slow, *self._started), limit)), delayed)
 
     def describe(self, key: K) -> str | None:
         """Return the state of a key as text, for debug pages; None if it is not in the queue."""
@@ -276,6 +297,7 @@ class WorkQueue(Generic[K]):
                     self._wake_one()
                 raise
         del self._ready[key]
+        self._start(key)
         if self._ready:
             # More than one key may have become available with the last ``done``.
             self._wake_one()
@@ -283,8 +305,7 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """End the processing of a key; if it was added meanwhile, it becomes ready again."""
-        self._normal.done(key)
-        self._low.done(key)
+        self._stop(key)
         added = self._again.pop(key, None)
         if added is not None and self.is_open and not self._delay_if_held(key):
             self._enqueue(self._normal, key, added)
@@ -317,22 +338,33 @@ class WorkQueue(Generic[K]):
     def _next(self) -> K | None:
         """Start to process the next key and return it; None if none is ready or limits hold all of them back."""
         limit = self._low_limit or 0
-        share = -(-limit // 2) if self._normal else limit
         alternates = not (self._low_was_last and self._normal)
         self._low_was_last = False
-        if self._low and len(self._low.processing) < share and alternates:
-            key = self._low.take(lambda group: self._may_take(group) and self._may_take_low(group, share))
-            if key is not None:
-                self._low_was_last = True
-                return key
-        return self._normal.take(self._may_take)
+        key = self._take_low(-(-limit // 2) if self._normal else limit) if alternates else None
+        if key is None:
+            key = self._normal.take(self._may_take)
+        # Normal keys that are held back hold no others back.
+        return key if key is not None else self._take_low(limit)
+
+    def _take_low(self, share: int) -> K | None:
+        """Start to process the next key of low priority, at most ``share`` of them at a time."""
+        if not self._low or len(self._low.processing) >= share:
+            return None
+        key = self._low.take(lambda group: self._may_take(group) and self._may_take_low(group, share))
+        self._low_was_last = key is not None
+        return key
 
     def _may_take(self, group: Hashable) -> bool:
-        """Return whether the group may occupy another worker."""
+        """Return whether the group may have another key in progress."""
         if self._workers is None:
             return True
-        occupied = self._normal.processing_by_group[group] + self._low.processing_by_group[group]
-        return occupied < _SHARE * (self._workers - self.processing)
+        free, idle = self.capacity - self.processing, self._workers - len(self._started)
+        if free <= 0 or idle <= 0:
+            return False
+        if self.processing < self._workers // 2:
+            return True
+        own = 2 * free // self._workers + self._completed[group]
+        return self._in_progress[group] < max(1, min(own, free // 2, _SHARE * idle))
 
     def _may_take_low(self, group: Hashable, share: int) -> bool:
         """Return whether the group may occupy another low-priority worker; it leaves a quarter of these free."""
@@ -352,7 +384,40 @@ class WorkQueue(Generic[K]):
         return False
 
     def _is_processing(self, key: K) -> bool:
-        return key in self._normal.processing or key in self._low.processing
+        return key in self._started or key in self._slow
+
+    def _start(self, key: K) -> None:
+        self._started[key] = self._now()
+        self._in_progress[self._group(key)] += 1
+        if self._workers is not None and self._slow_timer is None:
+            self._slow_timer = asyncio.get_running_loop().call_later(SLOW_S, self._give_back)
+
+    def _stop(self, key: K) -> None:
+        group = self._group(key)
+        self._normal.done(key)
+        self._low.done(key)
+        if self._started.pop(key, None) is not None:
+            self._completed[group] += 1
+        self._slow.discard(key)
+        self._in_progress[group] -= 1
+        if not self._in_progress[group]:
+            del self._in_progress[group], self._completed[group]
+
+    def _give_back(self) -> None:
+        """Give back the workers of the keys that have become slow, and set the timer for the next one."""
+        self._slow_timer = None
+        now = self._now()
+        for key, since in list(self._started.items()):
+            if now < since + SLOW_S:
+                self._slow_timer = asyncio.get_running_loop().call_at(since + SLOW_S, self._give_back)
+                break
+            del self._started[key]
+            self._slow.add(key)
+            self._normal.done(key)
+            self._low.done(key)
+            del self._completed[self._group(key)]
+        if self._ready:
+            self._wake_one()
 
     def _enqueue(self, lane: _Lane[K], key: K, since: float) -> None:
         self._ready[key] = since

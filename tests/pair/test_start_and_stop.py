@@ -37,6 +37,12 @@ plugins:
   - {name: example_flaky, args: {anotation: x}}
 featureGates: {Levitation: true}
 """
+EXITS = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+plugins: [{name: pair_exits}]
+"""
+PLUGINS = Path(__file__).parent / "plugins"
 
 
 NO_SHARING = """
@@ -78,9 +84,25 @@ def test_a_missing_configuration_is_named(process: str) -> None:
     assert "/nonexistent/bowline.yaml" in done.stderr
 
 
-def run(process: str, *args: str) -> "subprocess.CompletedProcess[str]":
+@pytest.mark.parametrize("process", [("webhook",), ("reconciler",), ("cli", "lint", "examples/manifests")])
+def test_a_plugin_that_exits_at_import_is_named(tmp_path: Path, process: tuple[str, ...]) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(EXITS)
+    done = run(*process, f"--config={config}", PYTHONPATH=str(PLUGINS))
+    assert done.returncode == 2
+    assert 'plugins[0].name: "pair_exits": cannot be loaded: SystemExit(3)' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def run(process: str, *args: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", process, *args], cwd=CHECKOUT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", process, *args],
+        cwd=CHECKOUT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 

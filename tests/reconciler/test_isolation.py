@@ -13,6 +13,7 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
+from reconciler.app import connections
 from shared.api import names
 from shared.api.meta import ObjectKey
 from shared.kube.client import ClientOptions
@@ -20,9 +21,10 @@ from shared.kube.config import ClusterAccess
 from shared.kube.errors import NotFound, ServerError
 from shared.kube.metrics import KubeMetrics
 from shared.kube.resources import NAMESPACES, PODS, VALIDATING_WEBHOOKS
+from shared.runtime.workqueue import SLOW_S
 from shared.testing.builders import pod
 from tests.fault_proxy.calls import Call
-from tests.fault_proxy.faults import Answer, Page
+from tests.fault_proxy.faults import Answer, Gate, Hold, Page
 from tests.fault_proxy.rules import Match, Rule
 from tests.fault_proxy.server import FaultProxy
 from tests.reconciler.stage import Scripted, Stage, Working
@@ -121,6 +123,58 @@ async def test_a_namespace_whose_webhook_is_down_delays_no_other(stage: Stage, b
             assert (await stage.phase(f"healthy-{number}", "Succeeded")).get("failedAttempts", 0) == 0
         # Each of the others has been posted as often as an exponential backoff allows, not in a loop.
         assert rejected() <= BROKEN * 10
+
+
+@pytest.mark.parametrize("hung", [3, 8])
+async def test_requests_bind_while_every_call_of_other_namespaces_hangs(
+    stage: Stage, proxied: Proxied, hung: int
+) -> None:
+    """The namespaces arrive one after another. No hanging call ends before the healthy requests are bound."""
+    proxy, access = proxied
+    gates = [Gate() for _ in range(hung)]
+    for number in range(HEALTHY):
+        await stage.create_pod(f"healthy-{number}")
+    # No call ends by the client's own timeout.
+    options = ClientOptions(
+        names.FIELD_MANAGER_RECONCILER, timeout_s=600, connections=connections(64), clock=stage.clock
+    )
+    async with stage.working(access=access, options=options) as working:
+        others = []
+        try:
+            for number, gate in enumerate(gates):
+                other = Stage(stage.client, stage.access, f"{stage.namespace}-hung-{number}")
+                others.append(other)
+                await stage.client.create(NAMESPACES, "", {"metadata": {"name": other.namespace}})
+                proxy.add(Rule(Hold(gate), Match(("create",), "pods", "binding", other.namespace)))
+                await _hang(other, working, gate)
+            for number in range(HEALTHY):
+                await stage.request_bind(f"healthy-{number}")
+            for number in range(HEALTHY):
+                assert (await stage.phase(f"healthy-{number}", "Succeeded")).get("failedAttempts", 0) == 0
+            for number in range(HEALTHY):
+                assert await stage.event(f"healthy-{number}", names.EVENT_BOUND)
+            assert not [e for e in proxy.exchanges() if e.fault == Hold.__name__], "a hanging call has ended"
+        finally:
+            for gate in gates:
+                gate.open()
+            for other in others:
+                await other.clear()
+
+
+async def _hang(other: Stage, working: Working, gate: Gate) -> None:
+    """Create more requests than there are workers, and wait until the calls of all that are started hang."""
+    for number in range(BROKEN):
+        await other.create_pod(f"hung-{number}")
+    for number in range(BROKEN):
+        await other.request_bind(f"hung-{number}", backoffLimit=100)
+    await until(lambda: gate.wait_reached(0))
+    passes = working.parts.observation.passes
+
+    def lasts() -> bool:
+        now = other.clock.monotonic()
+        return bool(working.parts.controller.queue.depth) and all(now - one.since > SLOW_S for one in passes.values())
+
+    await until(lasts)
 
 
 async def test_a_webhook_that_is_down_is_reported_counted_and_ends_the_request(stage: Stage, broken: Broken) -> None:

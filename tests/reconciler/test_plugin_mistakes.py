@@ -1,12 +1,16 @@
 """A plugin with a common mistake, in a reconciler on a real API server: no pod is bound unprepared."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from shared.api.bindrequest import BindRequest
+from shared.framework.binding.context import BindContext
 from shared.framework.config import Binding
+from shared.framework.plugin import Budgets
 from shared.framework.status import Status
 from tests.reconciler.stage import NO_FLIGHT, Scripted, Stage
 
@@ -97,3 +101,35 @@ async def test_a_plugin_that_raises_in_leaves_effects_is_rolled_back(stage: Stag
         await stage.request_bind()
         await stage.phase("pod", "Failed")
     assert author.points("pod") == ["pre_bind", "rollback"]
+
+
+async def test_a_call_that_ignores_its_cancellation_counts_and_its_worker_continues(stage: Stage) -> None:
+    class Author(Scripted):
+        name = "author"
+        budgets = Budgets(call_s=0.1)
+
+    released = asyncio.Event()
+
+    async def ignores(ctx: BindContext) -> Status:
+        while ctx.request.key.name == "stuck" and not released.is_set():
+            with suppress(asyncio.CancelledError):
+                await released.wait()
+        return Status.ok()
+
+    one_worker = Binding(workers=1, backoff_limit=0, in_flight_timeout=NO_FLIGHT)
+    try:
+        async with stage.working(Author(pre_bind=ignores), binding=one_worker) as working:
+            await stage.create_pod("stuck")
+            await stage.request_bind("stuck")
+            status = await stage.phase("stuck", "Failed", "Succeeded")
+            assert status["reason"].startswith(
+                "BackoffLimitExceeded: gave up after 1 attempt, the last: author: pre_bind"
+            )
+            assert "nodeName" not in (await stage.pod("stuck"))["spec"]
+            await stage.create_pod()
+            await stage.request_bind()
+            await stage.phase("pod", "Succeeded")
+            errors = working.parts.metrics.plugin_errors.labels(plugin="author", point="pre_bind")
+            assert errors._value.get() == 1
+    finally:
+        released.set()

@@ -178,7 +178,7 @@ def _sources(plugin: Plugin) -> tuple[EventSource, ...]:
     """Return the plugin's event sources. Raises PluginError for an exception or an invalid result."""
     try:
         sources = tuple(plugin.event_sources())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"plugin {plugin.name}: event_sources raised {type(error).__name__}: {error}") from error
     for source in sources:
         if not isinstance(source, EventSource):
@@ -192,7 +192,7 @@ async def _called(plugin: Plugin, point: str, method: Callable[[], Awaitable[Non
     try:
         async with deadline:
             await raise_foreign_cancellation(as_awaitable(method()))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         why = f"took longer than {budget_s:g} s" if deadline.expired() else f"raised {type(error).__name__}: {error}"
         raise PluginError(f"plugin {plugin.name}: {point} {why}") from error
 

@@ -17,7 +17,8 @@ attempt itself.
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -38,6 +39,7 @@ T = TypeVar("T")
 WITHDRAWN = Status(Code.CANCELLED, ("the request was withdrawn",))
 # The result of a call that was cancelled together with its attempt.
 _CANCELLED = Status(Code.CANCELLED)
+_ABANDONED = "ignores its cancellation: its task continues without an attempt, and may still have effects"
 # Codes that on_failure may return. OK and SKIP would report a failure as success.
 FAILURES = frozenset({Code.RETRY, Code.FATAL, Code.WAIT, Code.TRANSIENT})
 RESULTS = FAILURES | {Code.OK, Code.SKIP}
@@ -82,6 +84,16 @@ class _Point(Generic[T]):
     check: Callable[[Any], T]
 
 
+@dataclass(frozen=True, slots=True)
+class PluginCall:
+    """A plugin's call; ``key`` and ``uid`` of its request, if it belongs to an attempt."""
+
+    plugin: str
+    point: str
+    key: ObjectKey | None
+    uid: ObjectUID
+
+
 class Runner:
     """Runs the binding methods of the enabled plugins."""
 
@@ -90,6 +102,12 @@ class Runner:
         self._plugins = {point: tuple(p for p in plugins if overrides(p, point)) for point in POINTS}
         # The in-memory state of each request, by plugin.
         self._states: dict[ObjectUID, dict[str, dict[str, Any]]] = {}
+        # The call that each task is in.
+        self._calls: dict[asyncio.Task[Any] | None, PluginCall] = {}
+
+    def current_call(self, loop: asyncio.AbstractEventLoop) -> PluginCall | None:
+        """Return the call that the event loop is executing. May be called from another thread."""
+        return self._calls.get(asyncio.current_task(loop))
 
     # --- pure queries ---
 
@@ -250,7 +268,10 @@ class Runner:
         result.
         """
         try:
-            return point.check(getattr(plugin, point.name)(*arguments))
+            if ctx is None:
+                return point.check(getattr(plugin, point.name)(*arguments))
+            with self._current(plugin, point, ctx):
+                return point.check(getattr(plugin, point.name)(*arguments))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - becomes a Status; _failed() reports it
             return Failed(self._failed(plugin, point.name, ctx, error))
 
@@ -277,12 +298,14 @@ class Runner:
     ) -> Status:
         """Like ``_run``, for a call that belongs to no attempt: only its errors are reported."""
         budget = Budget(budget_s)
+
+        def abandoned() -> None:
+            self._observer.plugin_raised(plugin.name, point.name, ctx, RuntimeError(_ABANDONED))
+
         try:
-            async with budget:
-                method = getattr(plugin, point.name)
-                status: Status | None = point.check(
-                    await raise_foreign_cancellation(as_awaitable(method(*arguments)))
-                )
+            call = self._in_task(plugin, point, ctx, *arguments)
+            running = budget.run(call, f"{plugin.name}.{point.name}", abandoned)
+            status: Status | None = point.check(await raise_foreign_cancellation(running))
         except TimeoutError as error:
             if not budget.is_out:
                 return self._failed(plugin, point.name, ctx, error)
@@ -295,6 +318,24 @@ class Runner:
         if status is None or status.code is Code.OK:
             return Status.ok()
         return status.from_plugin(plugin.name)
+
+    async def _in_task(self, plugin: Plugin, point: _Point[T], ctx: BindContext | None, *arguments: Any) -> Any:
+        """Call an asynchronous method in the present task. A SystemExit that leaves a task ends the event loop."""
+        with self._current(plugin, point, ctx):
+            try:
+                return await as_awaitable(getattr(plugin, point.name)(*arguments))
+            except SystemExit as error:
+                raise RuntimeError(f"called sys.exit({error.code!r})") from error
+
+    @contextmanager
+    def _current(self, plugin: Plugin, point: _Point[Any], ctx: BindContext | None) -> Iterator[None]:
+        key, uid = (ctx.request.key, ctx.request.uid) if ctx is not None else (None, ObjectUID(""))
+        task = asyncio.current_task()
+        self._calls[task] = PluginCall(plugin.name, point.name, key, uid)
+        try:
+            yield
+        finally:
+            del self._calls[task]
 
     def _failed(self, plugin: Plugin, point: str, ctx: BindContext | None, error: Exception | SystemExit) -> Status:
         if isinstance(error, InfrastructureError):

@@ -1,6 +1,7 @@
 """The admission chain: scope, order, all errors together, and plugins that fail."""
 
 import copy
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -67,10 +68,10 @@ class Raises(Plugin):
         raise LookupError("bug")
 
     def validate_bind_request(self, request: Object, old: Object | None, info: AdmissionInfo) -> Iterable[FieldError]:
-        raise LookupError("bug")
+        sys.exit(3)
 
     def has_side_effects(self, request: BindRequest) -> bool:
-        raise LookupError("bug")
+        sys.exit(3)
 
 
 class Strings(Plugin):
@@ -244,7 +245,7 @@ class TestPluginsThatFail:
     def recorded(self, *plugins: type[Plugin]) -> tuple[AdmissionChain, list[tuple[str, str, str]]]:
         calls: list[tuple[str, str, str]] = []
 
-        def record(plugin: str, point: str, error: Exception) -> None:
+        def record(plugin: str, point: str, error: BaseException) -> None:
             calls.append((plugin, point, type(error).__name__))
 
         return AdmissionChain([p(PluginConfig(), Settings()) for p in plugins], Settings(), on_error=record), calls

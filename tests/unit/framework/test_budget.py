@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from shared.framework.binding.runner import Runner
 from shared.framework.config import Settings
 from shared.framework.plugin import Budgets, Plugin, PluginConfig
 from shared.framework.status import Code, Status
-from shared.kube.accounting import api_time, current_account
+from shared.kube.accounting import GRACE_S, api_time, current_account
 from shared.kube.client import ClientOptions
+from shared.runtime.tasks import shield_write
 from tests.unit.framework.test_runner import Seen, context
 
 pytestmark = pytest.mark.looptime
@@ -111,6 +113,66 @@ async def test_the_time_of_a_call_is_charged_to_its_cause(point: str, act: Act, 
     assert status.code is code
     assert code is Code.OK or point in status.message
     assert asyncio.get_running_loop().time() - began == pytest.approx(after, abs=0.2)
+
+
+class Stubborn:
+    """Ignores every cancellation until the test releases it."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+
+    async def __call__(self) -> None:
+        # Without this the end of the event loop would wait for it.
+        asyncio.get_running_loop().call_later(60, self.released.set)
+        while not self.released.is_set():
+            with suppress(asyncio.CancelledError):
+                await self.released.wait()
+
+
+@pytest.mark.parametrize("point", ["pre_bind", "bind", "rollback"])
+async def test_a_call_that_ignores_its_cancellation_is_abandoned_and_named(point: str) -> None:
+    seen, stubborn = Seen(), Stubborn()
+    run = Runner([Slow(stubborn)], seen)
+    began = asyncio.get_running_loop().time()
+    c = context()
+    if point == "rollback":
+        status = await run.run_rollback(c, Status.fatal("no"))
+    else:
+        status = await (run.run_pre_bind(c) if point == "pre_bind" else run.run_bind(c))
+    assert status.code is Code.RETRY
+    assert f"{point} took longer than 10 s" in status.message
+    assert asyncio.get_running_loop().time() - began == pytest.approx(10 + GRACE_S, abs=0.2)
+    assert seen.raised == [("slow", point)]
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == f"slow.{point}")
+    stubborn.released.set()
+    await task
+
+
+async def test_a_withdrawn_attempt_does_not_wait_for_a_call_that_ignores_its_cancellation() -> None:
+    seen, stubborn = Seen(), Stubborn()
+    c = context()
+    running = asyncio.create_task(Runner([Slow(stubborn)], seen).run_pre_bind(c))
+    await asyncio.sleep(1)
+    c.cancelled.set()
+    assert (await running).code is Code.CANCELLED
+    assert asyncio.get_running_loop().time() == pytest.approx(1 + GRACE_S, abs=0.2)
+    assert seen.raised == [("slow", "pre_bind")]
+    stubborn.released.set()
+
+
+async def test_a_write_in_flight_is_awaited_after_the_budget() -> None:
+    seen = Seen()
+    ended: list[float] = []
+
+    async def writes() -> None:
+        await asyncio.sleep(9)
+        await shield_write(at_api(35))
+        ended.append(asyncio.get_running_loop().time())
+
+    status = await Runner([Slow(writes)], seen).run_pre_bind(context())
+    assert status.code is Code.TRANSIENT
+    assert asyncio.get_running_loop().time() == pytest.approx(44, abs=0.2)
+    assert (ended, seen.raised) == ([], [])
 
 
 async def test_one_slow_post_bind_does_not_shorten_the_budget_of_the_next() -> None:

@@ -1,6 +1,7 @@
 """Setup and teardown, start and stop of plugins, and their workers."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from typing import cast
@@ -157,6 +158,15 @@ async def test_a_hanging_start_ends_with_the_plugins_budget(point: str) -> None:
     with pytest.raises(PluginError, match=f"plugin hangs: {point} took longer than 7 s"):
         await begin(lifecycle)
     assert asyncio.get_running_loop().time() == pytest.approx(7, abs=0.1)
+
+
+async def test_a_plugin_that_exits_at_setup_is_named() -> None:
+    def exits() -> None:
+        sys.exit(3)
+
+    lifecycle = lifecycle_of(RecordingPlugin("author", [], {"setup": exits}))
+    with pytest.raises(PluginError, match="plugin author: setup raised SystemExit: 3"):
+        await lifecycle.setup()
 
 
 async def test_a_start_without_async_names_plugin_and_point() -> None:

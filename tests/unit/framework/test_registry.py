@@ -1,5 +1,6 @@
 """From a configuration to plugins: which, in what order, and every error."""
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -106,6 +107,10 @@ def _broken() -> PluginClass:
     raise ImportError("no such library")
 
 
+def _exits() -> PluginClass:
+    sys.exit(3)
+
+
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -124,6 +129,7 @@ def _broken() -> PluginClass:
             settings({"name": "one", "args": {"size": "x"}}), 'plugins[0].args.size: "x": ', id="args of a wrong type"
         ),
         pytest.param(settings({"name": "broken"}), "cannot be loaded: ImportError", id="one that cannot be imported"),
+        pytest.param(settings({"name": "exits"}), "cannot be loaded: SystemExit(3)", id="one that exits at import"),
         pytest.param(settings({"name": "function"}), "must name a subclass of Plugin", id="one that is not a class"),
         pytest.param(settings({"name": "alias"}), "must name a subclass of Plugin", id="one of another name"),
         pytest.param(settings(plugin_order=("one",)), f"missing: {LAST}", id="an order that leaves one out"),
@@ -136,7 +142,7 @@ def _broken() -> PluginClass:
     ],
 )
 def test_an_error_of_the_configuration_is_reported(wanted: Settings, expected: str) -> None:
-    offers = {"broken": _broken, "function": lambda: len, "alias": lambda: plugin("another")}
+    offers = {"broken": _broken, "exits": _exits, "function": lambda: len, "alias": lambda: plugin("another")}
     found = errors(registry(offers=offers), wanted)
     assert len(found) == 1
     assert expected in found[0]

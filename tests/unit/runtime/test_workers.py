@@ -43,6 +43,7 @@ def started(
     [
         pytest.param(timedelta(seconds=5), 5.0, id="after the returned delay"),
         pytest.param(ValueError("a fault"), 1.5, id="rate limited if it fails"),
+        pytest.param(SystemExit(3), 1.5, id="rate limited if it exits"),
         pytest.param(asyncio.CancelledError(), 1.5, id="rate limited if what it waits for is cancelled"),
         pytest.param(5.0, 1.5, id="rate limited if what it returns is no time"),
     ],

@@ -332,23 +332,116 @@ async def test_a_key_added_while_it_is_processed_keeps_the_turns_of_its_namespac
 @pytest.mark.parametrize(
     ("workers", "namespaces", "occupied"),
     [
-        pytest.param(64, 1, 56, id="one leaves an eighth free"),
-        pytest.param(64, 2, 60, id="two leave some"),
-        pytest.param(64, 8, 63, id="eight leave one"),
+        pytest.param(64, 1, 32, id="one takes half"),
+        pytest.param(64, 2, 32, id="two take half together"),
+        pytest.param(64, 8, 33, id="eight take half together"),
+        pytest.param(64, 64, 64, id="each of many has one"),
         pytest.param(1, 1, 1, id="a single worker is used"),
         pytest.param(4, 1, 4, id="a few workers are all used"),
     ],
 )
-async def test_namespaces_whose_keys_hang_do_not_occupy_all_workers(
+async def test_at_first_a_namespace_takes_half_of_the_workers_or_a_few(
     workers: int, namespaces: int, occupied: int
 ) -> None:
     queue = fair(workers)
     for number in range(200):
         queue.add(f"{number % namespaces}/{number}")
     assert len(await taken(queue)) == occupied
-    if occupied < workers:
-        queue.add("healthy/1")
-        assert await queue.get() == "healthy/1"
+
+
+async def test_a_namespace_whose_keys_end_in_time_takes_seven_of_eight_workers() -> None:
+    queue = fair(workers=64)
+    for number in range(400):
+        queue.add(f"a/{number}")
+    # Each round ends within a second, so the next one is larger.
+    rounds = []
+    for _ in range(4):
+        keys = await taken(queue)
+        rounds.append(queue.processing)
+        for key in keys[:-1]:
+            queue.done(key)
+    assert rounds == [32, 35, 56, 56]
+
+
+@pytest.mark.parametrize("groups", [1, 3, 8, 40, 80])
+async def test_no_number_of_hung_namespaces_stops_a_fresh_one(groups: int) -> None:
+    """Each has more keys than there are workers; they arrive one after another, and none ever ends."""
+    queue = fair(workers=64, low_priority_limit=8)
+    for number in range(groups):
+        for key in range(200):
+            queue.add(f"hung-{number}/{key}")
+        await taken(queue)
+        await asyncio.sleep(1)
+    for key in range(20):
+        queue.add(f"healthy/{key}")
+    begun = asyncio.get_running_loop().time()
+    for key in range(20):
+        assert await next_key(queue) == f"healthy/{key}"
+    assert asyncio.get_running_loop().time() == begun
+
+
+async def test_no_number_of_namespaces_that_hung_after_good_work_stops_a_fresh_one() -> None:
+    queue = fair(workers=64)
+    for number in range(8):
+        for key in range(400):
+            queue.add(f"{number}/{key}")
+        for _ in range(100):
+            queue.done(await queue.get())
+        await taken(queue)
+        await asyncio.sleep(1)
+    assert queue.processing < queue.capacity
+    queue.add("healthy/1")
+    assert await next_key(queue) == "healthy/1"
+
+
+async def test_simultaneously_hung_namespaces_give_their_workers_back_after_a_second() -> None:
+    queue = fair(workers=64)
+    for number in range(6400):
+        queue.add(f"{number % 64}/{number}")
+    assert len(await taken(queue)) == 64
+    queue.add("healthy/1")
+    waiting = asyncio.create_task(next_key_at(queue))
+    await asyncio.sleep(2)
+    assert [await queue.get() for _ in range(2)]
+    key, at = await waiting
+    assert at == 1.0
+    assert not key.startswith("healthy")
+
+
+async def test_a_slow_key_is_processed_once_and_again_only_when_it_is_done() -> None:
+    queue = fair(workers=1)
+    queue.add("a/1")
+    assert await queue.get() == "a/1"
+    await asyncio.sleep(5)
+    queue.add("a/1")
+    queue.add("b/1")
+    assert await next_key(queue) == "b/1"
+    assert (queue.describe("a/1"), queue.processing) == ("processing, added again meanwhile", 1)
+    queue.done("a/1")
+    assert await next_key(queue) == "a/1"
+    assert (queue.depth, queue.processing) == (0, 0)
+
+
+async def test_a_slow_key_of_low_priority_gives_its_place_back() -> None:
+    queue = fair(workers=8, low_priority_limit=1)
+    for key in ("hung/1", "healthy/1"):
+        queue.add_after(key, seconds(1))
+    await asyncio.sleep(2)
+    assert await queue.get() == "hung/1"
+    queue.add("hung/2")
+    assert await queue.get() == "hung/2"
+    assert await next_key_at(queue) == ("healthy/1", 3)
+
+
+async def test_normal_keys_that_are_held_back_hold_no_key_of_low_priority_back() -> None:
+    queue = fair(workers=64, low_priority_limit=8)
+    for number in range(200):
+        queue.add(f"hung/{number}")
+    await taken(queue)
+    for number in range(8):
+        queue.add_after(f"{number}/1", seconds(1))
+    await asyncio.sleep(2)
+    assert [key.partition("/")[0] for key in await taken(queue)] == [str(number) for number in range(8)]
 
 
 async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> None:
@@ -356,14 +449,17 @@ async def test_workers_that_a_limit_held_back_continue_when_a_key_is_done() -> N
     for number in range(40):
         queue.add(f"a/{number}")
     held = await taken(queue)
-    assert len(held) == 14
-    getters = [asyncio.create_task(queue.get()) for _ in range(2)]
-    await asyncio.sleep(1)
+    assert len(held) == 8
+    getters = [asyncio.create_task(queue.get()) for _ in range(8)]
+    await asyncio.sleep(0.5)
     assert not any(getter.done() for getter in getters)
-    for key in held[:2]:
+    for key in held[:4]:
         queue.done(key)
-    await asyncio.sleep(1)
-    assert [getter.done() for getter in getters] == [True, True]
+    await asyncio.sleep(0.1)
+    # One for each of them, and one more: the namespace has shown that its keys end.
+    assert sum(getter.done() for getter in getters) == 5
+    for getter in getters:
+        getter.cancel()
 
 
 async def test_keys_of_low_priority_take_turns_and_leave_room_for_other_namespaces() -> None:
@@ -372,7 +468,7 @@ async def test_keys_of_low_priority_take_turns_and_leave_room_for_other_namespac
         queue.add_after(f"broken/{number}", seconds(1))
     await asyncio.sleep(2)
     assert len(await taken(queue)) == 6
-    queue.add_after("healthy/1", seconds(1))
+    queue.add("healthy/1", low_priority=True)
     assert await queue.get() == "healthy/1"
     queue.done("broken/0")
     assert await queue.get() == "broken/6"

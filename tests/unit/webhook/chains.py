@@ -31,7 +31,7 @@ class Marker(Plugin):
             raise RuntimeError("crash asked for")
 
 
-def _unheard(plugin: str, point: str, error: Exception) -> None:
+def _unheard(plugin: str, point: str, error: BaseException) -> None:
     """Fails the test: for tests in which no plugin may raise."""
 
 

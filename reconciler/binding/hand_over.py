@@ -1,0 +1,63 @@
+"""Hands over what a process with a blocked event loop leaves: counts the attempt, then releases the Lease.
+
+Runs in an event loop of its own, beside the blocked one: with its own client, and without the process's components.
+Decision 172.
+"""
+
+import random
+
+from reconciler.binding.writer import Writer
+from reconciler.decide.decide import Fail
+from reconciler.decide.observed import Times
+from reconciler.decide.outcome import Outcome, RetryAt, classify_outcome
+from reconciler.decide.status import rollback_incomplete_status
+from shared.api.bindrequest import Phase, decode_bind_request
+from shared.api.meta import ObjectKey
+from shared.framework.binding.runner import PluginCall
+from shared.framework.config import Binding
+from shared.framework.status import Status
+from shared.kube.client import ClientOptions, KubeClient
+from shared.kube.config import ClusterAccess
+from shared.kube.lease import holder_of, released
+from shared.kube.resources import BINDREQUESTS, LEASES
+
+# The points of an attempt before the pod is bound.
+_COUNTED = ("preflight", "pre_bind", "binding_annotations", "bind", "on_failure")
+
+
+async def hand_over(
+    access: ClusterAccess,
+    options: ClientOptions,
+    lease: ObjectKey,
+    limits: Binding,
+    call: PluginCall,
+    why: str,
+    identity: str,
+) -> None:
+    """Count the attempt that made ``call``, and release the Lease, if ``identity`` holds it. Raises KubeError.
+
+    An attempt beyond the backoff limit is ended as Failed by the next leader, after the rollback. Both writes have
+    the resourceVersion of what was read.
+    """
+    async with KubeClient(access, options) as client:
+        stored = await client.get(LEASES, lease.namespace, lease.name)
+        if not identity or holder_of(stored) != identity:
+            return
+        if call.key is not None and call.point in _COUNTED:
+            await _count(client, limits, call, call.key, why)
+        body = {**stored, "spec": released(stored["spec"], client.clock.now())}
+        await client.update(LEASES, lease.namespace, lease.name, body)
+
+
+async def _count(client: KubeClient, limits: Binding, call: PluginCall, key: ObjectKey, why: str) -> None:
+    request = decode_bind_request(await client.get(BINDREQUESTS, key.namespace, key.name))
+    if request.uid != call.uid or request.deleting or request.phase is not Phase.PENDING:
+        return
+    writer, now = Writer(client, lambda _: None, lambda *_: None), client.clock.now()
+    outcome = Outcome(Status.retry(why).from_plugin(call.plugin), now)
+    action = classify_outcome(request, outcome, limits, random.random(), Times(), now)  # noqa: S311 - spreads load
+    if isinstance(action, RetryAt):
+        await writer.patch_status(request, action.report.status)
+    elif isinstance(action, Fail):
+        pending = Status.retry("the process ended before the rollback")
+        await writer.patch_status(request, rollback_incomplete_status(request, action, pending, now))

@@ -1,0 +1,35 @@
+"""A plugin for tests of a process: the pod's annotation makes pre_bind block, or ignore its cancellation."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+from shared.framework.binding.context import BindContext
+from shared.framework.plugin import RUN, SKIP, Budgets, Plugin, Preflight
+from shared.framework.status import Status
+
+MISTAKE = "mistakes.example/pre-bind"
+
+
+class Mistakes(Plugin):
+    """Makes the mistake that the annotation names."""
+
+    name = "pair_mistakes"
+    budgets = Budgets(call_s=0.5)
+
+    def preflight(self, ctx: BindContext) -> Preflight:
+        """Applies only to pods with the annotation."""
+        return RUN if MISTAKE in _annotations(ctx) else SKIP
+
+    async def pre_bind(self, ctx: BindContext) -> Status:
+        """Never end, with or without giving the event loop back."""
+        while True:
+            if _annotations(ctx)[MISTAKE] == "block":
+                time.sleep(25)  # noqa: ASYNC251 - the mistake
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+
+def _annotations(ctx: BindContext) -> Mapping[str, str]:
+    return ((ctx.pod or {}).get("metadata") or {}).get("annotations") or {}

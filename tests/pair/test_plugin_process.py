@@ -1,0 +1,95 @@
+"""A plugin with a mistake that concerns the process: it ignores its cancellation, or blocks the event loop."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charts.generate import crd
+from localcluster.cluster import Cluster
+from localcluster.ports import free_port
+from localcluster.process import Launch
+from localcluster.spec import ClusterSpec
+from localcluster.workload import CHECKOUT, LocalProcess
+from shared.testing.builders import pod
+from tests.live import LiveCluster
+
+PLUGINS = Path(__file__).parent / "plugins"
+CONFIG = """
+apiVersion: config.bowline.dev/v1alpha1
+kind: BowlineConfiguration
+plugins: [{name: pair_mistakes}]
+"""
+MISTAKE = "mistakes.example/pre-bind"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster.start(ClusterSpec(controllers=())) as started:
+        started.make_nodes(1)
+        started.kubectl("apply", "--server-side", "-f", "-", input=crd.as_yaml())
+        started.wait_established(crd.custom_resource_definition()["metadata"]["name"])
+        yield started
+
+
+def reconciler(cluster: Cluster, folder: Path, name: str) -> LocalProcess:
+    config = folder / "config.yaml"
+    config.write_text(CONFIG)
+    metrics = f"127.0.0.1:{free_port()}"
+    argv = (
+        *(sys.executable, "-m", "reconciler", f"--kubeconfig={cluster.kubeconfig}", f"--config={config}"),
+        *(f"--metrics-listen={metrics}", "--debug-listen=127.0.0.1:0"),
+    )
+    environment = {**os.environ, "PYTHONPATH": str(PLUGINS)}
+    launch = Launch(name, argv, cluster.layout.logs / f"{name}.log", CHECKOUT, environment)
+    process = LocalProcess(cluster.run_process(launch), "", metrics, cluster.kubeconfig)
+    process.wait_ready()
+    return process
+
+
+def mistaken(name: str, mistake: str) -> dict[str, Any]:
+    """A pod for which the plugin makes a mistake."""
+    body = pod(name)
+    body["metadata"]["annotations"] = {MISTAKE: mistake}
+    return body
+
+
+def test_a_process_whose_plugin_ignores_its_cancellation_ends_by_sigterm(cluster: Cluster, tmp_path: Path) -> None:
+    live = LiveCluster(cluster, "default")
+    process = reconciler(cluster, tmp_path, "ignores")
+    live.create(mistaken("ignores", "ignore"))
+    live.request_bind("ignores", backoffLimit=0)
+    status = live.phase("ignores", "Failed")
+    assert "pair_mistakes: pre_bind took longer than 0.5 s" in status["status"]["reason"]
+    process.stop()
+    log = (cluster.layout.logs / "ignores.log").read_text()
+    assert "lease released" in log
+    assert "exiting: tasks ignore their cancellation" in log
+    assert "pair_mistakes.pre_bind" in log
+
+
+def test_a_plugin_that_blocks_is_named_counted_and_does_not_stop_others(cluster: Cluster, tmp_path: Path) -> None:
+    live = LiveCluster(cluster, "default")
+    first = reconciler(cluster, tmp_path, "first")
+    second = reconciler(cluster, tmp_path, "second")
+    live.create(mistaken("blocks", "block"))
+    live.request_bind("blocks", backoffLimit=1)
+    live.until("a process ends", lambda: not (first.process.alive and second.process.alive) or None)
+    ended = "first" if not first.process.alive else "second"
+    log = (cluster.layout.logs / f"{ended}.log").read_text()
+    assert "the event loop is blocked" in log
+    assert "time.sleep(25)" in log
+    assert '"plugin":"pair_mistakes"' in log.replace(" ", "")
+    # The other replica leads because the Lease has been released; the blocked request is delayed by its backoff.
+    live.create(pod("healthy"))
+    live.request_bind("healthy")
+    live.phase("healthy", "Succeeded")
+    status = live.request("blocks")["status"]
+    assert status["failedAttempts"] >= 1
+    assert "pair_mistakes: pre_bind blocked the event loop" in status["reason"]
+    reconciler(cluster, tmp_path, "third")
+    status = live.phase("blocks", "Failed")["status"]
+    assert "pair_mistakes: pre_bind blocked the event loop" in status["reason"]
