@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
+from shared.framework.waiting import UNLIMITED
 from shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
 from shared.kube.errors import own_policy
 
@@ -19,7 +20,6 @@ _QUOTA = "exceeded quota: "
 # A release's policies and its processes are not replaced at the same moment: a denial by one of them is not about the
 # request. A poll, because no watch reports a policy that has changed.
 _POLICY_POLL = timedelta(seconds=10)
-_UNLIMITED = timedelta(days=36500)
 
 
 async def bind_by_post(ctx: BindContext) -> Status:
@@ -83,7 +83,7 @@ def denied_status(message: str) -> Status:
     """
     if own_policy(message):
         why = f"a policy of Bowline itself denies a write; use one version of the chart and the reconciler: {message}"
-        return Status.wait(why, retry_after=_POLICY_POLL, timeout=_UNLIMITED)
+        return Status.wait(why, retry_after=_POLICY_POLL, timeout=UNLIMITED)
     if _QUOTA in message:
         return Status.retry(message)
     missing = _MISSING_RIGHT.search(message)

@@ -16,6 +16,7 @@ from typing import Any
 from shared.api import names
 from shared.api.gpu_share import direct_env_map, memory_limit
 from shared.api.meta import uid_of
+from shared.framework.waiting import UNLIMITED
 from shared.kube.errors import ApiError, Conflict
 from shared.kube.resources import PODS
 from shared.plugin import (
@@ -45,7 +46,7 @@ from shared.plugin import (
 from shared.plugins.gpu_sharing.admission import prepare, share_errors
 from shared.plugins.gpu_sharing.config import GpuSharingConfig
 from shared.plugins.gpu_sharing.configmaps import delete_configmaps, write_configmaps
-from shared.plugins.gpu_sharing.group_controller import GroupController
+from shared.plugins.gpu_sharing.group_controller import RELEASE_RETRY, GroupController
 from shared.plugins.gpu_sharing.idle_groups import (
     IdleGroups,
     group_of,
@@ -64,6 +65,7 @@ from shared.plugins.gpu_sharing.reservation import (
     Orphaned,
     Pending,
     ReservationState,
+    Unreleased,
 )
 from shared.plugins.gpu_sharing.reservation_client import ReservationClient
 from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec
@@ -74,6 +76,7 @@ from shared.plugins.gpu_sharing.rules import (
     request_error,
     share_configmaps,
     share_of,
+    takes_whole_gpus,
 )
 from shared.runtime.tasks import shield_write
 
@@ -186,17 +189,23 @@ class GpuSharing(Plugin):
     # --- binding ---
 
     def preflight(self, ctx: BindContext) -> Preflight:
-        concerned = ctx.request.is_share or (self._sharing.enabled and self._idle.on_node(ctx.spec.selected_node))
-        return RUN_PARALLEL if concerned else SKIP_PARALLEL
+        is_concerned = ctx.request.is_share or (self._sharing.enabled and self._idle_groups(ctx))
+        return RUN_PARALLEL if is_concerned else SKIP_PARALLEL
 
     async def pre_bind(self, ctx: BindContext) -> Status:
         """Release unused devices of the node; for a share find its devices, label the pod, write the ConfigMaps."""
-        own = set(ctx.spec.selected_gpu_groups)
-        try:
-            await self._controller.release_unused(self._idle.on_node(ctx.spec.selected_node) - own)
-        except ApiError as error:
-            return denied_status(error.message)
+        unreleased = await self._controller.release_unused(self._idle_groups(ctx), ctx.spec.selected_node)
+        if unreleased:
+            return unreleased_status(unreleased)
         return await self._share(ctx) if ctx.request.is_share else Status.ok()
+
+    def _idle_groups(self, ctx: BindContext) -> frozenset[str]:
+        """Return the other groups whose unused device on the node the pod may need: none if it takes no device."""
+        own = frozenset(ctx.spec.selected_gpu_groups)
+        takes_device = (
+            not all(map(self._idle.is_reserved, own)) if ctx.request.is_share else takes_whole_gpus(ctx.spec, ctx.pod)
+        )
+        return self._idle.on_node(ctx.spec.selected_node) - own if takes_device else frozenset()
 
     async def _share(self, ctx: BindContext) -> Status:
         invalid, share = request_error(ctx.spec), share_of(ctx.pod or {"metadata": {}})
@@ -297,6 +306,16 @@ def _store_awaited(ctx: BindContext, answers: list[ReservationState]) -> None:
     ctx.state["awaited"] = {
         answer.reservation.group: answer.reservation.uid for answer in answers if isinstance(answer, Pending)
     }
+
+
+def unreleased_status(unreleased: list[Unreleased]) -> Status:
+    """Return the WAIT of a pod that needs a device whose reservation cannot be deleted: not its own failure."""
+    refs = [ObjectRef("v1", "Pod", entry.reservation.key, entry.reservation.uid) for entry in unreleased]
+    problems = "; ".join(f"reservation pod {entry.reservation.key}: {entry.why}" for entry in unreleased)
+    why = f"a GPU of the node is still reserved without a user, and cannot be released: {problems}; delete that pod"
+    return Status.wait(
+        why, *refs, retry_after=RELEASE_RETRY, timeout=UNLIMITED, suggestion=Suggestion.RESCHEDULE_ELSEWHERE
+    )
 
 
 def first_failure(answers: list[ReservationState]) -> Status | None:

@@ -30,6 +30,7 @@ from shared.plugins.gpu_sharing.idle_groups import IdleGroups
 from shared.plugins.gpu_sharing.metrics import SharingMetrics
 from shared.plugins.gpu_sharing.recovery import SEARCH_INTERVAL, Abandon, Await, Reserve, next_step, running
 from shared.plugins.gpu_sharing.reservation import (
+    Answer,
     Create,
     DeviceRequest,
     Held,
@@ -38,6 +39,7 @@ from shared.plugins.gpu_sharing.reservation import (
     Pending,
     Reservation,
     ReservationState,
+    Unreleased,
     User,
     check_reservations,
     overdue,
@@ -52,6 +54,10 @@ log = logging.getLogger(__name__)
 QUEUES = 8
 # Requeue delay, for example of a reservation that changed before its delete.
 REQUEUE_DELAY = timedelta(milliseconds=200)
+# How long a delete of an unused reservation may take: one that hangs must not delay the other groups of the queue.
+DELETE_TIMEOUT_S = 2.0
+# When a delete that failed is repeated.
+RELEASE_RETRY = timedelta(seconds=10)
 # A recovery serves running pods, not a request.
 _NO_REQUEST = ObjectKey("", "")
 
@@ -74,7 +80,7 @@ class _Query:
     """A question to a group's reconcile: a claim, or None for a release."""
 
     claim: DeviceRequest | None
-    answer: "asyncio.Future[ReservationState | None]"
+    answer: "asyncio.Future[Answer]"
 
 
 class GroupController:
@@ -114,7 +120,7 @@ class GroupController:
             self._claims.setdefault(claim.group, {})[claim.request] = claim
             self._claimed_by.setdefault(claim.request, set()).add(claim.group)
         answers = await asyncio.gather(*(self._query(claim.group, claim) for claim in claims))
-        return [answer for answer in answers if answer is not None]
+        return [answer for answer in answers if answer is not None and not isinstance(answer, Unreleased)]
 
     def release_claims(self, request: ObjectKey) -> None:
         """Drop the request's claims: its pod is bound, and the label keeps the device from now on."""
@@ -125,14 +131,21 @@ class GroupController:
                 del self._claims[group]
 
     async def release(self, request: ObjectKey, uid: ObjectUID, groups: Iterable[str]) -> None:
-        """Drop the request's claims; returns when unused reservations of the groups are deleted."""
+        """Drop the request's claims; returns after one try to delete the unused reservations of the groups.
+
+        What cannot be deleted now is deleted later: it delays only pods that need its device.
+        """
         self._withdrawn[request] = uid
         self.release_claims(request)
         await asyncio.gather(*(self._query(group, None) for group in groups))
 
-    async def release_unused(self, groups: Iterable[str]) -> None:
-        """Return when unused reservations of the groups are deleted. Groups with claims are skipped."""
-        await asyncio.gather(*(self._query(group, None) for group in groups if group not in self._claims))
+    async def release_unused(self, groups: Iterable[str], node: str) -> list[Unreleased]:
+        """Try to delete the unused reservations of the groups, except of those with claims.
+
+        Returns the reservations on the node that cannot be deleted now.
+        """
+        answers = await asyncio.gather(*(self._query(group, None) for group in groups if group not in self._claims))
+        return [answer for answer in answers if isinstance(answer, Unreleased) and answer.reservation.node == node]
 
     def forget(self, request: ObjectKey) -> None:
         """Drop the state of a request that does not exist any more."""
@@ -180,16 +193,16 @@ class GroupController:
                         asked.answer.set_result(answer)
             timeout = self._track_unreported(group, seen)
             # A release is answered from live reads, so watch lag does not matter.
-            again = None
+            again, unreleased = None, None
             if is_released or not self._idle.has_users(group):
-                again = await self._delete_unused(group, seen)
+                again, unreleased = await self._delete_unused(group, seen)
             again = again or timeout
             loss = self._losses.get(group)
             if loss is not None and loss.tried is None:
                 again = min(again or SEARCH_INTERVAL, loss.pause(self._clock.monotonic()))
             for asked in questions:
                 if not asked.answer.done():
-                    asked.answer.set_result(None)
+                    asked.answer.set_result(unreleased)
         except Exception as error:
             waiting = [asked for asked in questions if not asked.answer.done()]
             for asked in waiting:
@@ -343,33 +356,45 @@ class GroupController:
         self._unreported_since[group] = waiting
         return max(self._timeout - timedelta(seconds=now - min(waiting.values())), REQUEUE_DELAY)
 
-    async def _delete_unused(self, group: str, seen: Sequence[Reservation]) -> timedelta | None:
-        """Delete unused reservations; returns a requeue delay if one of them changed before its delete."""
+    async def _delete_unused(
+        self, group: str, seen: Sequence[Reservation]
+    ) -> tuple[timedelta | None, Unreleased | None]:
+        """Delete unused reservations; returns a requeue delay, and a reservation that cannot be deleted now."""
+        deleting = next((one for one in seen if one.deleting and not one.ended), None)
+        unreleased = Unreleased(deleting, "it is being deleted") if deleting is not None else None
         idle = unused(seen, (), self._claimed(group), ())
         if not idle:
-            return None
+            return None, unreleased
         nodes = {one.node for one in idle}
         users = [user for node in nodes for user in await self._client.users(group, node)]
         idle = unused(idle, users, self._claimed(group), ())
         if not idle:
-            return None
+            return None, unreleased
         asking = await self._client.requested_nodes(group, nodes, set(self._withdrawn.values()))
         again = None
         # Claims may have been made meanwhile; from here to each delete only deletes are awaited.
         for one in idle:
             if not unused([one], users, self._claimed(group), asking):
                 continue
-            if await self._client.remove(one):
+            try:
+                async with asyncio.timeout(DELETE_TIMEOUT_S):
+                    is_removed = await self._client.remove(one)
+            except (KubeError, TimeoutError) as error:
+                why = str(error) or f"the delete has not ended within {DELETE_TIMEOUT_S:g} s"
+                unreleased, again = Unreleased(one, why), again or RELEASE_RETRY
+                log.warning("a device cannot be released", extra={"reservation": str(one.key), "error": why})
+                continue
+            if is_removed:
                 self._metrics.freed.inc()
                 log.info("device released", extra={"group": group, "node": one.node, "reservation": str(one.key)})
             else:
                 again = REQUEUE_DELAY
-        return again
+        return again, unreleased
 
     def _claimed(self, group: str) -> Collection[str]:
         return {claim.node for claim in self._claims.get(group, {}).values()}
 
-    async def _query(self, group: str, claim: DeviceRequest | None) -> ReservationState | None:
+    async def _query(self, group: str, claim: DeviceRequest | None) -> Answer:
         question = _Query(claim, asyncio.get_running_loop().create_future())
         self._queries.setdefault(group, []).append(question)
         self.enqueue([group])

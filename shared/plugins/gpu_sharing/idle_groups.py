@@ -48,6 +48,10 @@ class IdleGroups:
         """Return whether the watch shows a pod that uses the group's device."""
         return self._users[group] > 0
 
+    def is_reserved(self, group: str) -> bool:
+        """Return whether the watch shows a reservation pod of the group."""
+        return group in self._reserved
+
     def on_node(self, node: str) -> frozenset[str]:
         """Return the idle groups whose device may be on the node."""
         return frozenset(

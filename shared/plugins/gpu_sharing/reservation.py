@@ -28,7 +28,11 @@ from shared.api.meta import (
 ENDED = ("Succeeded", "Failed")
 _NONE = ObjectUID("")
 _UNREAD = ResourceVersion("")
-_NUMBER = re.compile(r"-[0-9]{1,2}$")
+# Our own names: a digest, and a number for one that recovers a lost device.
+_OWN_NAME = re.compile(rf"{names.RESERVATION_PREFIX}[0-9a-f]{{16}}(?P<number>-[0-9]{{1,2}})?")
+# Other binders: the node's name, which the API server cuts for a generated name, and five random characters.
+_GENERATED_PREFIX = 58
+_RANDOM = re.compile(r"[a-z0-9]{5}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,14 @@ class Orphaned:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreleased:
+    """An unused reservation that cannot be deleted now."""
+
+    reservation: Reservation
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Create:
     """No reservation exists: create it. ``instead_of``: pods of its name that hold nothing."""
 
@@ -122,6 +134,7 @@ class Create:
 
 Verdict = Held | Pending | Lost | Create
 ReservationState = Held | Pending | Blocked | Lost | Orphaned
+Answer = ReservationState | Unreleased | None
 
 
 def reservation_name(node: str, group: str) -> str:
@@ -133,13 +146,15 @@ def reservation_name(node: str, group: str) -> str:
 def may_be_on(node: str, group: str, name: str) -> bool:
     """Return whether the group's reservation pod of that name may be on the node.
 
-    True for the node's own name and for names in another format, which other binders choose.
+    Our names and those that KAI-Scheduler's binder generated up to v0.15 show the node; other names may be on any.
     """
-    base = reservation_name(node, group)
-    # A reservation that recovers a lost device may have a number as suffix.
-    name = _NUMBER.sub("", name)
-    ours = len(name) == len(base) and name.startswith(names.RESERVATION_PREFIX)
-    return not ours or name == base
+    own = _OWN_NAME.fullmatch(name)
+    if own is not None:
+        return name.removesuffix(own["number"] or "") == reservation_name(node, group)
+    if not name.startswith(names.RESERVATION_PREFIX):
+        return True
+    prefix = f"{names.RESERVATION_PREFIX}{node}-"[:_GENERATED_PREFIX]
+    return name.startswith(prefix) and _RANDOM.fullmatch(name[len(prefix) :]) is not None
 
 
 def view_reservation(pod: Object) -> Reservation:

@@ -56,6 +56,15 @@ def share_of(pod: Object) -> Share | None:
     return Share(prefix, target) if prefix and target is not None else None
 
 
+def takes_whole_gpus(spec: BindRequestSpec, pod: Object | None) -> bool:
+    """Return whether the pod gets whole devices, by its request or by its own limits."""
+    if spec.received_gpu is not None and spec.received_gpu.count:
+        return True
+    pod_spec = (pod or {}).get("spec") or {}
+    containers = [*(pod_spec.get("containers") or ()), *(pod_spec.get("initContainers") or ())]
+    return any(names.RESOURCE_GPU in ((c.get("resources") or {}).get("limits") or {}) for c in containers)
+
+
 def request_error(spec: BindRequestSpec) -> str | None:
     """Return why the request is invalid, for a message; None if it is valid."""
     groups = spec.selected_gpu_groups

@@ -197,9 +197,9 @@ async def test_forgetting_a_request_keeps_the_claims_of_others() -> None:
     asked = owner_of(passes, CountingSite(NO_CLIENT, ReservationSpec("res", "image"), ""), SystemClock())
     await asked.claim([claim("a"), claim("a", group="g2"), claim("b")])
     asked.forget(claim("a").request)
-    await asked.release_unused(["g1"])
+    await asked.release_unused(["g1"], "node-0")
     assert len(passes.running) == 3
-    await asked.release_unused(["g2"])
+    await asked.release_unused(["g2"], "node-0")
     assert len(passes.running) == 4
     await passes.results()
 

@@ -74,9 +74,24 @@ def test_devices_of_other_nodes_are_not_listed() -> None:
     [
         pytest.param(reservation_name(NODE, "g"), True, id="the node's"),
         pytest.param(reservation_name("node-1", "g"), False, id="another node's"),
-        pytest.param("gpu-reservation-node-1-abcde", True, id="another component's name, for any node"),
-        pytest.param("mine", True, id="named by hand"),
+        pytest.param(f"{reservation_name(NODE, 'g')}-2", True, id="a second one of the node"),
+        pytest.param("gpu-reservation-node-0-abcde", True, id="the node's, by a generated name"),
+        pytest.param("gpu-reservation-node-1-abcde", False, id="another node's, by a generated name"),
+        pytest.param("gpu-reservation-node-0-1-abcde", False, id="a node's whose name begins with this one"),
+        pytest.param("mine", True, id="named by hand, for any node"),
     ],
 )
 def test_the_node_of_a_reservation_by_its_name(name: str, may_be: bool) -> None:
     assert may_be_on(NODE, "g", name) is may_be
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        pytest.param("gpu-node-0", "gpu-reservation-gpu-node-0-abcde", id="as long as our own names"),
+        pytest.param("n" * 60, f"gpu-reservation-{'n' * 42}abcde", id="a long name is cut by the API server"),
+    ],
+)
+def test_generated_names_are_matched_with_their_node(node: str, name: str) -> None:
+    assert may_be_on(node, "g", name)
+    assert not may_be_on("worker-001", "g", name)

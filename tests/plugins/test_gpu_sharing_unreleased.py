@@ -1,0 +1,121 @@
+"""An unused device that cannot be released: it delays the pods that need a device of its node, and no others."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from localcluster.errors import ApiError
+from shared.api import names
+from shared.api.meta import ObjectKey, ObjectUID
+from shared.plugins.gpu_sharing.reservation import DeviceRequest
+from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservation_object
+from tests.live import Live
+from tests.plugins.sharing import RESERVATIONS, Shares
+
+# As KAI-Scheduler's binder named them up to v0.15: the name shows the node.
+NAME = "gpu-reservation-gpu-node-0-x7k2p"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["pods"]}
+WHOLE: dict[str, Any] = {"receivedGPU": {"count": 1, "portion": "1.00"}}
+
+
+@pytest.fixture
+def shares(pair: Live) -> Shares:
+    """Sharing pods in the test's namespace."""
+    return Shares(pair)
+
+
+@contextmanager
+def denied(shares: Shares) -> Iterator[None]:
+    """A policy of the cluster denies the delete."""
+    policy = {
+        "metadata": {"name": "keep"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [RULE]},
+            "validations": [{"expression": f"oldObject.metadata.name != '{NAME}'", "message": "it is kept"}],
+        },
+    }
+    binding = {"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}}
+    shares.api.post(f"{ADMISSION}/validatingadmissionpolicies", policy)
+    shares.api.post(f"{ADMISSION}/validatingadmissionpolicybindings", binding)
+    yield
+    for resource in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+        shares.api.request("DELETE", f"{ADMISSION}/{resource}/keep")
+
+
+@contextmanager
+def called_at(shares: Shares, port: int) -> Iterator[None]:
+    hook = {
+        "name": "keep.tests.bowline.dev",
+        "clientConfig": {"url": f"https://127.0.0.1:{port}/"},
+        "rules": [RULE],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": names.RESERVATION_APP}},
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 30,
+    }
+    path = f"{ADMISSION}/validatingwebhookconfigurations"
+    shares.api.post(path, {"metadata": {"name": "keep"}, "webhooks": [hook]})
+    yield
+    shares.api.request("DELETE", f"{path}/keep")
+
+
+@contextmanager
+def unavailable(shares: Shares) -> Iterator[None]:
+    """A webhook of the reservation namespace is down."""
+    with called_at(shares, 1):
+        yield
+
+
+@contextmanager
+def hanging(shares: Shares) -> Iterator[None]:
+    """A webhook of the reservation namespace accepts connections and never replies."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, called_at(shares, listener.getsockname()[1]):
+        yield
+
+
+def left_over(shares: Shares) -> None:
+    """Create a reservation pod that no pod and no request needs."""
+    pod = ObjectKey(shares.live.namespace, "ended")
+    request = DeviceRequest(pod, ObjectUID("ended"), pod, "gpu-node-0", "ended")
+    spec = ReservationSpec(names.RESERVATION_APP, "registry.example/agent:1")
+    shares.api.post(RESERVATIONS, reservation_object(request, spec, name=NAME))
+
+
+def cannot_be_deleted(shares: Shares) -> bool:
+    try:
+        shares.api.request("DELETE", f"{RESERVATIONS}/{NAME}?dryRun=All&timeout=1s")
+    except ApiError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("obstacle", [denied, unavailable, hanging])
+def test_an_unused_device_that_cannot_be_released_delays_only_pods_that_need_it(
+    shares: Shares, obstacle: Callable[[Shares], Any]
+) -> None:
+    live = shares.live
+    shares.share("first", "used")
+    live.phase("first", "Succeeded")
+    left_over(shares)
+    with obstacle(shares):
+        live.until("the delete fails", lambda: cannot_be_deleted(shares))
+        live.create_pod("whole")
+        live.request_bind("whole", backoffLimit=0, **WHOLE)
+        note = live.event("whole", "BindingWaiting")
+        assert f"reservation pod {names.RESERVATION_APP}/{NAME}" in note
+        for name, node, spec in (("plain", "gpu-node-0", {}), ("elsewhere", "gpu-node-1", WHOLE)):
+            live.create_pod(name)
+            live.request_bind(name, node, **spec)
+            live.phase(name, "Succeeded")
+        shares.share("second", "used")
+        live.phase("second", "Succeeded")
+        assert live.request("whole")["status"]["phase"] == "Pending"
+        assert "nodeName" not in live.pod("whole")["spec"]
+    status = live.phase("whole", "Succeeded", "Failed")["status"]
+    assert status["phase"] == "Succeeded", status
+    shares.freed("ended")
