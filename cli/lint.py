@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     manifests, unreadable = _read_all(options.files)
     if unreadable:
         for message in unreadable:
-            print(message, file=sys.stderr)
+            print(printable(message), file=sys.stderr)
         return EXIT_USAGE
     chain = AdmissionChain(plugins, settings, on_error=_report_plugin_error)
     results = [review_manifest(chain, manifest) for manifest in manifests]
@@ -134,7 +134,14 @@ def as_text(results: Sequence[LintResult]) -> str:
     counts = [f"{words.count(word)} {word}" for word in ("allowed", "denied", "skipped") if word in words]
     objects = "1 object" if len(words) == 1 else f"{len(words)} objects"
     lines.append(f"{objects}: {', '.join(counts)}" if words else "no objects found")
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
+
+
+def printable(line: str) -> str:
+    """Return a line without characters that control a terminal or forge another line: names come from the files."""
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _word(result: LintResult) -> str:

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from shared.api.duration import parse_duration
 from shared.runtime.fairness import FairPool, FairQueue
+from shared.runtime.http_server import Connection
 
 # etcd stores objects of up to 1.5 MB; an UPDATE carries two, and escaping and repetition add about as much again.
 MAX_BODY: Final = 3_670_016
@@ -20,6 +21,10 @@ MAX_BODY: Final = 3_670_016
 MAX_HELD: Final = 8 * MAX_BODY
 # The review of a larger body is queued, so that small ones can run in between.
 LARGE: Final = 64 * 1024
+# How long a body may take: so many seconds, and more by its bytes at the slowest permitted rate (16 s for 3.5 MiB).
+# API servers send a body with its head.
+BODY_S: Final = 2.0
+BODY_RATE: Final = 256 * 1024
 # Kubernetes' own bounds for a webhook's timeout.
 DEFAULT_TIMEOUT_S: Final = 10.0
 MAX_TIMEOUT_S: Final = 30.0
@@ -44,25 +49,28 @@ class Bodies:
         self._turns: FairQueue[asyncio.Future[None]] = FairQueue()
         self._is_granting = False
 
-    async def read(self, request: web.BaseRequest, peer: str) -> bytes:
-        """Return a request's body once it may be reviewed.
+    async def read(self, request: web.BaseRequest, connection: Connection) -> bytes:
+        """Return the body of the connection's request once it may be reviewed.
 
-        Raises BadRequestError: 400 for an unreadable body, 408 after the request's own timeout, 413 above
-        ``MAX_BODY``, 429 if the body was displaced.
+        Raises BadRequestError: 400 for an unreadable body, 408 for one that is late, 413 above ``MAX_BODY``, 429 if
+        the body was displaced.
         """
         content = request.content
         if content.is_eof() and (request.content_length or 0) <= LARGE:
             return content.read_nowait()
-        body = _Body(asyncio.timeout(timeout_s(request.raw_path)))
+        peer, own_timeout_s = connection.peer, timeout_s(request.raw_path)
+        body = _Body(asyncio.timeout(min(BODY_S, own_timeout_s)), asyncio.get_running_loop().time() + own_timeout_s)
         try:
             async with body.deadline:
                 await self._read(request, peer, body)
+                connection.received()
                 if body.size > LARGE:
+                    body.deadline.reschedule(body.latest)
                     await self._turn(peer)
         except TimeoutError as error:
             if body.is_displaced:
                 raise BadRequestError(429, "too many large bodies at a time; send it again in a second") from error
-            raise BadRequestError(408, "the body was not received within the request's own timeout") from error
+            raise BadRequestError(408, "the body was not received in time; send it with its head") from error
         except web.RequestPayloadError as error:
             raise BadRequestError(400, "the body cannot be read as its headers describe it") from error
         finally:
@@ -75,8 +83,9 @@ class Bodies:
             if body.size > MAX_BODY:
                 raise too_large()
             body.chunks.append(chunk)
-            for one in self._held.put(peer, body, body.size):
-                one.displace()
+            body.extend(len(chunk) / BODY_RATE)
+            for displaced in self._held.put(peer, body, body.size):
+                displaced.displace()
 
     async def _turn(self, peer: str) -> None:
         turn = asyncio.get_running_loop().create_future()
@@ -101,15 +110,22 @@ class Bodies:
 
 
 class _Body:
-    """A body awaiting review. ``deadline`` cancels the wait for it."""
+    """A body awaiting review. ``deadline`` cancels the wait for it; ``latest``: its latest value, in loop time."""
 
-    __slots__ = ("chunks", "deadline", "is_displaced", "size")
+    __slots__ = ("chunks", "deadline", "is_displaced", "latest", "size")
 
-    def __init__(self, deadline: asyncio.Timeout) -> None:
+    def __init__(self, deadline: asyncio.Timeout, latest: float) -> None:
         self.deadline = deadline
+        self.latest = latest
         self.chunks: list[bytes] = []
         self.size = 0
         self.is_displaced = False
+
+    def extend(self, seconds: float) -> None:
+        """Move the deadline, because a part has arrived. A displaced body's has expired and stays so."""
+        when = self.deadline.when()
+        if when is not None and not self.is_displaced:
+            self.deadline.reschedule(min(when + seconds, self.latest))
 
     def displace(self) -> None:
         """Release the memory and expire the deadline: the request is then answered 429."""

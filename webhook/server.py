@@ -51,7 +51,8 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     # A review takes about a millisecond; a burst has ended by then.
     429: {"Retry-After": "1"},
 }
-_SERVER: Final = "bowline"
+# Denials logged in a second; any caller can cause some, unless client certificates are required.
+_LOGGED_DENIALS: Final = 50
 # Kubernetes' own limits for a UID, a kind, a namespace and a name; callers may send longer ones.
 _LONGEST: Final[Mapping[str, int]] = {"uid": 64, "kind": 64, "namespace": 63, "object": 253}
 
@@ -87,6 +88,8 @@ class AdmissionServer:
         self._bodies = Bodies()
         self._server: HttpServer | None = None
         self._closing = False
+        # Of the present second: the denials that were logged, and those that were not.
+        self._log_second = self._logged = self._omitted = 0
         metrics.in_flight.set_function(lambda: self._server.in_flight if self._server is not None else 0)
         self.address = listen
 
@@ -123,13 +126,13 @@ class AdmissionServer:
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0  # it is not part of the response
-            body = await self._bodies.read(request, cast("Connection", request.protocol).peer)
-            answer = self._review(hook, body, request.headers.get("traceparent", ""))
+            connection = cast("Connection", request.protocol)
+            body = await self._bodies.read(request, connection)
+            answer = self._review(hook, body, request.headers.get("traceparent", ""), connection.peer)
             response = web.Response(body=answer, content_type=_JSON)
         except (BadRequestError, MalformedReviewError) as error:
             self._metrics.bad_requests.labels(code=str(error.code)).inc()
             response = web.Response(status=error.code, text=f"{error}\n", headers=_HEADERS.get(error.code))
-        response.headers["Server"] = _SERVER
         if self._closing:
             response.force_close()
         return response
@@ -146,7 +149,7 @@ class AdmissionServer:
         if status >= 500:
             log.error("a request failed", exc_info=error)
 
-    def _review(self, hook: Hook, body: bytes, traceparent: str) -> bytes:
+    def _review(self, hook: Hook, body: bytes, traceparent: str, peer: str) -> bytes:
         """Return the response to a review. Raises MalformedReviewError."""
         started = time.perf_counter()
         review = decode_review(body)
@@ -155,26 +158,39 @@ class AdmissionServer:
             verdict = ALLOWED
             if self._mode != "Off":
                 verdict = review_object(hook, review, self._chain, self._inventory(), traceparent_of(span))
-            verdict = self._enforced(hook, review, verdict)
+            verdict = self._enforced(hook, review, verdict, peer)
             answer = encode_answer(review, verdict)
         except Exception:
             log.exception("review failed", extra={"hook": str(hook), **_about(review)})
             self._metrics.crashes.labels(hook=hook).inc()
-            verdict = self._enforced(hook, review, _FAILED)
+            verdict = self._enforced(hook, review, _FAILED, peer)
             answer = encode_answer(review, verdict)
         self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
         if span.is_recording():
             end_span(span, hook, review, verdict)
         if verdict.errors:
-            log.info("denied", extra=_logged(hook, review, verdict))
+            self._log("denied", hook, review, verdict, peer)
         return answer
 
-    def _enforced(self, hook: Hook, review: Review, verdict: Verdict) -> Verdict:
+    def _log(self, message: str, hook: Hook, review: Review, verdict: Verdict, peer: str) -> None:
+        """Log a denial with the caller's address, at most ``_LOGGED_DENIALS`` in a second."""
+        second = int(time.monotonic())
+        if second != self._log_second:
+            if self._omitted:
+                log.warning("denials are not logged one by one", extra={"omitted": self._omitted})
+            self._log_second, self._logged, self._omitted = second, 0, 0
+        if self._logged < _LOGGED_DENIALS:
+            self._logged += 1
+            log.info(message, extra={"peer": peer, **_logged(hook, review, verdict)})
+        else:
+            self._omitted += 1
+
+    def _enforced(self, hook: Hook, review: Review, verdict: Verdict, peer: str) -> Verdict:
         """Apply the admission mode: in Warn, errors become warnings."""
         if self._mode != "Warn" or verdict.allowed:
             return verdict
         self._metrics.not_enforced.labels(hook=hook).inc()
-        log.info("not denied: admission.mode is Warn", extra=_logged(hook, review, verdict))
+        self._log("not denied: admission.mode is Warn", hook, review, verdict, peer)
         return verdict.as_warnings()
 
 

@@ -2,6 +2,8 @@
 
 PyYAML's own rules turn ``2026-01-01`` into a date, ``22:22`` into 1342 and ``1e3`` into a string; Kubernetes does
 not. Of duplicate keys PyYAML silently drops the first. Used for Bowline's configuration and for manifests.
+
+A few lines of aliases can expand to millions of values, so what they may add to a document is bounded.
 """
 
 import re
@@ -10,12 +12,23 @@ from typing import Any, cast
 import yaml
 
 _MERGE = "tag:yaml.org,2002:merge"
+# Values that aliases and merges may add to a document: about 10 MB.
+MAX_ALIASED = 50_000
 
 
 class StrictLoader(yaml.SafeLoader):
     """Loads one or more documents; raises yaml.YAMLError with line and column."""
 
     yaml_implicit_resolvers = {}
+
+    def compose_document(self) -> Any:
+        """Compose the next document. Raises ConstructorError if its aliases expand to too many values."""
+        node = super().compose_document()
+        sizes: dict[int, int] = {}
+        if node is not None and _size(node, sizes) - len(sizes) > MAX_ALIASED:
+            why = f"aliases and merges may not add more than {MAX_ALIASED} values; write the values out"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
+        return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """Reject duplicate keys. ``<<`` is not a key: later keys may override merged ones."""
@@ -30,6 +43,24 @@ class StrictLoader(yaml.SafeLoader):
                 )
             seen.add(str(key))
         return super().construct_mapping(node, deep)
+
+
+def _size(node: Any, sizes: dict[int, int]) -> int:
+    """Return how many values a node expands to. ``sizes``: of the nodes by identity."""
+    if id(node) in sizes:
+        if not sizes[id(node)]:
+            raise yaml.constructor.ConstructorError(
+                None, None, "an alias refers to a part that contains it; write the values out", node.start_mark
+            )
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    size = 1
+    if isinstance(node, yaml.SequenceNode):
+        size += sum(_size(item, sizes) for item in node.value)
+    elif isinstance(node, yaml.MappingNode):
+        size += sum(_size(key, sizes) + _size(value, sizes) for key, value in node.value)
+    sizes[id(node)] = size
+    return size
 
 
 def _resolve(tag: str, pattern: str, first: str) -> None:

@@ -1,14 +1,26 @@
 """Fair shares of a limited resource, by the peer's network address. Pure data, no I/O.
 
-A peer may open any number of connections, but cannot have any number of addresses. ``FairPool`` shares places,
-``FairQueue`` shares turns. With both, a peer's excess use costs only that peer.
+A peer may open any number of connections, and has any number of IPv6 addresses of one network: ``peer_of`` counts a
+network as one peer. ``FairPool`` shares places, ``FairQueue`` shares turns. With both, a peer's excess use costs only
+that peer. A caller with addresses of many networks is many peers: the user of a pool limits what it may hold then.
 """
 
+import ipaddress
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def peer_of(address: str) -> str:
+    """Return the peer of a network address: an IPv4 address, or the /64 network of an IPv6 address."""
+    if ":" not in address:
+        return address
+    parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((parsed, 64), strict=False))
 
 
 class FairPool(Generic[T]):
@@ -52,6 +64,12 @@ class FairPool(Generic[T]):
         self._weights[peer] -= weight
         if not items:
             del self._items[peer], self._weights[peer]
+
+    def renew(self, peer: str, item: T) -> None:
+        """Make an item its peer's newest, if present."""
+        items = self._items.get(peer)
+        if items is not None and item in items:
+            items[item] = items.pop(item)
 
     def items(self) -> list[T]:
         """Return all items."""

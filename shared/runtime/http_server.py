@@ -7,9 +7,11 @@ closed when there are too many. Every limit applies per listener, and is shared 
   without one never leaves this group, so it never competes with peers that have one.
 - ``connections``: connections whose handshake is complete.
 
-At a limit, the peer with the most connections loses its oldest one between requests, or its newest one if all are
-busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not read, and it must read within
-``write_s``. Decision 140.
+At the limit of connections, the one is closed that has been without a complete request for the longest time,
+whichever peer it is of: a caller that sends heads without bodies displaces no caller that completes its requests. If
+every request is complete, the peer with the most connections loses the one that has been idle for the longest time,
+or its newest one if all are busy; of handshakes, its oldest. The write buffer bounds the bytes that a peer has not
+read, and it must read within ``write_s``. No response names the software. Decision 140.
 """
 
 import asyncio
@@ -24,7 +26,7 @@ from typing import Any, Final, cast
 from aiohttp import web
 
 from shared.runtime.address import ListenAddress
-from shared.runtime.fairness import FairPool
+from shared.runtime.fairness import FairPool, peer_of
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,8 @@ _LINE: Final = 4096
 _HEADERS: Final = 64
 # Connections accepted per turn of the event loop.
 _ACCEPTS: Final = 64
+# In place of aiohttp's own header, which names versions.
+_SERVER: Final = "bowline"
 # Delay before accepting again if no file descriptor was free.
 _ACCEPT_RETRY_S: Final = 0.1
 
@@ -109,7 +113,7 @@ class Connection(web.RequestHandler):
         # aiohttp drops its reference when it begins to close, which a peer that does not read can delay.
         self._raw = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.peer = str(peer[0]) if peer else ""
+        self.peer = peer_of(str(peer[0])) if peer else ""
         self._raw.set_write_buffer_limits(_WRITE_BUFFER)
         self._unused = self._loop.call_later(self._server.limits.first_request_s, self.abort)
         admits = self._server.admits
@@ -131,6 +135,10 @@ class Connection(web.RequestHandler):
             self._unused.cancel()
             self._unused = None
             self._server.unused.done()
+
+    def received(self) -> None:
+        """Record that the present request is complete."""
+        self._server.request_received(self)
 
     def pause_writing(self) -> None:
         """Wait for the peer to read, for at most ``write_s``."""
@@ -163,7 +171,7 @@ class Connection(web.RequestHandler):
         text = (
             "the server has failed; its log has the reason" if status >= 500 else "this is not a valid HTTP request"
         )
-        response = web.Response(status=status, text=f"{text}\n")
+        response = web.Response(status=status, text=f"{text}\n", headers={"Server": _SERVER})
         response.force_close()
         return response
 
@@ -188,6 +196,8 @@ class HttpServer:
         self._sockets: list[socket.socket] = []
         self._handshakes: FairPool[asyncio.Task[None]] = FairPool(limits.handshakes)
         self._connections: FairPool[Connection] = FairPool(limits.connections, _displaced)
+        # Connections without a complete request, in the order in which the wait for it began.
+        self._incomplete: dict[Connection, None] = {}
         # A handler waits only for its request's body, which cannot arrive after the connection is lost.
         self.manager = web.Server(self._handle, handler_cancellation=True)
 
@@ -247,24 +257,45 @@ class HttpServer:
         if not is_admitted:
             connection.abort()
             return
-        for one in self._connections.put(connection.peer, connection):
-            one.abort()
+        if self._connections.total >= self.limits.connections and self._incomplete:
+            oldest = next(iter(self._incomplete))
+            self._release(oldest)
+            oldest.abort()
+        self._incomplete[connection] = None
+        for displaced in self._connections.put(connection.peer, connection):
+            self._release(displaced)
+            displaced.abort()
 
     def closed(self, connection: Connection) -> None:
         """Release the connection's place."""
-        self._connections.drop(connection.peer, connection)
+        self._release(connection)
         self._open.done()
+
+    def request_received(self, connection: Connection) -> None:
+        """Record that the connection's present request is complete."""
+        self._incomplete.pop(connection, None)
+
+    def _release(self, connection: Connection) -> None:
+        self._connections.drop(connection.peer, connection)
+        self._incomplete.pop(connection, None)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
         connection.used()
         connection.is_busy = True
+        self._incomplete.pop(connection, None)
+        if not request.content.is_eof():
+            self._incomplete[connection] = None
         self._requests.add()
         try:
-            return await self._handler(request)
+            response = await self._handler(request)
         finally:
             connection.is_busy = False
+            self._incomplete.pop(connection, None)
+            self._connections.renew(connection.peer, connection)
             self._requests.done()
+        response.headers["Server"] = _SERVER
+        return response
 
     # --- accepting ---
 
@@ -282,7 +313,7 @@ class HttpServer:
                 loop.call_later(_ACCEPT_RETRY_S, self._accept_from, listening)
                 return
             accepted.setblocking(False)
-            self._begin(accepted, str(address[0]))
+            self._begin(accepted, peer_of(str(address[0])))
 
     def _accept_from(self, listening: socket.socket) -> None:
         if listening in self._sockets:
@@ -327,9 +358,9 @@ class HttpServer:
 
 
 def _displaced(connections: Iterable[Connection]) -> Connection:
-    """Return the oldest connection that is between requests; if there is none, the newest."""
-    known = list(connections)
-    return next((one for one in known if not one.is_busy), known[-1])
+    """Return the connection that has been idle for the longest time; if all are busy, the newest."""
+    candidates = list(connections)
+    return next((connection for connection in candidates if not connection.is_busy), candidates[-1])
 
 
 async def _bound(address: ListenAddress) -> list[socket.socket]:

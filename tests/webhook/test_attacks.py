@@ -104,9 +104,11 @@ class Attack:
         self.port, self.metrics_port, self.trust, self.caller = port, metrics_port, trust, caller
         self.writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self, source: str = ATTACKER) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a TLS connection; only the other address presents a client certificate."""
-        context = self.caller if source == CALLER else self.trust
+    async def connect(
+        self, source: str = ATTACKER, context: ssl.SSLContext | None = None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a TLS connection; without a context only the other address presents a client certificate."""
+        context = context or (self.caller if source == CALLER else self.trust)
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=context, local_addr=(source, 0), limit=2**20
         )
@@ -207,6 +209,81 @@ async def test_another_caller_is_answered_during(attack: Attack, parts: tuple[by
     await sending
     assert await attack.reviewed() == 200
     assert await attack.reviewed(encoded(review(pod({"note": "x" * 500_000})))) == 200
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [
+        pytest.param([CALLER], id="from the callers' own address"),
+        pytest.param([f"127.0.{number // 200}.{number % 200 + 3}" for number in range(620)], id="from 620 addresses"),
+    ],
+)
+async def test_heads_without_bodies_displace_no_caller_that_completes_its_reviews(
+    attack: Attack, sources: list[str]
+) -> None:
+    """25 connections send reviews, as an API server's, while 620 heads are sent and then stay open."""
+    heads_sent = asyncio.Event()
+    callers = [await attack.connect(CALLER) for _ in range(25)]
+
+    async def send_head(source: str, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            with contextlib.suppress(OSError):
+                _, writer = await attack.connect(source, attack.trust)
+                writer.write(head(9, "?timeout=30s"))
+
+    async def review_until_sent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> list[int]:
+        statuses: list[int] = []
+        while not heads_sent.is_set() or len(statuses) < 40:
+            writer.write(whole(SHARE))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in answer.split(b"\r\n") if line.startswith(b"Content-Length:"))
+            await reader.readexactly(length)
+            statuses.append(int(answer.split()[1]))
+        return statuses
+
+    reviewing = [asyncio.create_task(review_until_sent(*caller)) for caller in callers]
+    limit = asyncio.Semaphore(32)
+    await asyncio.gather(*(send_head(sources[number % len(sources)], limit) for number in range(620)))
+    heads_sent.set()
+    statuses = [status for answered in await asyncio.gather(*reviewing) for status in answered]
+    assert set(statuses) == {200}
+    # Also of callers that connect now.
+    assert [await attack.reviewed() for _ in range(10)] == [200] * 10
+
+
+async def test_an_incomplete_body_is_rejected_soon_whatever_timeout_it_asks_for(attack: Attack) -> None:
+    reader, writer = await attack.connect(CALLER)
+    writer.write(head(9, "?timeout=30s"))
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"Server: bowline\r\n" in answer
+    assert b"the body was not received in time" in answer
+
+
+async def test_invalid_http_is_rejected_without_the_name_of_the_software(attack: Attack) -> None:
+    reader, writer = await attack.connect(CALLER)
+    writer.write(b"POST /mutate/pods HTTP/9.9\r\n\r\n")
+    answer = await reader.read()
+    assert answer.partition(b" ")[2].startswith(b"400")
+    assert b"aiohttp" not in answer
+    assert b"Python" not in answer
+
+
+async def test_denials_are_logged_with_the_callers_address_and_at_a_limited_rate(
+    attack: Attack, process: Running
+) -> None:
+    denied = encoded(review(pod({"gpu-fraction": "two"}), name="forged"))
+    for _ in range(2):  # the second one reports what the first has omitted
+        reader, writer = await attack.connect(CALLER)
+        writer.write(whole(denied) * 2000)
+        for _ in range(2000):
+            await reader.readuntil(b"HTTP/1.1 200")
+        writer.close()
+    lines = [line for line in process.lines() if line.get("object") == "forged"]
+    assert 0 < len(lines) < 2000
+    assert {line["peer"] for line in lines} == {CALLER}
+    omitted = [line["omitted"] for line in process.lines() if "omitted" in line]
+    assert omitted
 
 
 async def test_another_caller_is_answered_during_thousands_of_connections_without_a_byte(attack: Attack) -> None:

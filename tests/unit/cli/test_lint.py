@@ -1,6 +1,7 @@
 """``bowline lint``: verdicts, output for people and programs, exit status."""
 
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from cli.main import main
+from tests.unit.framework.test_strict_yaml import bomb
 from tests.unit.webhook.chains import built_in
 from tests.unit.webhook.reviews import encoded, review
 from webhook.hooks import Hook
@@ -256,3 +258,35 @@ def test_what_the_terminal_cannot_show_is_escaped() -> None:
     done = run_module("lint", "-", text=text)
     assert done.returncode == 0
     assert b"\\ud800" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(bomb(12, "[{}]"), id="aliases of aliases"),
+        pytest.param(bomb(12, "{{<<: [{}]}}"), id="merges of merges"),
+        pytest.param("[" * 100_000, id="deep nesting"),
+        pytest.param("a: " + "9" * 1_000_000, id="a long number"),
+    ],
+)
+def test_a_hostile_file_ends_with_an_error_within_bounds_of_cpu_and_memory(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hostile.yaml").write_text(text)
+
+    def bounded() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (10, 10))
+        resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+
+    command = [sys.executable, "-m", "cli.main", "lint", str(tmp_path / "hostile.yaml")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=bounded)
+    assert result.returncode == 2, result.stderr[-300:]
+    assert "hostile.yaml" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_names_cannot_control_the_terminal_or_forge_a_line(lint: Any) -> None:
+    name = "x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e"
+    text = json.dumps({"apiVersion": "v1", "kind": "Pod\x1b[2J", "metadata": {"name": name, "namespace": "a\nb"}})
+    _, output, _ = lint(text)
+    assert len(output.splitlines()) == 2
+    assert output.replace("\n", "").isprintable()
+    assert r"Pod\x1b[2J a\nb/x: allowed\nforged.yaml: Pod y\x1b]0;title\x07\u202e: skipped" in output

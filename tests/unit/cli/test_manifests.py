@@ -62,7 +62,7 @@ def test_documents(text: str, expected: list[tuple[str, str]]) -> None:
         pytest.param(POD + "x: !custom y", "f: line 3, column 4: could not determine", id="a tag"),
         pytest.param(POD + "x: !!binary aGk=", "f: holds what JSON cannot", id="bytes"),
         pytest.param(POD + "x: .nan", "f: holds what JSON cannot", id="not a number"),
-        pytest.param(POD + "x: &a [*a]", "f: holds what JSON cannot: Circular", id="a circle"),
+        pytest.param(POD + "x: &a [*a]", "f: line 3, column 4: an alias refers to", id="a circle"),
         pytest.param(POD + "x: " + "[" * 1000, "f: is nested too deeply", id="deep nesting"),
         pytest.param(
             "apiVersion: v1\nkind: List\nitems: [1]", "f: line 1, items[0]: must be an object", id="an item"

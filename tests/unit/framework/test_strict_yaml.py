@@ -56,3 +56,30 @@ def test_tags_are_rejected(text: str) -> None:
 
 def test_aliases_that_repeat_little_are_accepted() -> None:
     assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}
+
+
+def bomb(levels: int, level: str) -> str:
+    """A few lines whose aliases expand to 9 ** levels values."""
+    lines = ["a0: &a0 {x: 1, y: 2}"]
+    lines += [f"a{n}: &a{n} {level.format(', '.join([f'*a{n - 1}'] * 9))}" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        pytest.param(bomb(9, "[{}]"), "aliases and merges may not add more than 50000", id="lists of lists"),
+        pytest.param(
+            bomb(9, "{{<<: [{}]}}"), "aliases and merges may not add more than 50000", id="merges of merges"
+        ),
+        pytest.param("a: &a [*a]", "an alias refers to a part that contains it", id="a list that contains itself"),
+    ],
+)
+def test_aliases_that_expand_to_too_many_values_are_rejected(text: str, error: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=error):
+        load(text)
+
+
+def test_aliases_that_repeat_little_are_read() -> None:
+    assert load("a: &a [1, 2]\nb: [*a, *a]\nc: {<<: &c {d: 1}, e: *a}\n")["c"] == {"d": 1, "e": [1, 2]}
+    assert len(load("a: &a [1, 2]\nb: [" + ", ".join(["*a"] * 10_000) + "]")["b"]) == 10_000

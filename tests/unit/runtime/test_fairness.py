@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.runtime.fairness import FairPool, FairQueue
+from shared.runtime.fairness import FairPool, FairQueue, peer_of
 
 
 def test_the_peer_that_holds_the_most_loses_its_oldest_item() -> None:
@@ -38,3 +38,18 @@ def test_peers_take_turns_however_much_each_has() -> None:
     assert not queue
     with pytest.raises(IndexError):
         queue.take()
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        pytest.param("10.0.0.7", "10.0.0.7", id="IPv4"),
+        pytest.param("::ffff:10.0.0.7", "10.0.0.7", id="IPv4 at a socket for both"),
+        pytest.param("2001:db8:1:2::1", "2001:db8:1:2::/64", id="IPv6"),
+        pytest.param("2001:db8:1:2:ffff::9", "2001:db8:1:2::/64", id="the same network"),
+        pytest.param("fe80::1%eth0", "fe80::/64", id="with a zone"),
+        pytest.param("", "", id="unknown"),
+    ],
+)
+def test_addresses_of_one_network_are_one_peer(address: str, expected: str) -> None:
+    assert peer_of(address) == expected
