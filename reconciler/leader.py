@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from reconciler.controller import Term
 from reconciler.wiring import Components
 from shared.api.meta import ObjectKey
-from shared.kube.client import KubeClient
 from shared.kube.lease import LeaderElector, LeaseTimings, new_identity
 from shared.runtime.tasks import cancel_and_wait, wait_done, wait_first
 from shared.runtime.workers import wait_failed
@@ -70,7 +69,7 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
     async with AsyncExitStack() as ending:
         ending.callback(parts.metrics.leader.set, 0)
         ending.callback(setattr, parts.client, "read_only", True)
-        fencing = asyncio.create_task(_fence(parts.client, elector, term), name="fence")
+        fencing = asyncio.create_task(_fence(parts, elector, term), name="fence")
         ending.push_async_callback(cancel_and_wait, fencing)
         ending.push_async_callback(_stop_plugins, parts, elector)
         if not await _started(parts, elector, stop):
@@ -91,12 +90,13 @@ async def _lead(parts: Components, elector: LeaderElector, lease: ObjectKey, sto
         )
 
 
-async def _fence(client: KubeClient, elector: LeaderElector, term: Term) -> None:
-    """After the Lease is lost, in any state: end the drain and all writes before another process may lead."""
+async def _fence(parts: Components, elector: LeaderElector, term: Term) -> None:
+    """After the Lease is lost: end the drain, all writes and plugins' workers before another process may lead."""
     await elector.lost.wait()
     await asyncio.sleep(max(0.0, elector.left_s - _MARGIN_S))
     term.expired.set()
-    client.read_only = True
+    parts.client.read_only = True
+    parts.plugins.cancel_workers()
 
 
 async def _started(parts: Components, elector: LeaderElector, stop: asyncio.Event) -> bool:

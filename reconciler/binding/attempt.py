@@ -114,7 +114,7 @@ class AttemptRunner:
                 state.unacknowledged_at = ctx.posts.last_unknown
         snapshot.live.clear()  # read before the attempt
         is_ok = status.code is Code.OK
-        may_be_unknown = running.past_point or state.unacknowledged_at is not None
+        may_be_unknown = (running.past_point and not ctx.posts.rejected) or state.unacknowledged_at is not None
         if ctx.posts.acknowledged if is_ok else not may_be_unknown:
             return status
         # The bind may have succeeded and only its reply been lost, in this attempt or in an earlier one. Or a bind

@@ -93,7 +93,8 @@ class Completer:
         """Terminal failure: roll back, drop the finalizer, then report Failed. A bound pod's request is completed."""
         request = snapshot.request
         may_have_effects = has_finalizer(request) or state.side_effects is not None or is_rollback_incomplete(request)
-        if (may_have_effects or state.unacknowledged_at is not None) and request.pod_key.name:
+        may_be_in_flight = state.unacknowledged_at is not None or self.may_predate_term(request)
+        if (may_have_effects or may_be_in_flight) and request.pod_key.name:
             # Failed is final, and what a running pod needs must not be rolled back: read the pod live.
             if Target.POD not in snapshot.live:
                 await self.reader.read_live(snapshot, Target.POD)
@@ -205,8 +206,7 @@ class Completer:
         """
         request, now = snapshot.request, self.clock.monotonic()
         unacknowledged_at = state.unacknowledged_at
-        # A previous leader's writes matter only if the rollback would remove something.
-        is_inherited = has_finalizer(request) and self.may_predate_term(request)
+        is_inherited = self.may_predate_term(request)
         left = in_flight_for(
             request,
             snapshot.pod_view,

@@ -11,7 +11,7 @@ lead follows from creation timestamps alone, which the API server sets. Decision
 
 from datetime import datetime, timedelta
 
-from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of
+from reconciler.decide.observed import ROLLED_BACK, Absent, PodView, condition_of, has_finalizer
 from shared.api.bindrequest import BindRequest
 
 _ZERO = timedelta()
@@ -31,8 +31,10 @@ def in_flight_for(
     how long the API server may take to execute one.
     """
     own = unacknowledged_for if can_be_bound(request, pod) else None
-    # A process that has reported a rollback has waited before it.
-    inherited = leading_for if not condition_of(request, ROLLED_BACK) else None
+    # A process that has reported a rollback has waited before it. Without the finalizer only a Binding can be in
+    # flight.
+    may_matter = has_finalizer(request) or can_be_bound(request, pod)
+    inherited = leading_for if may_matter and not condition_of(request, ROLLED_BACK) else None
     ages = [age for age in (own, inherited) if age is not None]
     return max(_ZERO, limit - min(ages)) if ages else _ZERO
 

@@ -40,10 +40,16 @@ class Availability:
         # When a call last succeeded, by the monotonic clock; -inf if none has.
         self.last_success = float("-inf")
 
-    def observe(self, error: KubeError | None) -> None:
-        """Record a call's result. A decision of the API server, such as 404 or 409, is a success."""
+    def observe(self, error: KubeError | None, *, is_lease: bool = False) -> None:
+        """Record a call's result. A decision of the API server, such as 404 or 409, is a success.
+
+        ``is_lease``: the call is of a Lease. API Priority and Fairness serves those apart, so that their success does
+        not show that other calls are served again.
+        """
         if error is None or isinstance(error, ApiError):
             self.last_success = self._clock.monotonic()
+            if is_lease:
+                return
             self._failures = 0
             self._suspected.clear()
             self._recovered.set()

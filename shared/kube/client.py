@@ -334,13 +334,13 @@ class KubeClient:
             fenced=body is not None and call.resource not in _UNFENCED,
         )
         started = self.clock.monotonic()
-        code = "lost"
+        code, is_lease = "lost", call.resource == LEASES
         try:
             answer = await self._exchange(request, account, on_send)
             code = str(answer.code)
         except InfrastructureError as error:
             code = "unreachable" if isinstance(error, ConnectionFailed) else code
-            self.availability.observe(error)
+            self.availability.observe(error, is_lease=is_lease)
             raise
         finally:
             if options.metrics is not None:
@@ -350,13 +350,13 @@ class KubeClient:
                 options.on_warning(call.resource, call.key, text)
         if not 200 <= answer.code < 300:
             failure = from_response(answer.code, answer.headers, answer.body)
-            self.availability.observe(failure)
+            self.availability.observe(failure, is_lease=is_lease)
             policy = own_policy(str(failure)) if isinstance(failure, Forbidden) else ""
             if policy and options.metrics is not None:
                 options.metrics.denied_by_policy(policy)
             raise failure
         found = parse_json(answer.body)
-        self.availability.observe(None)
+        self.availability.observe(None, is_lease=is_lease)
         return found
 
     async def _exchange(self, request: Request, account: TimeAccount, on_send: Callable[[], None] | None) -> Answer:

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 
 import pytest
 
 from localcluster.cluster import Cluster
 from shared.api.meta import ObjectKey
+from shared.framework.binding.context import BindContext
 from shared.framework.binding.handle import EventSource, Handle
 from shared.framework.status import Status
 from shared.kube.errors import ConnectionFailed
@@ -111,6 +112,32 @@ async def test_a_partition_after_the_stop_ends_the_drain_before_another_may_lead
         await another_leads(stage, first)
         assert bind.cancelled, "cancelled even past the point of no return: two must not write"
         await stage.phase("pod", "Succeeded")
+
+
+async def test_workers_of_plugins_end_with_the_lease_although_a_call_continues(stage: Stage) -> None:
+    ends, plugin = asyncio.Event(), Starts()
+    reached = asyncio.Event()
+
+    async def stubborn(_: BindContext) -> Status:
+        reached.set()
+        while not ends.is_set():
+            with suppress(asyncio.CancelledError):
+                await ends.wait()
+        return Status.skip()
+
+    plugin.on_bind = stubborn
+    async with partitioned(stage, plugin) as (wire, leader):
+        first = await holder(stage)
+        await stage.create_pod()
+        await stage.request_bind()
+        await reached.wait()
+        await wire.cut()
+        await until(lambda: leader.parts.client.read_only)
+        worked = plugin.worked
+        await another_leads(stage, first)
+        await stage.phase("pod", "Succeeded")
+        assert plugin.worked == worked
+        ends.set()
 
 
 async def test_a_plugins_watch_is_listed_before_its_start_and_named_until_then(

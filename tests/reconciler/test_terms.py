@@ -1,18 +1,25 @@
 """Leadership: warm standbys, what a new leader may trust, what a term leaves behind, shards."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
+from localcluster.cluster import Cluster
+from localcluster.nodes import node_object
 from reconciler.options import parse_options, shard_lease
 from shared.api import names
 from shared.framework.binding.context import BindContext
+from shared.framework.config import Binding
 from shared.framework.status import Status
 from shared.kube.errors import Conflict
 from shared.kube.lease import LeaseTimings
-from shared.kube.resources import BINDREQUESTS, LEASES
+from shared.kube.resources import BINDREQUESTS, LEASES, NODES
+from tests.fault_proxy.faults import Gate
+from tests.fault_proxy.faults import Hold as OnTheWire
+from tests.fault_proxy.rules import Match, Rule
 from tests.reconciler.stage import CLOCK_ERRORS, Hold, Scripted, Stage
-from tests.waiting import until, until_awaited
+from tests.waiting import LIMIT_S, until, until_awaited
 
 
 async def holder_of(stage: Stage, lease: str = "reconciler") -> str:
@@ -225,3 +232,33 @@ async def test_requests_of_this_term_cause_no_takeover_write(stage: Stage, off_b
         await stage.request_bind()
         await stage.phase("pod", "Succeeded")
         assert names.TAKEN_OVER not in ((await stage.request())["metadata"].get("annotations") or {})
+
+
+async def test_a_terminal_failure_waits_for_the_binding_of_a_former_leader(
+    stage: Stage, bare_cluster: Cluster
+) -> None:
+    """1. The leader posts the Binding and is killed. 2. The node is deleted. 3. Another one leads. 4. The POST lands.
+
+    The request has no finalizer: nothing but the Binding can be in flight.
+    """
+    node = f"node-{stage.namespace}"
+    await stage.client.create(NODES, "", node_object(node))
+    gate = Gate()
+    async with stage.proxied(bare_cluster) as (proxy, access):
+        proxy.add(
+            Rule(OnTheWire(gate, outlives=True), Match(("create",), "pods", "binding", namespace=stage.namespace))
+        )
+        patient = Binding(in_flight_timeout=timedelta(minutes=1))
+        async with stage.working(Scripted(), access=access, binding=patient) as one:
+            await stage.create_pod()
+            await stage.request_bind(node=node)
+            assert await asyncio.to_thread(gate.wait_reached, LIMIT_S)
+            await one.crash()
+            await stage.client.delete(NODES, "", node)
+            async with stage.working(Scripted(), lease="another", binding=patient) as two:
+                await until(lambda: two.sizes["requests"] == 1 and not two.parts.controller.queue.processing)
+                assert (await stage.status()).get("phase", "Pending") == "Pending"
+                gate.open()
+                status = await stage.phase("pod", "Succeeded", "Failed")
+    assert status["phase"] == "Succeeded", status
+    assert (await stage.pod())["spec"]["nodeName"] == node

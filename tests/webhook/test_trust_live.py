@@ -39,13 +39,13 @@ from webhook.metrics import CertificateMetrics
 from webhook.tls.ca import from_pem, is_valid_at, make_authority, sign_leaf, to_pem
 from webhook.tls.ca_bundle import Configurations
 from webhook.tls.ca_controller import CAController, SelfSignedConfig
-from webhook.tls.rotation import CaState, CertLifetimes
-from webhook.tls.secret import new_secret, read_secret
+from webhook.tls.rotation import CertLifetimes
+from webhook.tls.secret import read_secret
 from webhook.tls.serving import ServingContext
 
 NAMESPACE, WEBHOOK = "bowline-system", "bowline-webhook"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-SECRET, FORMER = f"{SECRETS}/bowline-ca", f"{SECRETS}/{WEBHOOK}-ca"
+SECRET = f"{SECRETS}/bowline-ca"
 HOOKS = "/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations/bowline-webhook"
 MUTATING, VALIDATING = HOOKS.format("mutating"), HOOKS.format("validating")
 PODS = "/api/v1/namespaces/default/pods?dryRun=All"
@@ -308,19 +308,6 @@ def test_a_missing_right_to_its_secret_is_reported(installed: tuple[Cluster, Pai
     granted["metadata"] = {"name": WEBHOOK, "namespace": NAMESPACE}
     cluster.api.post(path.rpartition("/")[0], granted)
     process.wait_ready(60)
-
-
-def test_an_upgrade_keeps_the_ca_of_the_earlier_version(installed: tuple[Cluster, Pair], live: LiveCluster) -> None:
-    """That version created its Secret itself, with another name and type, and its replicas still sign with it."""
-    cluster, pair = installed
-    authority = make_authority(datetime.now(UTC), LIFE)
-    state = CaState(authority, bundle=(authority.certificate,))
-    cluster.api.post(SECRETS, new_secret(f"{WEBHOOK}-ca", NAMESPACE, state))
-    trust(cluster, to_pem([authority.certificate]))
-    pair.launch_webhook().wait_ready(60)
-    assert read_secret(cluster.api.get(SECRET)).active == authority
-    assert trusted(cluster) == {to_pem([authority.certificate])}
-    cluster.api.delete(FORMER)
 
 
 def test_no_upgrade_changes_the_ca_that_the_webhook_has_written(

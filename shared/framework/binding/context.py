@@ -26,6 +26,7 @@ class BindingPosts:
     last_unknown: float | None = None  # by the monotonic clock, when a POST without a reply ended: it may take effect
     stopping: asyncio.Event = field(default_factory=asyncio.Event)  # set when no further POST may be sent
     acknowledged: bool = False  # the API server has answered 201
+    rejected: bool = False  # none of the POSTs can have been applied
 
 
 @dataclass(frozen=True, slots=True)

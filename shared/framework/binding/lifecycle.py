@@ -136,6 +136,11 @@ class PluginLifecycle:
                 await _called(plugin, "start", plugin.start, plugin.budgets.setup_s)
         log.info("plugins started", extra={"plugins": [plugin.name for plugin in self._plugins]})
 
+    def cancel_workers(self) -> None:
+        """Cancel the plugins' workers: another process is about to lead. ``stop`` still must be called."""
+        for worker in self._workers.values():
+            worker.cancel()
+
     async def stop(self, within_s: float = math.inf) -> None:
         """Stop the queues, then the started plugins in reverse. A plugin's failure is logged.
 
@@ -253,6 +258,12 @@ class _Worker:
         self.queue.open()
         working = run_worker(self.queue, self._reconcile, self._on_error)
         self.task = asyncio.create_task(working, name=f"worker {self._name}")
+
+    def cancel(self) -> None:
+        """Accept no more keys and cancel the one in progress; ``stop`` still must be called."""
+        self.queue.shut_down()
+        if self.task is not None:
+            self.task.cancel()
 
     async def stop(self) -> None:
         """Stop immediately. Raises the worker's error if it has failed."""

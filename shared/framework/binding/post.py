@@ -9,7 +9,7 @@ from shared.framework.binding.context import BindContext
 from shared.framework.status import Code, Reason, Status, Suggestion
 from shared.framework.waiting import UNLIMITED
 from shared.kube.binding import BindingResult, BindOutcome, annotation_errors, post_binding
-from shared.kube.errors import own_policy
+from shared.kube.errors import InfrastructureError, own_policy
 
 # The API server's authorizer's message for a missing permission; a policy's denial is worded differently.
 _MISSING_RIGHT = re.compile(r'\bcannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?')
@@ -54,8 +54,12 @@ async def bind_by_post(ctx: BindContext) -> Status:
         if is_sent:
             ctx.posts.last_unknown = ctx.client.clock.monotonic()
         raise
+    except InfrastructureError:
+        ctx.posts.rejected = True
+        raise
     ctx.posts.last_unknown = result.last_unknown
     ctx.posts.acknowledged = result.outcome is BindOutcome.BOUND
+    ctx.posts.rejected = result.outcome is BindOutcome.REFUSED
     return binding_status(result)
 
 

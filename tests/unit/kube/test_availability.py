@@ -106,6 +106,17 @@ async def test_any_call_that_succeeds_ends_an_outage() -> None:
         assert (server.view.available, server.recoveries) == (True, 1)
 
 
+async def test_a_lease_that_is_renewed_does_not_end_an_outage() -> None:
+    async with probed() as server:
+        server.answers = False
+        server.fail(3)
+        await asyncio.sleep(5)
+        server.view.observe(None, is_lease=True)
+        await asyncio.sleep(0.01)
+        assert not server.view.available
+        assert server.view.last_success > 0
+
+
 async def test_an_expired_view_delays_nothing() -> None:
     async with probed() as server:
         server.answers = False

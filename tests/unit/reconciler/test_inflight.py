@@ -8,6 +8,7 @@ import pytest
 
 from reconciler.decide.in_flight import existed_before, in_flight_for
 from reconciler.decide.observed import Absent, PodView
+from shared.api import names
 from shared.api.bindrequest import BindRequest, decode_bind_request
 from shared.api.meta import ObjectUID
 from shared.testing.builders import bind_request, stored
@@ -21,8 +22,12 @@ UNKNOWN = (20 * SECOND, None)
 INHERITED = (None, 50 * SECOND)
 
 
-def request(**status: Any) -> BindRequest:
-    return decode_bind_request(stored(bind_request(uid="pod-uid")) | {"status": status})
+def request(*finalizers: str, **status: Any) -> BindRequest:
+    raw = stored(bind_request(uid="pod-uid"), finalizers=list(finalizers)) | {"status": status}
+    return decode_bind_request(raw)
+
+
+HELD = request(names.FINALIZER)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +46,10 @@ def request(**status: Any) -> BindRequest:
             0,
             id="the previous leader has waited before it rolled back",
         ),
-        pytest.param(request(), Absent.NOT_FOUND, INHERITED, 10, id="side effects of a previous leader need no pod"),
-        pytest.param(request(), replace(POD, uid=ObjectUID("next")), INHERITED, 10, id="nor the same pod"),
+        pytest.param(HELD, Absent.NOT_FOUND, INHERITED, 10, id="side effects of a previous leader need no pod"),
+        pytest.param(HELD, replace(POD, uid=ObjectUID("next")), INHERITED, 10, id="nor the same pod"),
+        pytest.param(request(), Absent.NOT_FOUND, INHERITED, 0, id="without side effects only a Binding matters"),
+        pytest.param(request(), replace(POD, node="node-9"), INHERITED, 0, id="and a bound pod rejects it"),
         pytest.param(request(), Absent.NOT_FOUND, UNKNOWN, 0, id="there is no pod"),
         pytest.param(request(), replace(POD, uid=ObjectUID("next")), UNKNOWN, 0, id="another pod rejects it"),
         pytest.param(request(), replace(POD, deleting=True), UNKNOWN, 0, id="a deleting pod rejects it"),
