@@ -168,29 +168,30 @@ class AdmissionServer:
         self._metrics.answered(hook, time.perf_counter() - started, allowed=verdict.allowed)
         if span.is_recording():
             end_span(span, hook, review, verdict)
-        if verdict.errors:
-            self._log("denied", hook, review, verdict, peer)
+        if verdict.errors and self._may_log():
+            log.info("denied", extra={"peer": peer, **_logged(hook, review, verdict)})
         return answer
 
-    def _log(self, message: str, hook: Hook, review: Review, verdict: Verdict, peer: str) -> None:
-        """Log a denial with the caller's address, at most ``_LOGGED_DENIALS`` in a second."""
+    def _may_log(self) -> bool:
+        """Count a denial; True for the first ``_LOGGED_DENIALS`` of a second."""
         second = int(time.monotonic())
         if second != self._log_second:
             if self._omitted:
                 log.warning("denials are not logged one by one", extra={"omitted": self._omitted})
             self._log_second, self._logged, self._omitted = second, 0, 0
-        if self._logged < _LOGGED_DENIALS:
-            self._logged += 1
-            log.info(message, extra={"peer": peer, **_logged(hook, review, verdict)})
-        else:
+        if self._logged >= _LOGGED_DENIALS:
             self._omitted += 1
+            return False
+        self._logged += 1
+        return True
 
     def _enforced(self, hook: Hook, review: Review, verdict: Verdict, peer: str) -> Verdict:
         """Apply the admission mode: in Warn, errors become warnings."""
         if self._mode != "Warn" or verdict.allowed:
             return verdict
         self._metrics.not_enforced.labels(hook=hook).inc()
-        self._log("not denied: admission.mode is Warn", hook, review, verdict, peer)
+        if self._may_log():
+            log.info("not denied: admission.mode is Warn", extra={"peer": peer, **_logged(hook, review, verdict)})
         return verdict.as_warnings()
 
 

@@ -316,7 +316,9 @@ async def test_a_request_that_is_never_reachable_is_reported_after_a_minute(stag
         assert "failedAttempts" not in await stage.status()
         stage.clock.passed += timedelta(minutes=1)
         status = await until_awaited(stage.status, lambda status: status.get("failedAttempts"))
+        reads = [exchange for exchange in proxy.exchanges() if Match(("get",), "pods").covers(exchange.call)]
     assert "429" in status["reason"]
+    assert reads == [], "nothing can have been applied"
 
 
 async def test_a_bound_pod_whose_request_cannot_be_completed_is_reported_and_not_counted(
