@@ -7,9 +7,9 @@ stale cache, even by milliseconds, a device could be assigned while it is being 
 
 import logging
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.api import names
 from shared.api.gpu_share import direct_env_map
@@ -18,7 +18,7 @@ from shared.kube.client import KubeClient
 from shared.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, InfrastructureError, Invalid, NotFound
 from shared.kube.events import EventNote, event_body, event_name
 from shared.kube.reflector import rejects_fields
-from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS
+from shared.kube.resources import BINDREQUESTS, CONFIGMAPS, EVENTS, PODS, UNFINISHED_BINDREQUESTS, Selection
 from shared.plugins.gpu_sharing.recovery import Evidence, agreed, possible_devices
 from shared.plugins.gpu_sharing.reservation import (
     Blocked,
@@ -34,6 +34,8 @@ from shared.plugins.gpu_sharing.reservation_pod import ReservationSpec, reservat
 from shared.plugins.gpu_sharing.rules import Share, owning_pods, share_of
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,7 @@ class ReservationClient:
         users: dict[ObjectUID, User] = {}
         on_node = f"spec.nodeName={node}" if node else ""
         for selector in (f"{names.LABEL_GPU_GROUP}={group}", f"{names.LABEL_GPU_GROUP}/{group}"):
-            for pod in await self.kube.list_all(PODS, label_selector=selector, field_selector=on_node):
-                user = view_user(pod)
+            for user in await self.kube.list_reduced(Selection(PODS, "", selector, on_node), view_user):
                 if user.key.namespace != self.spec.namespace:
                     users[user.uid] = user
         return list(users.values())
@@ -108,22 +109,20 @@ class ReservationClient:
 
     async def requested_nodes(self, group: str, nodes: Collection[str], withdrawn: Collection[ObjectUID]) -> set[str]:
         """Return those of the nodes on which an unfinished request needs the group."""
-        asking: set[str] = set()
-        for node in nodes:
-            for request in await self._unfinished(node):
-                found = requested_node(request, group, withdrawn)
-                if found == node:
-                    asking.add(node)
-        return asking
 
-    async def _unfinished(self, node: str) -> list[dict[str, Any]]:
+        def node_of(request: Object) -> str | None:
+            return requested_node(request, group, withdrawn)
+
+        return {node for node in nodes if node in await self._unfinished(node, node_of)}
+
+    async def _unfinished(self, node: str, reduce: Callable[[dict[str, Any]], T]) -> Sequence[T]:
+        fields = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
         try:
-            selector = f"{UNFINISHED_BINDREQUESTS.field_selector},spec.selectedNode={node}"
-            return await self.kube.list_all(BINDREQUESTS, field_selector=selector)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS, field_selector=fields), reduce)
         except BadRequest as error:
             if not rejects_fields(error):
                 raise
-            return await self.kube.list_all(BINDREQUESTS)
+            return await self.kube.list_reduced(Selection(BINDREQUESTS), reduce)
 
     async def scaling_up(self) -> Blocked | None:
         """Return the unscheduled scaling pod that may need a free device; None if there is none.

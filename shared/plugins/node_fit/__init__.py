@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.api.meta import uid_of
 from shared.kube.errors import ApiError, Expired, NotFound
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NODES, PODS, Selection
 from shared.plugin import (
     BindContext,
     BindRequestSpec,
@@ -33,7 +33,7 @@ from shared.plugins.node_fit.rules import (
     Amounts,
     allocatable,
     kind_of,
-    node_usage,
+    occupied_by,
     pod_requests,
     shortages,
     total,
@@ -68,7 +68,8 @@ class NodeFit(Plugin):
         check = self._assumed.begin(node)
         try:
             found = await ctx.client.get(NODES, "", node)
-            pods = await ctx.client.list_all(PODS, field_selector=f"spec.nodeName={node}")
+            on_node = Selection(PODS, field_selector=f"spec.nodeName={node}")
+            pods = await ctx.client.list_reduced(on_node, lambda pod: (uid_of(pod), occupied_by(pod)))
         except NotFound:
             return Status.fatal(f"node {node} no longer exists", Reason.NODE_GONE, Suggestion.RESCHEDULE_ELSEWHERE)
         except Expired as error:
@@ -78,9 +79,9 @@ class NodeFit(Plugin):
         finally:
             self._assumed.end(check)
         # No await from here on: no other check may run between the verdict and the entry.
-        others = [pod for pod in pods if uid_of(pod) != own]
-        assumed = not_listed(check.assumed, frozenset(map(uid_of, others)), own)
-        status, short = verdict(found, wanted, node_usage(others), total(assumed))
+        occupied = {uid: amounts for uid, amounts in pods if uid != own}
+        assumed = not_listed(check.assumed, frozenset(occupied), own)
+        status, short = verdict(found, wanted, total(occupied.values()), total(assumed))
         for kind in {kind_of(resource) for resource in short}:
             self._misfits.labels(kind).inc()
         if status.code is Code.OK:
