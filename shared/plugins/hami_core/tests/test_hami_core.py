@@ -78,7 +78,7 @@ def test_a_fraction_without_a_valid_limit_is_denied(fraction: str, denied: bool)
 
 
 ENTRIES = (PluginEntry(name="hami_core"),)
-BUILTINS = (Builtin(GpuSharing), Builtin(HamiCore, enabled=False))
+BUILTINS = (Builtin(GpuSharing), Builtin(HamiCore, is_enabled=False))
 
 
 def chain() -> AdmissionChain:
