@@ -153,7 +153,7 @@ def _share_errors(pod: PodGpus, inventory: Inventory | None) -> Iterator[FieldEr
 def _join_limited(words: list[str]) -> str:
     """Return the first few words and the number of the others: a pod may have hundreds of containers.
 
-    Names in a message must be escaped with ``shown``: the webhook runs before the API server validates them.
+    Names in a message must be escaped with ``format_value``: the webhook runs before the API server validates them.
     """
     more = len(words) - _LISTED
     return ", ".join(words[:_LISTED]) + (f" and {more} more" if more > 0 else "")
