@@ -283,7 +283,7 @@ def decode_spec(spec: Any, path: str = "spec") -> tuple[BindRequestSpec | None, 
 def decode_bind_request(raw: Object, other_version: BindRequest | None = None) -> BindRequest:
     """Decode a raw BindRequest. Never raises for its content: errors of the spec are in ``errors``.
 
-    ``other_version``: of the same object; its decoded spec is reused if the spec is unchanged, as it nearly always is.
+    ``other_version``: of the same object; its decoded spec is reused if the spec is unchanged, as usual.
     """
     metadata = raw["metadata"]
     same = other_version if other_version is not None and other_version.raw.get("spec") == raw.get("spec") else None
